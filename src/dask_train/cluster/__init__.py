@@ -1,0 +1,1 @@
+"""The only room that talks to Dask's scheduler and workers."""

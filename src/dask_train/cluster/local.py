@@ -1,0 +1,66 @@
+"""Local clusters that dask-train starts: one Dask worker process a task, deaf to the terminal's Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from typing import Any
+
+from distributed import Client, LocalCluster, default_client
+
+
+def start_local_cluster(num_workers: int, **settings: Any) -> LocalCluster:
+    """A LocalCluster of ``num_workers`` processes with one thread each, whose Dask workers never see a Ctrl-C.
+
+    SIGINT is blocked while it starts. Threads and processes inherit that: the cluster's event loop, and so every Dask
+    worker that it will ever spawn. A Ctrl-C reaches this program's main thread alone, which can close in order; one
+    that comes during the start is delivered right after it.
+    """
+    # Started first: it unblocks SIGINT in the thread that starts it (multiprocessing/resource_tracker.py).
+    resource_tracker.ensure_running()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return LocalCluster(
+            n_workers=num_workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",  # another cluster may have the usual port
+            silence_logs=logging.ERROR,
+            **settings,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextmanager
+def local_client(num_workers: int, **settings: Any) -> Iterator[Client]:
+    """A client of a local cluster that ends with the ``with``."""
+    with start_local_cluster(num_workers, **settings) as cluster, Client(cluster) as client:
+        yield client
+
+
+def client_or_local(client: Client | None, num_workers: int) -> Client:
+    """The given client, else the default client, else one of a new local cluster, with a line that says so.
+
+    Parameters
+    ----------
+    client
+        What the user passed.
+    num_workers
+        How many Dask workers a new cluster gets; 0 for one a core.
+    """
+    if client is not None:
+        return client
+    try:
+        return default_client()
+    except ValueError:
+        num_workers = num_workers or os.cpu_count() or 1
+        client = Client(start_local_cluster(num_workers))
+        sys.stderr.write(f"dask_train: there is no Dask client, so a local cluster was started: {client}\n")
+        return client

@@ -1,0 +1,1 @@
+"""What runs inside the Dask workers that carry a network."""

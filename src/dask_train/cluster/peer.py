@@ -1,0 +1,118 @@
+"""One way to ask the scheduler, from a client and from inside a task on a Dask worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from distributed import Client, Worker, default_client, get_worker
+from distributed.utils import sync
+
+from dask_train.errors import RoleLostError
+
+# A long poll of the scheduler ends after this many seconds with "nothing new" and is asked again, so that a
+# connection that died without a word is noticed.
+POLL_S = 5.0
+
+
+class Peer:
+    """A Dask client or a Dask worker as the place from which the scheduler is asked.
+
+    Parameters
+    ----------
+    dask_end
+        The client, or the worker, whose connection is used.
+    """
+
+    def __init__(self, dask_end: Client | Worker) -> None:
+        self.dask_end = dask_end
+        self.is_client = isinstance(dask_end, Client)
+        self.id: str = dask_end.id if self.is_client else dask_end.address
+        self.loop: Any = dask_end.loop
+
+    @classmethod
+    def here(cls, client: Client | None = None) -> Peer:
+        """The given client, else the Dask worker whose task calls, else the default client.
+
+        Raises
+        ------
+        ValueError
+            There is none of them.
+        """
+        if client is not None:
+            return cls(client)
+        try:
+            return cls(get_worker())
+        except ValueError:
+            pass
+        try:
+            return cls(default_client())
+        except ValueError as error:
+            raise ValueError(
+                "There is no Dask client here, and this is no task of a Dask worker. "
+                "Make a distributed.Client first; in a thread that a task started, make what you need in the task."
+            ) from error
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether calls must return awaitables."""
+        return bool(self.is_client and self.dask_end.asynchronous)
+
+    async def call(self, handler: str, **message: Any) -> Any:
+        """Call a handler of the scheduler.
+
+        Raises
+        ------
+        RoleLostError
+            The scheduler does not answer.
+        """
+        scheduler = self.dask_end.scheduler
+        if scheduler is None:
+            raise RoleLostError(f"The Dask client {self.id} is closed.", change="Make a new client.")
+        try:
+            return await getattr(scheduler, handler)(**message)
+        except OSError as error:
+            raise RoleLostError(
+                f"The Dask scheduler did not answer {handler} to {self.id}.",
+                "It has been closed, or its connection is gone.",
+                "Start a new cluster, or connect again.",
+            ) from error
+
+    async def ask(self, handler: str, **message: Any) -> dict[str, Any]:
+        """Call a handler of our scheduler plug-in.
+
+        Raises
+        ------
+        RoleLostError
+            The scheduler does not answer, or has no such plug-in.
+        """
+        answer = await self.call(handler, **message)
+        if answer is None:  # what Dask answers where there is no such handler
+            raise RoleLostError(
+                f"The Dask scheduler knows no {handler}.",
+                "It was started again since this was opened, and its networks and boards are gone.",
+                "Open it again.",
+            )
+        assert isinstance(answer, dict)
+        return answer
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
+        """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""
+        if self.is_client:
+            return self.dask_end.sync(function, *args, **kwargs)
+        return sync(self.loop, function, *args, **kwargs)
+
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine function in the background of this end's event loop."""
+
+        def start() -> None:
+            task = asyncio.ensure_future(function())
+            _background.add(task)
+            task.add_done_callback(_background.discard)
+
+        self.loop.add_callback(start)
+
+
+# The event loop keeps only weak references to tasks: https://docs.python.org/3/library/asyncio-task.html
+_background: set[asyncio.Future[None]] = set()

@@ -1,0 +1,73 @@
+"""The settings of dask-train: deadlines, read from ``dask.config`` under ``train`` and checked when they are made.
+
+A setting is a value that is passed on; nothing deeper in the package reads ``dask.config`` or the environment.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import yaml
+from dask.utils import parse_timedelta
+
+_DEFAULTS = yaml.safe_load((Path(__file__).parent / "dask_train.yaml").read_text())
+dask.config.update_defaults(_DEFAULTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """How long each kind of wait may take; all in seconds, finite and above 0.
+
+    Attributes
+    ----------
+    launch_s
+        From the placement of roles until all of them are up (``train.launch.timeout``).
+    progress_s
+        A wait for something that others produce: a batch, a score (``train.progress.timeout``).
+    close_s
+        The end of a network: data moved, Dask workers restarted and back (``train.close.timeout``).
+    """
+
+    launch_s: float
+    progress_s: float
+    close_s: float
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and math.isfinite(value) and value > 0):
+                key = f"train.{field.name.removesuffix('_s')}.timeout"
+                raise ValueError(
+                    f"{key} is {value!r}, but a deadline is a finite number of seconds above 0. "
+                    f"Set it with dask.config.set({{{key!r}: '60s'}})."
+                )
+
+    @classmethod
+    def from_dask_config(cls) -> Deadlines:
+        """The deadlines that ``dask.config`` holds now.
+
+        Raises
+        ------
+        ValueError
+            A setting is no duration, or not above 0.
+        """
+        return cls(
+            launch_s=_seconds("train.launch.timeout"),
+            progress_s=_seconds("train.progress.timeout"),
+            close_s=_seconds("train.close.timeout"),
+        )
+
+
+def _seconds(key: str) -> float:
+    value: Any = dask.config.get(key)
+    if isinstance(value, int | float):
+        return value
+    try:
+        return float(parse_timedelta(value))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # all seen with what is no duration
+        raise ValueError(f"{key} is {value!r}, which is no duration. Write it like '60s' or '2 minutes'.") from error

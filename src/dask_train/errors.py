@@ -1,0 +1,76 @@
+"""Every exception that dask-train raises for a run, in one tree.
+
+::
+
+    DaskTrainError
+    ├── PlacementError          the cluster can't hold the roles that were asked for
+    ├── LaunchError             a role was placed but did not start
+    ├── RoleFailedError         a role's own code raised
+    ├── RoleLostError           a role, or the Dask worker that carried it, is gone
+    ├── StalledError            a wait reached its deadline
+    ├── ClosedError             what was waited on has been closed
+    ├── DataError               the data can't be read, moved or accounted for
+    └── VersionMismatchError    two sides run versions that don't work together
+
+Wrong arguments are ``ValueError`` or ``TypeError``. Every message has up to four parts: what happened with its
+values, the likely cause, what to change, and the original error as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+
+class DaskTrainError(Exception):
+    """Root of all errors of a run.
+
+    Parameters
+    ----------
+    what
+        What happened, with the values that tell it, as a full sentence.
+    cause
+        The likely cause, as a full sentence; empty where ``what`` says it all.
+    change
+        What the reader can change, as a full sentence.
+
+    Notes
+    -----
+    Survives pickling: it is made again from the same three strings.
+    """
+
+    def __init__(self, what: str, cause: str = "", change: str = "") -> None:
+        self.what, self.cause, self.change = what, cause, change
+        super().__init__(what, cause, change)
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.what, self.cause, self.change) if part)
+
+
+class PlacementError(DaskTrainError):
+    """The cluster can't hold the roles that were asked for; nothing was started."""
+
+
+class LaunchError(DaskTrainError):
+    """A role was placed but did not start in time, or its server refused to."""
+
+
+class RoleFailedError(DaskTrainError):
+    """A role's own code raised; the original is the ``__cause__``."""
+
+
+class RoleLostError(DaskTrainError):
+    """A role, or the Dask worker that carried it, is gone."""
+
+
+class StalledError(DaskTrainError):
+    """A wait reached its deadline."""
+
+
+class ClosedError(DaskTrainError):
+    """What was waited on has been closed."""
+
+
+class DataError(DaskTrainError):
+    """Data can't be read, moved or accounted for."""
+
+
+class VersionMismatchError(DaskTrainError):
+    """Two sides run versions that don't work together."""

@@ -1,0 +1,200 @@
+"""The functions and classes that a Keras model uses and Keras does not ship, by value.
+
+A Keras config names them only, and the far side knows no name that was defined in a notebook. So they are found in the
+model, travel beside the config, and the config's names become keys to them. Owns nothing of the model's numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import keras
+
+from dask_train.frameworks.keras.by_value import Maker, MakingError
+
+# Before every key, so that none is the name of something that is registered with Keras, which would come first.
+_MARK = "dask_train>"
+_ROOMS = (keras.activations, keras.losses, keras.metrics, keras.ops)
+
+
+class CustomObjects:
+    """What may be custom in one model, found by walking the objects that it holds.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Only looked at.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._functions: defaultdict[str, list[Any]] = defaultdict(list)
+        self._classes: defaultdict[tuple[str, str], list[type]] = defaultdict(list)
+        self._keras_functions: set[str] = set()
+        self.lambdas: list[FunctionType] = []
+        self.objects: dict[str, Any] = {}
+        for found in _walk(model):
+            if not isinstance(found, FunctionType):
+                _append_new(self._classes[_class_key(type(found))], type(found))
+            elif _is_keras(found.__module__):
+                if any(getattr(room, found.__name__, None) is found for room in _ROOMS):
+                    self._keras_functions.add(found.__name__)
+            elif found.__name__ == "<lambda>":
+                self.lambdas.append(found)
+            else:
+                _append_new(self._functions[keras.saving.get_registered_name(found)], found)
+
+    @contextlib.contextmanager
+    def lambdas_named(self) -> Iterator[None]:
+        """Give each lambda a name of its own for a while, so that Keras writes that name into configs.
+
+        Keras writes a lambda as marshalled byte code, which loses the globals that it uses, and warns about it.
+        """
+        for index, function in enumerate(self.lambdas):
+            function.__name__ = f"lambda_{index}"
+            self._functions[function.__name__] = [function]
+        try:
+            yield
+        finally:
+            for function in self.lambdas:
+                function.__name__ = "<lambda>"
+
+    def keep(self, value: object, where: str) -> str:
+        """Let a value travel that no config can hold; return its key, which tells people where it was found."""
+        key = f"{_MARK}{where}#{len(self.objects)}"
+        self.objects[key] = value
+        return key
+
+    def take(self, config: Any) -> None:
+        """Turn the custom names in a config into keys, and let the objects behind them travel.
+
+        Parameters
+        ----------
+        config
+            Lists and dicts as JSON knows them; changed in place.
+
+        Raises
+        ------
+        TypeError
+            A name stands for nothing that could be found, or for more than one thing.
+        """
+        if isinstance(config, list):
+            for entry in config:
+                self.take(entry)
+        if not isinstance(config, dict):
+            return
+        for entry in config.values():
+            self.take(entry)
+        if {"class_name", "config", "registered_name"} <= config.keys():
+            if config["class_name"] == "function":
+                self._take_function(config)
+            elif not _is_keras(config.get("module")):
+                self._take_class(config)
+
+    def _take_function(self, config: dict[str, Any]) -> None:
+        name = config["config"]
+        found = self._functions.get(name, [])
+        if not found and any(hasattr(room, name) for room in _ROOMS):
+            return
+        if name in self._keras_functions:
+            raise TypeError(f"The model uses Keras' function {name!r} and one of its own of that name. Rename yours.")
+        config["config"] = config["registered_name"] = key = f"{_MARK}{name}"
+        self.objects[key] = _only("function", name, found or _look_up(config.get("module"), name))
+
+    def _take_class(self, config: dict[str, Any]) -> None:
+        module, name = config.get("module") or "__main__", config["registered_name"] or config["class_name"]
+        found: list[Any] = list(self._classes.get((module, name), []))
+        config["registered_name"] = key = f"{_MARK}{module}.{name}"
+        self.objects[key] = _only("class", name, found or _look_up(module, config["class_name"]))
+
+
+def pack(objects: dict[str, Any]) -> bytes:
+    """Pickle custom objects with cloudpickle: by reference where they can be imported, else by value.
+
+    Raises
+    ------
+    MakingError
+        One of them can't be pickled; the message names it.
+    """
+    if not objects:
+        return b""
+    try:
+        return cloudpickle.dumps(objects)
+    except Exception:
+        for key, value in objects.items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception as error:
+                where = key.removeprefix(_MARK).partition("#")[0]
+                raise MakingError(f"{where}, which is {value!r}, can't be pickled: {error}.") from error
+        raise
+
+
+def unpack(packed: bytes) -> dict[str, Any]:
+    """Objects by key, ready for ``keras.saving.deserialize_keras_object``.
+
+    Notes
+    -----
+    Runs code that was sent. Dask workers run whatever a client sends, so this opens no new door.
+    """
+    objects = cloudpickle.loads(packed) if packed else {}
+    return {key: Maker(value, objects) if _is_layer_class(value) else value for key, value in objects.items()}
+
+
+def _walk(root: Any) -> Iterator[Any]:
+    """Every function and every instance of a class with a config that is reached through attributes."""
+    seen: dict[int, Any] = {}  # values keep what they stand for alive, so that no id is used twice
+    stack = [root]
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, (list, tuple, set, frozenset)):
+            stack.extend(value)
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, FunctionType):
+            yield value
+        elif hasattr(type(value), "get_config") or _is_keras(type(value).__module__):
+            yield value
+            stack.extend(getattr(value, "__dict__", {}).values())
+
+
+def _is_layer_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, keras.layers.Layer)
+
+
+def _is_keras(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] == "keras"
+
+
+def _class_key(cls: type) -> tuple[str, str]:
+    return cls.__module__, keras.saving.get_registered_name(cls)
+
+
+def _append_new(found: list[Any], value: Any) -> None:
+    if not any(value is other for other in found):
+        found.append(value)
+
+
+def _look_up(module: str | None, name: str) -> list[Any]:
+    """What a module holds under that name, for objects that exist in a config only."""
+    value = getattr(sys.modules.get(module or "__main__"), name, None)
+    return [] if value is None else [value]
+
+
+def _only(kind: str, name: str, found: list[Any]) -> Any:
+    if not found:
+        raise TypeError(
+            f"The {kind} {name!r} was not found in the model. "
+            "Keep it, or the object made of it, in an attribute of the layer that uses it."
+        )
+    if len(found) > 1:
+        raise TypeError(f"The model uses {len(found)} different objects named {name!r}: {found}. Rename one of them.")
+    return found[0]

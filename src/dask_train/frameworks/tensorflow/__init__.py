@@ -1,0 +1,1 @@
+"""TensorFlow: its servers, on ports that are already known."""

@@ -1,0 +1,159 @@
+"""The curves of a run's scores over seconds.
+
+Owns how loss and accuracy are drawn: their axes, the target and where it was reached. Takes scores as they are and
+computes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dask_train.report.drawing import CURVE, INK, LINE, TARGET, new_figure, svg_of
+from dask_train.report.formats import score_text, seconds_text
+from dask_train.report.record import Score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# A page shows a curve 350 to 600 pixels wide; at this size its letters stay between 9 and 16 pixels high.
+WIDTH_IN, HEIGHT_IN = 4.6, 2.6
+FONT_SIZE = 9
+MAX_MARKED = 80  # more points than this hide the line that joins them
+LOG_FROM_RATIO = 10  # a loss that fell to a tenth is flat on a linear axis just where it gets interesting
+
+
+def loss_is_log(scores: Sequence[Score], target_loss: float | None) -> bool:
+    """Tell whether the loss gets a logarithmic axis: all is positive and spans a decade or more."""
+    values = _with_target(scores, target_loss)
+    return min(values) > 0 and max(values) / min(values) >= LOG_FROM_RATIO
+
+
+def loss_curve(scores: Sequence[Score], target_loss: float | None, reached: Score | None) -> str:
+    """Draw the loss over seconds, with the target and where it was first reached.
+
+    Parameters
+    ----------
+    scores
+        By time, at least one.
+    target_loss
+        Drawn as a dashed line; None draws none.
+    reached
+        The score that is marked; None marks none.
+
+    Returns
+    -------
+    str
+        An ``<svg>`` element.
+    """
+    figure, axes = _curve_axes([score.time_s for score in scores], [score.loss for score in scores], score_text)
+    if loss_is_log(scores, target_loss):
+        _use_log_axis(axes, _with_target(scores, target_loss))
+    else:
+        axes.set_ylim(*_linear_limits(_with_target(scores, target_loss)))
+    if target_loss is not None:
+        _draw_target(axes, target_loss, reached)
+    return svg_of(figure, "loss")
+
+
+def accuracy_curve(scores: Sequence[Score]) -> str:
+    """Draw the accuracy over seconds, in percent.
+
+    Parameters
+    ----------
+    scores
+        By time; those without an accuracy are left out, and at least one must have one.
+
+    Returns
+    -------
+    str
+        An ``<svg>`` element.
+    """
+    points = [(score.time_s, 100 * score.accuracy) for score in scores if score.accuracy is not None]
+    values = [percent for _, percent in points]
+    figure, axes = _curve_axes([time_s for time_s, _ in points], values, lambda percent: f"{percent:.4g}%")
+    low = min(values) if len(values) > 1 else 0.0
+    margin = max(0.04 * (100 - low), 0.05)
+    axes.set_ylim(max(low - margin, -margin), 100 + margin)
+    return svg_of(figure, "accuracy")
+
+
+def _curve_axes(
+    times_s: Sequence[float], values: Sequence[float], value_text: Callable[[float], str]
+) -> tuple[Figure, Axes]:
+    figure = new_figure(WIDTH_IN, HEIGHT_IN)
+    axes = figure.add_subplot()
+    axes.set_facecolor("none")
+    axes.grid(visible=True, axis="y", color=LINE, linewidth=0.8, linestyle="-", alpha=1.0)
+    axes.set_axisbelow(True)
+    for side in ("left", "right", "top"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set(color=LINE, linewidth=0.8)
+    axes.tick_params(which="both", length=0, colors=INK, labelsize=FONT_SIZE, pad=6)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g} s")
+    axes.yaxis.set_major_formatter(lambda value, _: value_text(value))
+    marker = "o" if len(times_s) <= MAX_MARKED else ""
+    marker_size = 3 if len(times_s) > 1 else 7  # a lone point is all there is to see
+    axes.plot(times_s, values, color=CURVE, linewidth=2, linestyle="-", marker=marker, markersize=marker_size, zorder=3)
+    axes.set_xlim(*_time_limits(times_s))
+    return figure, axes
+
+
+def _time_limits(times_s: Sequence[float]) -> tuple[float, float]:
+    """Begin at the start of the run, unless the scores came so late that they would crowd at the right."""
+    first, last = min(times_s), max(times_s)
+    if first <= 0.5 * last or first == last:
+        first = min(first, 0.0)
+    margin = 0.03 * (last - first) or 1.0
+    return first - (margin if first else 0.0), last + margin
+
+
+def _linear_limits(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if low > 0 and (low < 0.5 * high or len(values) == 1):
+        low = 0.0
+    margin = 0.08 * (high - low) or 1.0
+    return (low - margin if low else 0.0), high + margin
+
+
+def _use_log_axis(axes: Axes, values: Sequence[float]) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    formatter = axes.yaxis.get_major_formatter()
+    axes.set_yscale("log")
+    few_decades = max(values) / min(values) < 1e3
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few_decades else (1.0,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(formatter)
+    axes.set_ylim(min(values) / 1.6, max(values) * 1.25)
+
+
+def _draw_target(axes: Axes, target_loss: float, reached: Score | None) -> None:
+    axes.axhline(target_loss, color=TARGET, linewidth=1.5, linestyle=(0, (5, 3)), zorder=2)
+    axes.annotate(
+        f"target {score_text(target_loss)}",
+        (0.01, target_loss),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 4),
+        textcoords="offset points",
+        color=TARGET,
+        fontsize=FONT_SIZE,
+    )
+    if reached is not None:
+        axes.plot([reached.time_s], [reached.loss], "o", markersize=9, color="none", markeredgecolor=TARGET, mew=2)
+        axes.annotate(
+            seconds_text(reached.time_s),
+            (reached.time_s, reached.loss),
+            xytext=(0, -8),  # below the point: a loss that falls comes from above it
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            color=TARGET,
+            fontsize=FONT_SIZE,
+            fontweight="bold",
+        )
+
+
+def _with_target(scores: Sequence[Score], target_loss: float | None) -> list[float]:
+    return [score.loss for score in scores] + ([] if target_loss is None else [target_loss])

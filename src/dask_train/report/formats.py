@@ -1,0 +1,40 @@
+"""How numbers are written for people, the same on the live line and on the page.
+
+Owns wording only; what the numbers mean is up to who asks.
+"""
+
+from __future__ import annotations
+
+
+def count_text(count: float) -> str:
+    """Write a count with thousands separators, such as ``"1,100,000"``."""
+    return f"{count:,.0f}"
+
+
+def score_text(score: float) -> str:
+    """Write a loss or another score to four significant digits, such as ``"0.0912"``."""
+    return f"{score:.4g}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a duration with as much precision as a person can use.
+
+    Parameters
+    ----------
+    seconds
+        The duration in seconds, not negative.
+
+    Returns
+    -------
+    str
+        ``"0.42 s"``, ``"12.3 s"``, ``"4 min 05 s"`` or ``"1 h 02 min"``.
+    """
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min"

@@ -1,0 +1,137 @@
+"""The page of a run: one HTML file that needs no network, no script and no other file.
+
+Owns what the page says and how it gets to disk. The curves are drawn in ``curves``, the charts placed in ``timeline``
+and dressed in ``page.html.jinja`` and ``page.css``.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dask_train.report.curves import accuracy_curve, loss_curve, loss_is_log
+from dask_train.report.formats import count_text, score_text, seconds_text
+from dask_train.report.pictures import picture_png, range_text
+from dask_train.report.record import RunRecord, Score
+from dask_train.report.timeline import NUM_COLOURS, TimeAxis, phase_rows, role_rows, span_colours
+from dask_train.report.whole_file import write_whole
+
+MAX_TABLE_ROWS = 200  # beyond this a table of scores is no longer read; the curves show them all
+
+
+def write_report(record: RunRecord, path: str | os.PathLike[str]) -> Path:
+    """Write the page of a run.
+
+    Parameters
+    ----------
+    record
+        What the run left behind. Every text of it is escaped.
+    path
+        The HTML file to make or replace, in one step: if anything fails, what was there before stays.
+
+    Returns
+    -------
+    Path
+        The file, as it was named.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file's folder doesn't exist.
+    OSError
+        The file can't be written.
+    """
+    return write_whole(path, page_of(record).encode())
+
+
+def page_of(record: RunRecord) -> str:
+    """Make the page of a run as one string of HTML."""
+    environment = Environment(
+        loader=PackageLoader("dask_train.report", package_path=""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(seconds=seconds_text, count=count_text, score=score_text)
+    scores = record.scores_in_order
+    axis = TimeAxis(record.start_s, record.end_s)
+    return environment.get_template("page.html.jinja").render(
+        record=record,
+        scores=scores,
+        table=_thinned(scores),
+        verdict=verdict_of(record),
+        curves=_curves(record, scores),
+        ticks=axis.ticks(),
+        roles=role_rows(record.roles, axis),
+        phases=phase_rows(record.phases, axis),
+        legend=span_colours(record.roles),
+        num_colours=NUM_COLOURS,
+        pictures=[
+            {"name": name, "range": range_text(picture), "png": base64.b64encode(picture_png(picture)).decode()}
+            for name, picture in record.pictures.items()
+        ],
+    )
+
+
+def verdict_of(record: RunRecord) -> tuple[str, str]:
+    """Say in one sentence how the run went.
+
+    Returns
+    -------
+    tuple[str, str]
+        ``"good"``, ``"bad"`` or ``"plain"``, and the sentence.
+    """
+    if not record.scores:
+        return "plain", "No scores yet"
+    lowest = min(record.scores, key=lambda score: score.loss)
+    if record.target_loss is None:
+        return "plain", f"Lowest loss {score_text(lowest.loss)} after {seconds_text(lowest.time_s)}"
+    target = score_text(record.target_loss)
+    reached = record.target_reached
+    if reached is not None:
+        return "good", f"Target loss {target} reached after {seconds_text(reached.time_s)}"
+    return "bad", f"Target loss {target} not reached: the lowest was {score_text(lowest.loss)}"
+
+
+def _curves(record: RunRecord, scores: Sequence[Score]) -> list[dict[str, str]]:
+    """Title, drawing and the same in words of each curve; the drawing is empty where there is nothing to draw."""
+    if not scores:
+        return [{"title": title, "svg": "", "words": "No scores yet"} for title in ("Loss", "Accuracy")]
+    log = loss_is_log(scores, record.target_loss)
+    loss = {
+        "title": "Loss (logarithmic)" if log else "Loss",
+        "svg": loss_curve(scores, record.target_loss, record.target_reached),
+        "words": _in_words("Loss", [(score.time_s, score_text(score.loss)) for score in scores])
+        + ("" if record.target_loss is None else f" The target is {score_text(record.target_loss)}."),
+    }
+    known = [(score.time_s, f"{score.accuracy:.2%}") for score in scores if score.accuracy is not None]
+    accuracy = {
+        "title": "Accuracy",
+        "svg": accuracy_curve(scores) if known else "",
+        "words": _in_words("Accuracy", known) if known else "No accuracy was reported",
+    }
+    return [loss, accuracy]
+
+
+def _in_words(what: str, points: Sequence[tuple[float, str]]) -> str:
+    (first_s, first), (last_s, last) = points[0], points[-1]
+    if len(points) == 1:
+        return f"{what} over seconds: one score, {first} at {seconds_text(first_s)}."
+    return (
+        f"{what} over seconds: {len(points)} scores, "
+        f"from {first} at {seconds_text(first_s)} to {last} at {seconds_text(last_s)}."
+    )
+
+
+def _thinned(scores: Sequence[Score]) -> Sequence[Score]:
+    """Every n-th score and the last, so that no more than ``MAX_TABLE_ROWS`` rows (and one) are left."""
+    every = -(-len(scores) // MAX_TABLE_ROWS)
+    if every <= 1:
+        return scores
+    kept = list(scores[::every])
+    return kept if kept[-1] is scores[-1] else [*kept, scores[-1]]

@@ -1,0 +1,224 @@
+"""The live line of a run: one line in a terminal that redraws itself, plain lines elsewhere.
+
+Owns what the line says, how often, and that the terminal is left as it was found. Doesn't measure: whoever runs the
+run tells it the figures.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dask_train.report.formats import count_text, seconds_text
+
+REDRAW_INTERVAL_S = 0.25  # four a second: faster can't be read, and over ssh it is traffic
+PLAIN_INTERVAL_S = 1.0  # a log of a minute stays within a screen or two
+# Columns kept free at the right: a line that fills the last one wraps in some terminals, and the two letters that a
+# terminal echoes for Ctrl-C would push it onto the next, where no one erases it.
+SPARE_COLUMNS = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a run is.
+
+    Parameters
+    ----------
+    phase
+        What goes on, such as ``"training"``.
+    rows_prepared, rows_total
+        Rows that are ready for training, of how many; a total of 0 means that it isn't known yet.
+    rows_trained
+        Rows trained so far, repeats counted.
+    rows_per_s
+        The speed of training now, in rows a second.
+    score
+        The latest score, None before the first.
+    target
+        The score at which the run stops, None where there is no such rule.
+    elapsed_s
+        Seconds since the start of the run.
+    """
+
+    phase: str
+    rows_prepared: int
+    rows_total: int
+    rows_trained: int
+    rows_per_s: float
+    score: float | None
+    target: float | None
+    elapsed_s: float
+
+
+class LiveLine:
+    """Show a run's progress; a context manager that leaves the terminal clean however it is left.
+
+    In a terminal one line is redrawn at most four times a second, never wider than the terminal: where room is short,
+    the least important figures go. Elsewhere (a pipe, a file, CI, a notebook) plain lines without control characters
+    are written, at most one a second.
+
+    Parameters
+    ----------
+    file
+        Where to write; None is the standard output of the moment. Whether this is a terminal is asked of it alone:
+        ``FORCE_COLOR`` and its like don't put control characters into a log.
+    clock
+        Monotonic seconds.
+
+    Notes
+    -----
+    Safe to call from several threads. What the program itself prints to the same terminal meanwhile appears above the
+    line. No thread is started: without updates the line stands still, which is what happened.
+
+    Examples
+    --------
+    >>> with LiveLine() as line:  # doctest: +SKIP
+    ...     line.phase_done("prepared 1,100,000 rows", 12.3, "44 partitions")
+    prepared 1,100,000 rows in 12.3 s (44 partitions)
+    """
+
+    def __init__(self, file: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = sys.stdout if file is None else file
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._progress: Progress | None = None
+        self._last_shown: float | None = None
+        self._console = Console(
+            file=self._file,
+            force_terminal=self._file.isatty(),
+            force_jupyter=False,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        self._live: Live | None = None
+        if self._console.is_interactive:  # a terminal, and not a dumb one
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._drawn,
+                auto_refresh=False,
+                transient=True,
+                # Only what goes to a terminal anyway: a standard output that the user sent to a file stays there.
+                redirect_stdout=sys.stdout.isatty(),
+                redirect_stderr=sys.stderr.isatty(),
+            )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            try:
+                self._live.stop()
+            finally:
+                self._console.show_cursor(True)  # a second Ctrl-C may have cut `stop` short
+
+    def update(self, progress: Progress) -> None:
+        """Show how far the run is, unless something was shown just now.
+
+        Parameters
+        ----------
+        progress
+            The figures of the moment. In a terminal a new phase is shown at once; elsewhere what comes within a
+            second of the last line is not written.
+        """
+        with self._lock:
+            new_phase = self._progress is None or progress.phase != self._progress.phase
+            self._progress = progress
+            now = self._clock()
+            interval_s = PLAIN_INTERVAL_S if self._live is None else REDRAW_INTERVAL_S
+            due = self._last_shown is None or now - self._last_shown >= interval_s
+            if not due and not (new_phase and self._live is not None):
+                return
+            self._last_shown = now
+            if self._live is not None:
+                self._live.refresh()
+            else:
+                self._write_plain(self._joined(_fields(progress)))
+
+    def phase_done(self, name: str, seconds: float, detail: str = "") -> None:
+        """Leave a line that stays, such as ``prepared 1,100,000 rows in 12.3 s (44 partitions)``.
+
+        Parameters
+        ----------
+        name
+            What was done, in the past tense.
+        seconds
+            How long it took.
+        detail
+            More about it, shown in brackets; empty shows none.
+        """
+        name, detail = self._writable(name), self._writable(detail)
+        text = Text.assemble(name, " in ", (seconds_text(seconds), "bold"), (f" ({detail})" if detail else "", "dim"))
+        with self._lock:
+            if self._live is None:
+                self._write_plain(text.plain)
+            else:
+                self._console.print(text, soft_wrap=True)
+
+    def _write_plain(self, line: str) -> None:
+        self._file.write(self._writable(line) + "\n")
+        self._file.flush()
+
+    def _drawn(self) -> Text:
+        """Draw the line for the terminal as wide as it is now."""
+        if self._progress is None:
+            return Text("")
+        width = max(1, self._console.width - SPARE_COLUMNS)
+        fields = _fields(self._progress)
+        while len(fields) > 1 and cell_len(self._joined(fields)) > width:
+            fields.remove(max(fields, key=lambda field: field.rank))
+        text = Text(self._joined(fields), no_wrap=True, overflow="ellipsis", end="")
+        text.stylize("bold cyan", 0, len(self._writable(fields[0].text)))
+        text.truncate(width, overflow="ellipsis")
+        return text
+
+    def _joined(self, fields: list[_Field]) -> str:
+        separator = " · " if self._writable("·") == "·" else " | "
+        return separator.join(self._writable(field.text) for field in fields)
+
+    def _writable(self, text: str) -> str:
+        """Replace what would move the cursor, and what the file's encoding doesn't have."""
+        printable = "".join(letter if letter.isprintable() else " " for letter in text)
+        encoding = getattr(self._file, "encoding", None) or "utf-8"
+        return printable.encode(encoding, "replace").decode(encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A part of the line; the highest rank goes first where room is short."""
+
+    rank: int
+    text: str
+
+
+def _fields(progress: Progress) -> list[_Field]:
+    """Word the figures, in the order in which they are read; what isn't known yet is left out."""
+    fields = [_Field(0, progress.phase)]
+    training = progress.rows_trained > 0
+    total = f" of {count_text(progress.rows_total)}" if progress.rows_total > progress.rows_prepared else ""
+    fields.append(_Field(6 if training else 2, f"{count_text(progress.rows_prepared)}{total} rows prepared"))
+    if training:
+        fields.append(_Field(3, f"{count_text(progress.rows_trained)} rows trained"))
+    if progress.rows_per_s > 0:
+        fields.append(_Field(4, f"{count_text(progress.rows_per_s)} rows/s"))
+    if progress.score is not None:
+        fields.append(_Field(2, f"score {progress.score:.4f}"))
+        if progress.target is not None:
+            fields.append(_Field(5, f"target {progress.target:.4f}"))
+    fields.append(_Field(1, seconds_text(progress.elapsed_s)))
+    return fields

@@ -1,0 +1,50 @@
+"""A file that is there whole or not at all.
+
+Owns the write to disk; what the bytes are is up to who asks.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Put bytes into a file in one step: readers see the old file or the new one, never a part.
+
+    Parameters
+    ----------
+    path
+        The file to make or replace; its folder must exist.
+    content
+        All bytes of the file.
+
+    Returns
+    -------
+    Path
+        The file, as it was named.
+
+    Raises
+    ------
+    FileNotFoundError
+        The folder doesn't exist.
+    OSError
+        The file can't be written; what was at ``path`` before is still there.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"{target} can't be written: the folder {target.parent} does not exist. Make it, or name another path."
+        )
+    # Beside the target, as a rename is one step only within a file system. Not `tempfile`, whose files only their
+    # owner may read: a report is there to be shown, so the umask decides.
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("xb") as file:
+            file.write(content)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return target

@@ -1,0 +1,100 @@
+"""Job names, counts and address books: who is to run, and where each of them can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+
+class AddressBook(dict[str, list[str]]):
+    """The addresses of a network by job; the position in a list is the task's index.
+
+    A plain ``dict`` with the reading methods of ``tf.train.ClusterSpec``, so TensorFlow takes it wherever it takes a
+    cluster (``replica_device_setter(cluster=...)``, ``tf.train.ClusterSpec(...)``), and a client without TensorFlow
+    can read it.
+
+    Examples
+    --------
+    >>> book = AddressBook(ps=["10.0.0.1:40123"], worker=["10.0.0.2:40111", "10.0.0.3:40112"])
+    >>> book.as_dict()["ps"], book.num_tasks("worker"), book.task_address("worker", 1)
+    (['10.0.0.1:40123'], 2, '10.0.0.3:40112')
+    """
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """A plain ``{job: [address, ...]}``, copied."""
+        return {job: list(addresses) for job, addresses in self.items()}
+
+    @property
+    def jobs(self) -> list[str]:
+        """The job names, in the order in which they were asked for."""
+        return list(self)
+
+    def num_tasks(self, job: str) -> int:
+        """How many tasks ``job`` has."""
+        return len(self.job_tasks(job))
+
+    def job_tasks(self, job: str) -> list[str]:
+        """The addresses of ``job`` by task index.
+
+        Raises
+        ------
+        ValueError
+            There is no such job.
+        """
+        if job not in self:
+            raise ValueError(f"The network has no job {job!r}; its jobs are {', '.join(self)}.")
+        return self[job]
+
+    def task_address(self, job: str, index: int) -> str:
+        """The address of one task.
+
+        Raises
+        ------
+        ValueError
+            There is no such job, or it has fewer tasks.
+        """
+        tasks = self.job_tasks(job)
+        if not 0 <= index < len(tasks):
+            raise ValueError(f"Job {job!r} has {len(tasks)} tasks, numbered from 0; there is no task {index!r}.")
+        return tasks[index]
+
+    def tasks(self) -> Iterator[tuple[str, int, str]]:
+        """Every ``(job, index, address)``, in order."""
+        for job, addresses in self.items():
+            for index, address in enumerate(addresses):
+                yield job, index, address
+
+
+def check_jobs(jobs: Mapping[str, int] | None, counts: Mapping[str, int]) -> dict[str, int]:
+    """One ``{job: count}`` from the mapping and the keywords of a call, checked.
+
+    Raises
+    ------
+    TypeError
+        A count is no whole number, or ``jobs`` is no mapping.
+    ValueError
+        A count is below 1, a name is empty, not a word, or given twice.
+    """
+    if jobs is not None and not isinstance(jobs, Mapping):
+        raise TypeError(f"jobs is a {type(jobs).__name__}; pass a mapping of job name to count, such as {{'ps': 1}}.")
+    merged = dict(jobs or {})
+    for job, count in counts.items():
+        if job in merged:
+            raise ValueError(f"Job {job!r} is given twice: in jobs= and as a keyword. Name it once.")
+        merged[job] = count
+    for job, count in merged.items():
+        _check_job(job, count)
+    return merged
+
+
+def _check_job(job: str, count: int) -> None:
+    if not isinstance(job, str):
+        raise TypeError(f"The job name {job!r} is a {type(job).__name__}; job names are strings.")
+    # TensorFlow's device strings (/job:NAME/task:0) take letters, digits and underscores, starting with a letter.
+    if not (job.isascii() and job.isidentifier() and not job.startswith("_")):
+        raise ValueError(
+            f"{job!r} can't be a job name: TensorFlow takes a letter, then letters, digits and underscores."
+        )
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{job}={count!r} is a {type(count).__name__}; a job's count is a whole number of tasks.")
+    if count < 1:
+        raise ValueError(f"{job}={count} asks for no task; a job's count is at least 1. Leave the job out instead.")
