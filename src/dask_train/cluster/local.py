@@ -31,8 +31,7 @@ def start_local_cluster(num_workers: int, **settings: Any) -> LocalCluster:
             processes=True,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",  # another cluster may have the usual port
-            silence_logs=logging.ERROR,
-            **settings,
+            **{"silence_logs": logging.ERROR, **settings},
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

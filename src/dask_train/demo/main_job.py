@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import platform
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,28 +44,41 @@ class MainJob:
 
     def run(self, client: Client, *, keep_cluster: bool) -> tuple[Outcome, RunRecord]:
         """Prepare, raise the network, train, and close it where the cluster lives on."""
-        with self._phase("preparing", "prepared", f"{self._total:,} rows of {self._settings.copies} x MNIST"):
+        with self.phase("preparing", "prepared", f"{self._total:,} rows of {self._settings.copies} x MNIST"):
             prepared = prepare(client, self._settings, self._preparing)
-        with self._phase("drawing", "drawn", "one image, mean and variance of all"):
+        with self.phase("drawing", "drawn", "one image, mean and variance of all"):
             shown = pictures(prepared)
-        with self._phase("raising", "raised", f"ps={self._settings.ps}, worker={self._settings.workers}, scorer=1"):
+        with self.phase("raising", "raised", f"ps={self._settings.ps}, worker={self._settings.workers}, scorer=1"):
             net = start_tensorflow(client, ps=self._settings.ps, worker=self._settings.workers, scorer=1, queue_size=2)
         with net if keep_cluster else nullcontext():  # a cluster that ends now takes its network with it
             try:
-                with self._phase("training", "trained", "synchronously" if self._settings.sync else "asynchronously"):
+                with self.phase("training", "trained", "synchronously" if self._settings.sync else "asynchronously"):
                     outcome = train_until_good_enough(net, prepared, self._settings, self._training)
             finally:
                 prepared.release()  # so that nothing needs to be moved when the network closes
         return outcome, self._record(net, outcome, shown)
 
     @contextmanager
-    def _phase(self, doing: str, done: str, detail: str) -> Iterator[None]:
+    def phase(self, doing: str, done: str, detail: str) -> Iterator[None]:
+        """Show and note a phase of the job."""
         start = time.time()
         self._show(doing)
-        yield
+        over = threading.Event()
+        clock = threading.Thread(target=self._keep_time, args=(over,), daemon=True)
+        clock.start()
+        try:
+            yield
+        finally:
+            over.set()
+            clock.join()
         end = time.time()
         self._phases.append(Span(name=doing, start_s=start - self._begun, end_s=end - self._begun))
         self._line.phase_done(done, end - start, detail)
+
+    def _keep_time(self, over: threading.Event) -> None:
+        """Show the seconds go by, also where nothing else is told."""
+        while not over.wait(0.5):
+            self._line.update(replace(self._shown, elapsed_s=time.time() - self._begun))
 
     def _preparing(self, prepared: Prepared) -> None:
         self._prepared = prepared.rows_ready()
@@ -80,18 +97,17 @@ class MainJob:
         self._show("training", rows=rows, rate=rate, score=boards.scores[-1]["loss"] if boards.scores else None)
 
     def _show(self, phase: str, rows: int = 0, rate: float = 0.0, score: float | None = None) -> None:
-        self._line.update(
-            Progress(
-                phase=phase,
-                rows_prepared=self._prepared,
-                rows_total=self._total,
-                rows_trained=rows,
-                rows_per_s=rate,
-                score=score,
-                target=self._settings.target,
-                elapsed_s=time.time() - self._begun,
-            )
+        self._shown = Progress(
+            phase=phase,
+            rows_prepared=self._prepared,
+            rows_total=self._total,
+            rows_trained=rows,
+            rows_per_s=rate,
+            score=score,
+            target=self._settings.target,
+            elapsed_s=time.time() - self._begun,
         )
+        self._line.update(self._shown)
 
     def _record(self, net: TensorFlowNetwork, outcome: Outcome, shown: dict[str, np.ndarray]) -> RunRecord:
         def span(name: str, start: float, end: float) -> Span:
@@ -112,6 +128,7 @@ class MainJob:
                 rows_trained=int(score["step"]) * self._settings.batch_size if not self._settings.sync else None,
             )
             for score in outcome.scores
+            if math.isfinite(score["loss"])  # a training that diverged ends without reaching its target
         )
         return RunRecord(
             title="MNIST on Dask and TensorFlow",
@@ -143,7 +160,8 @@ class MainJob:
 def own_cluster(settings: Settings) -> AbstractContextManager[Client]:
     """A client of a local cluster with a Dask worker for each task, in which nothing is spilled or paused."""
     num_tasks = settings.ps + settings.workers + 1
-    return local_client(num_tasks, memory_limit=0, env={"TF_CPP_MIN_LOG_LEVEL": "2"})
+    quiet = {"silence_logs": logging.CRITICAL, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}}  # errors reach the client anyway
+    return local_client(num_tasks, memory_limit=0, **quiet)
 
 
 def run_main_job(
@@ -157,7 +175,10 @@ def run_main_job(
         The network can't be raised, or a role of it failed or was lost.
     """
     job = MainJob(settings, line)
-    with own_cluster(settings) if scheduler is None else Client(scheduler) as client:
+    with ExitStack() as stack:
+        where = f"{settings.ps + settings.workers + 1} local processes" if scheduler is None else scheduler
+        with job.phase("starting", "started", where):
+            client = stack.enter_context(own_cluster(settings) if scheduler is None else Client(scheduler))
         outcome, record = job.run(client, keep_cluster=scheduler is not None)
     write_report(record, report)
     return outcome, record

@@ -11,6 +11,15 @@ def count_text(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def brief_count_text(count: float) -> str:
+    """Write a count in few letters, rounded, such as ``"1.1M"``, ``"289k"`` or ``"950"``."""
+    if count < 999.5:
+        return f"{count:.0f}"
+    if count < 999_500:
+        return f"{count / 1e3:.3g}k"
+    return f"{count / 1e6:.3g}M" if count < 999_500_000 else f"{count / 1e6:,.0f}M"
+
+
 def score_text(score: float) -> str:
     """Write a loss or another score to four significant digits, such as ``"0.0912"``."""
     return f"{score:.4g}"

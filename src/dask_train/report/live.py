@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dask_train.report.formats import count_text, seconds_text
+from dask_train.report.formats import brief_count_text, count_text, seconds_text
 
 REDRAW_INTERVAL_S = 0.25  # four a second: faster can't be read, and over ssh it is traffic
 PLAIN_INTERVAL_S = 1.0  # a log of a minute stays within a screen or two
@@ -64,8 +64,8 @@ class LiveLine:
     """Show a run's progress; a context manager that leaves the terminal clean however it is left.
 
     In a terminal one line is redrawn at most four times a second, never wider than the terminal: where room is short,
-    the least important figures go. Elsewhere (a pipe, a file, CI, a notebook) plain lines without control characters
-    are written, at most one a second.
+    numbers are rounded, then the least important figures go. Elsewhere (a pipe, a file, CI, a notebook) plain lines
+    without control characters are written, at most one a second.
 
     Parameters
     ----------
@@ -180,6 +180,8 @@ class LiveLine:
             return Text("")
         width = max(1, self._console.width - SPARE_COLUMNS)
         fields = _fields(self._progress)
+        if cell_len(self._joined(fields)) > width:
+            fields = [replace(field, text=field.brief) for field in fields]
         while len(fields) > 1 and cell_len(self._joined(fields)) > width:
             fields.remove(max(fields, key=lambda field: field.rank))
         text = Text(self._joined(fields), no_wrap=True, overflow="ellipsis", end="")
@@ -200,25 +202,34 @@ class LiveLine:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A part of the line; the highest rank goes first where room is short."""
+    """A part of the line; where room is short, the brief wording is used, then the highest rank goes first."""
 
     rank: int
     text: str
+    brief: str
 
 
 def _fields(progress: Progress) -> list[_Field]:
     """Word the figures, in the order in which they are read; what isn't known yet is left out."""
-    fields = [_Field(0, progress.phase)]
+    fields = [_Field(0, progress.phase, progress.phase)]
     training = progress.rows_trained > 0
-    total = f" of {count_text(progress.rows_total)}" if progress.rows_total > progress.rows_prepared else ""
-    fields.append(_Field(6 if training else 2, f"{count_text(progress.rows_prepared)}{total} rows prepared"))
+    ready, trained, rate = progress.rows_prepared, progress.rows_trained, progress.rows_per_s
+    total = f" of {count_text(progress.rows_total)}" if progress.rows_total > ready else ""
+    brief_total = f" of {brief_count_text(progress.rows_total)}" if total else ""
+    fields.append(
+        _Field(
+            6 if training else 2,
+            f"{count_text(ready)}{total} rows prepared",
+            f"{brief_count_text(ready)}{brief_total} ready",
+        )
+    )
     if training:
-        fields.append(_Field(3, f"{count_text(progress.rows_trained)} rows trained"))
-    if progress.rows_per_s > 0:
-        fields.append(_Field(4, f"{count_text(progress.rows_per_s)} rows/s"))
+        fields.append(_Field(3, f"{count_text(trained)} rows trained", f"{brief_count_text(trained)} trained"))
+    if rate > 0:
+        fields.append(_Field(4, f"{count_text(rate)} rows/s", f"{brief_count_text(rate)}/s"))
     if progress.score is not None:
-        fields.append(_Field(2, f"score {progress.score:.4f}"))
+        fields.append(_Field(2, f"score {progress.score:.4f}", f"score {progress.score:.3f}"))
         if progress.target is not None:
-            fields.append(_Field(5, f"target {progress.target:.4f}"))
-    fields.append(_Field(1, seconds_text(progress.elapsed_s)))
+            fields.append(_Field(5, f"target {progress.target:.4f}", f"to {progress.target:g}"))
+    fields.append(_Field(1, seconds_text(progress.elapsed_s), f"{progress.elapsed_s:.0f} s"))
     return fields

@@ -156,11 +156,22 @@ def test_line_never_wraps(columns: int, phase: str, terminal: Terminal, monkeypa
     assert cell_len(texts[0]) <= max(1, columns - 3)
 
 
-def test_narrow_line_keeps_what_matters_most(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (80, "training · 1.1M ready · 3.46M trained · 123k/s · score 0.123 · to 0.1 · 42 s"),
+        (60, "training · 3.46M trained · 123k/s · score 0.123 · 42 s"),
+        (48, "training · 3.46M trained · score 0.123 · 42 s"),
+        (32, "training · score 0.123 · 42 s"),
+    ],
+)
+def test_narrow_line_keeps_what_matters_most(
+    columns: int, text: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     with LiveLine(terminal, clock=Clock()) as line:
         line.update(make_progress())
-        assert drawn(terminal) == ["training · 3,456,789 rows trained · score 0.1234 · 42.3 s"]
+        assert drawn(terminal) == [text]
 
 
 def test_permanent_line_stays_above_the_live_one(terminal: Terminal) -> None:
