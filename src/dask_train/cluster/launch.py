@@ -12,8 +12,8 @@ from typing import Any
 from distributed import Client
 
 from dask_train.cluster.extension import ByValue, ensure_plugin
-from dask_train.cluster.interrupts import shield, unshield
 from dask_train.cluster.on_worker import environment, member
+from dask_train.cluster.own_cluster import shield, unshield
 from dask_train.cluster.peer import Peer
 from dask_train.config import Deadlines
 from dask_train.errors import ClosedError, LaunchError, PlacementError, RoleLostError, VersionMismatchError

@@ -9,9 +9,9 @@ from typing import Any
 from distributed import Client, Future, get_worker, secede
 
 from dask_train.cluster.feed import Feed
-from dask_train.cluster.interrupts import unshield
 from dask_train.cluster.mirror import Mirror, seconds_or
 from dask_train.cluster.on_worker.member import leave, member_of
+from dask_train.cluster.own_cluster import unshield
 from dask_train.cluster.peer import Peer
 from dask_train.config import Deadlines
 from dask_train.errors import ClosedError, DataError, LaunchError, RoleLostError
