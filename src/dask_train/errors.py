@@ -18,6 +18,8 @@ values, the likely cause, what to change, and the original error as ``__cause__`
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class DaskTrainError(Exception):
     """Root of all errors of a run.
@@ -39,6 +41,12 @@ class DaskTrainError(Exception):
     def __init__(self, what: str, cause: str = "", change: str = "") -> None:
         self.what, self.cause, self.change = what, cause, change
         super().__init__(what, cause, change)
+
+    def __copy__(self) -> Self:
+        """The same error without the traceback of the first, which tblib, that Dask uses, would copy along."""
+        fresh = type(self)(*self.args)
+        fresh.__dict__.update(self.__dict__)
+        return fresh
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.what, self.cause, self.change) if part)

@@ -34,6 +34,10 @@ class ByValue:
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
         return cloudpickle.loads, (self._pickled,)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call what unpickling gives."""
+        return cloudpickle.loads(self._pickled)(*args, **kwargs)
+
 
 # The scheduler's own id beside each client: after a scheduler was started again, its clients come back to it.
 _know_it: WeakKeyDictionary[Any, str] = WeakKeyDictionary()

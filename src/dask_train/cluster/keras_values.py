@@ -28,14 +28,19 @@ from dask_train.cluster.extension import ByValue
 def register() -> None:
     """Let Keras models travel between Dask processes as soon as Keras is imported; imports nothing itself.
 
-    To be called in each process that sends models; again does no harm.
+    To be called in each process that sends models, which ``import dask_train`` does; again does no harm. A Dask worker
+    that gets a model has imported dask_train by that. One that makes its own, in tasks that do not import it, can be
+    told to with ``distributed.worker.preload: [dask_train]`` in Dask's configuration.
 
     Notes
     -----
+    A task that trains its argument trains the value that its Dask worker holds. Where that is needed again as it was,
+    train ``copy.deepcopy(model)``.
+
     From then on ``pickle.dumps`` of a model, too, makes pickles that need dask-train to be read. Keep models in files
     with ``model.save``, as Keras asks.
 
-    A worker that receives its first model imports Keras and its backend in its event loop (some 5 s with TensorFlow).
+    A Dask worker that gets its first model imports Keras and its backend in its event loop (5 s with TensorFlow).
     """
     for dispatch in (dask_serialize, dask_deserialize):
         dispatch.register_lazy("keras", _nothing)  # takes the place of distributed's own

@@ -66,25 +66,27 @@ async def launch(client: Client, plan: NetworkPlan, deadlines: Deadlines) -> tup
     peer = Peer(client)
     await ensure_plugin(peer)
     dask_spec = await _reserve(peer, plan, deadlines)
-    members = _Members(client, dask_spec, deadlines.launch_s)
-    await shield(client)
+    members = _Members(peer, dask_spec, deadlines.launch_s)
     try:
+        await shield(peer)
         probe = ByValue(environment.installed_versions, environment)
         _compare_versions(dask_spec.tasks(), await members.run("tell its versions", probe))
         queue_settings = (plan.queue_size, deadlines.progress_s)
         addresses = iter(await members.run("bind a port", member.join, plan.id, dask_spec, *queue_settings))
         tf_spec = AddressBook({job: [next(addresses) for _ in places] for job, places in dask_spec.items()})
     except BaseException:
+        await unshield(peer)
         await _undo(peer, plan, dask_spec)
         await peer.ask("train_forget", network=plan.id, spent=False)
-        await unshield(client)
         raise
     try:
         await members.run("start its server", member.start, plan.id, plan.start_server, tf_spec)
         await _check_alive(peer, plan)
     except BaseException as error:
-        await _restart(peer, plan, dask_spec, deadlines, error)
-        await unshield(client)
+        try:
+            await _restart(peer, plan, dask_spec, deadlines, error)
+        finally:
+            await unshield(peer)
         raise
     return tf_spec, dask_spec
 
@@ -92,13 +94,13 @@ async def launch(client: Client, plan: NetworkPlan, deadlines: Deadlines) -> tup
 class _Members:
     """The Dask workers of a network that is being raised, with one deadline for all that they are asked to do."""
 
-    def __init__(self, client: Client, dask_spec: AddressBook, launch_s: float) -> None:
-        self._client = client
+    def __init__(self, peer: Peer, dask_spec: AddressBook, launch_s: float) -> None:
+        self._peer = peer
         self._tasks = list(dask_spec.tasks())
         self._launch_s = launch_s
         self._deadline = asyncio.get_running_loop().time() + launch_s
 
-    async def run(self, what: str, function: Callable[..., Any] | ByValue, *args: Any) -> list[Any]:
+    async def run(self, what: str, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Run ``function`` on all of them at once; the results in order.
 
         Raises
@@ -108,7 +110,7 @@ class _Members:
         """
 
         async def one(address: str) -> Any:
-            answer = await self._client._run(function, *args, workers=[address])
+            answer = await self._peer.on_workers(function, *args, workers=[address])
             return answer[address]
 
         running = {asyncio.create_task(one(task[2])): task for task in self._tasks}
@@ -144,7 +146,7 @@ async def _undo(peer: Peer, plan: NetworkPlan, dask_spec: AddressBook) -> None:
     """Let the Dask workers drop what was made there for the network; those that are gone or hang need not."""
     addresses = [address for _, _, address in dask_spec.tasks()]
     with suppress(TimeoutError, OSError):
-        leaving = peer.dask_end._run(member.leave, plan.id, workers=addresses, on_error="ignore")
+        leaving = peer.on_workers(member.leave, plan.id, workers=addresses, on_error="ignore")
         await asyncio.wait_for(leaving, UNDO_S)
 
 

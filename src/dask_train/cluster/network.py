@@ -6,11 +6,14 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from distributed import Client, Future, get_worker, secede
+from distributed import Client, Future
+from distributed.protocol.pickle import dumps
 
+from dask_train.cluster.extension import ByValue
 from dask_train.cluster.feed import Feed
 from dask_train.cluster.mirror import Mirror, seconds_or
-from dask_train.cluster.on_worker.member import leave, member_of
+from dask_train.cluster.on_worker import role
+from dask_train.cluster.on_worker.member import leave
 from dask_train.cluster.own_cluster import unshield
 from dask_train.cluster.peer import Peer
 from dask_train.config import Deadlines
@@ -79,11 +82,12 @@ class Network(Mirror):
         places = self.dask_spec.job_tasks(job)
         self._check_open()
         name = getattr(fn, "__name__", "role")
+        task, pickled = ByValue(role.run_role, role), dumps(fn)
         futures = [
             self._peer.dask_end.submit(
-                run_role,
+                task,
                 self.id,
-                fn,
+                pickled,
                 args,
                 kwargs,
                 key=f"{name}-{job}-{index}-{uuid.uuid4().hex[:12]}",
@@ -196,7 +200,7 @@ class Network(Mirror):
         DataError
             Data that only these Dask workers hold can be neither moved nor computed again; nothing was touched.
         LaunchError
-            A Dask worker was not back in time.
+            A Dask worker did not come back. The network is closed all the same.
         """
         return self._peer.run(self._close, force, seconds_or(Deadlines.from_dask_config().close_s, timeout_s))
 
@@ -215,14 +219,14 @@ class Network(Mirror):
         self._end()
         if self._leave_servers:  # else their processes are gone
             members = [address for _, _, address in self.dask_spec.tasks()]
-            await self._peer.dask_end._run(leave, self.id, workers=members, on_error="ignore")
-        await unshield(self._peer.dask_end)
+            await self._peer.on_workers(leave, self.id, workers=members, on_error="ignore")
+        await unshield(self._peer)
         if answer["missing"]:
             raise LaunchError(
-                f"{len(answer['missing'])} Dask workers did not come back within {timeout_s:g} s; "
-                f"their nannies are {', '.join(answer['missing'])}.",
-                "The network is closed and its ports are free, but the cluster is smaller than before.",
-                "Look at the nannies' logs.",
+                f"{len(answer['missing'])} Dask workers did not come back; their nannies were "
+                f"{', '.join(answer['missing'])}.",
+                f"Their nannies have ended, or took longer than {timeout_s:g} s. The network is closed.",
+                "Look at the nannies' logs, and start others, with cluster.scale for instance.",
             )
 
     def __enter__(self) -> Any:
@@ -251,15 +255,3 @@ class _Announce:
         answer = await self._peer.ask("train_roles", network=self._network, keys=keys)
         if answer["state"] == "closed":
             await self._peer.dask_end._cancel(self._futures)
-
-
-def run_role(network_id: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The Dask task of a role: give the thread back to Dask, check that this still is the place, run ``fn``."""
-    secede()
-    member = member_of(get_worker(), network_id)
-    try:
-        return fn(*args, **kwargs)
-    except ClosedError:
-        if member.queue.closed:
-            return None  # the future has ended with this error already: the scheduler tells of a closed network
-        raise

@@ -67,17 +67,19 @@ class Peer:
         RoleLostError
             The scheduler does not answer.
         """
-        scheduler = self.dask_end.scheduler
-        if scheduler is None:
-            raise RoleLostError(f"The Dask client {self.id} is closed.", change="Make a new client.")
+        self._check()
         try:
-            return await getattr(scheduler, handler)(**message)
+            return await getattr(self.dask_end.scheduler, handler)(**message)
         except OSError as error:
             raise RoleLostError(
                 f"The Dask scheduler did not answer {handler} to {self.id}.",
                 "It has been closed, or its connection is gone.",
                 "Start a new cluster, or connect again.",
             ) from error
+
+    def _check(self) -> None:
+        if self.dask_end.scheduler is None:
+            raise RoleLostError(f"The Dask client {self.id} is closed.", change="Make a new client.")
 
     async def ask(self, handler: str, **message: Any) -> dict[str, Any]:
         """Call a handler of our scheduler plug-in.
@@ -96,6 +98,22 @@ class Peer:
             )
         assert isinstance(answer, dict)
         return answer
+
+    async def on_workers(
+        self, function: Any, *args: Any, workers: list[str] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Run ``function`` on the event loops of Dask workers, all of them where ``workers`` is None; from a client.
+
+        Raises
+        ------
+        RoleLostError
+            The scheduler does not answer.
+        Exception
+            What the function, or the way to one of the Dask workers, raised; with ``on_error="ignore"`` none.
+        """
+        self._check()
+        answers: dict[str, Any] = await self.dask_end._run(function, *args, workers=workers, **kwargs)
+        return answers
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""

@@ -76,6 +76,9 @@ def build(
 
 
 def _sync_parts(optimizer: Any, step: Any, *, chief: bool) -> SyncParts:
+    import tensorflow as tf
+
+    tf.get_logger().setLevel("ERROR")  # each worker would tell that queue runners are deprecated; this needs one
     return SyncParts(
         local_init=optimizer.chief_init_op if chief else optimizer.local_step_init_op,
         ready_for_local_init=optimizer.ready_for_local_init_op,

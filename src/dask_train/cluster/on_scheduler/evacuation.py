@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from distributed.comm import get_address_host_port
+
 from .layout import Layout
 
 logger = logging.getLogger("dask_train.scheduler")
@@ -107,8 +109,25 @@ async def restart(scheduler: Any, wave: list[str], deadline: float) -> list[str]
         stimulus_id=f"train-close-{time.time()}",
     )
     # A Dask worker with a port of its own comes back at the same address, so look at the processes.
+    look_at_nannies = time.monotonic() + 1.0
     while missing := nannies - {ws.nanny for ws in scheduler.running if ws not in old}:
         if time.monotonic() > deadline:
             return sorted(missing)
+        if time.monotonic() > look_at_nannies:
+            look_at_nannies += 1.0
+            if all(await asyncio.gather(*map(_is_gone, missing))):
+                return sorted(missing)
         await asyncio.sleep(0.02)
     return []
+
+
+async def _is_gone(nanny: str) -> bool:
+    """Whether nothing listens at a nanny's address any more, so that it will not start its Dask worker again."""
+    try:
+        _, writer = await asyncio.open_connection(*get_address_host_port(nanny))
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # a slow network is no proof
+        return False
+    writer.close()
+    return False

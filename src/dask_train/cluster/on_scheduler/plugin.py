@@ -11,11 +11,15 @@ from typing import Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from .boards import Boards, Ring, changed_within
+from .departures import Departures
 from .evacuation import restart_emptied, stuck
 from .feeds import Feed, Feeds
 from .networks import CLOSING, LOST, RESERVED, RUNNING, Network, Networks
 
 logger = logging.getLogger("dask_train.scheduler")
+
+# A client tells what it releases in batches of 10 ms, and on another connection than its questions.
+RELEASE_S = 0.5
 
 
 class TrainPlugin(SchedulerPlugin):
@@ -29,6 +33,7 @@ class TrainPlugin(SchedulerPlugin):
         self.boards = Boards()
         self.networks = Networks(scheduler)
         self.feeds = Feeds(scheduler)
+        self.departures = Departures(scheduler)
         self._closing: set[asyncio.Task[Any]] = set()
         for name in dir(self):
             if name.startswith("train_"):
@@ -36,7 +41,11 @@ class TrainPlugin(SchedulerPlugin):
 
     # What the scheduler tells; it passes itself, and these arguments by name
 
+    def add_worker(self, *, worker: str, **_: Any) -> None:
+        self.departures.added(worker)
+
     def remove_worker(self, *, worker: str, **_: Any) -> None:
+        self.departures.removed(worker)
         self.networks.spent.pop(worker, None)
         for net in self.networks.of_member(worker):
             if net.state in (RESERVED, RUNNING):
@@ -133,11 +142,12 @@ class TrainPlugin(SchedulerPlugin):
             self._end(net)
             return {"status": "OK", "missing": []}
         members = [address for address in net.members if address in self.scheduler.workers]
-        if not force and (held := stuck(self.scheduler, members)):
+        if not force and (held := await self._stuck(members)):
             return {"status": "held", "keys": held}
         net.state = CLOSING
         self._stop(net)
         try:
+            await self.departures.quiet(members)
             missing, held = await restart_emptied(self.scheduler, members, timeout_s, force=force)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):  # the scheduler itself is closing
@@ -149,6 +159,13 @@ class TrainPlugin(SchedulerPlugin):
             return {"status": "held", "keys": held}
         self._end(net)
         return {"status": "OK", "missing": missing}
+
+    async def _stuck(self, members: list[str]) -> list[str]:
+        """What keeps ``members`` from restarting; what a client has just released may still be about to be told."""
+        deadline = time.monotonic() + RELEASE_S
+        while (held := stuck(self.scheduler, members)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        return held
 
     def _lose(self, net: Network, loss: str) -> None:
         """The network can't go on, and whoever waits on it learns why."""

@@ -145,7 +145,7 @@ def travels_by_value(layer: Any) -> bool:
         return True
     parameters = inspect.signature(cls).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    return not (takes_any or {"trainable", "dtype"} <= parameters.keys())
+    return not (takes_any or {"name", "trainable", "dtype"} <= parameters.keys())
 
 
 def _check_owners(model: Any, by_value: list[Any]) -> None:
@@ -167,7 +167,8 @@ def _describe(layer: Any, keep: Keep) -> dict[str, Any]:
         _describe_variable(variable, place < len(layer._trainable_variables)) for place, variable in enumerate(own)
     ]
     attributes = {}
-    for name, value in vars(layer).items():
+    # On the torch backend a layer is a torch module, which keeps its inner modules in a dict of their own.
+    for name, value in {**vars(layer), **vars(layer).get("_modules", {})}.items():
         if name in _OWN_BEHAVIOUR or not (name in _of_keras() or name.startswith("_self_")):
             attributes[name] = _encode(value, places, functools.partial(keep, where=f"{layer.name}.{name}"))
     return {

@@ -20,49 +20,53 @@ from dask_train.frameworks.keras.by_value import Maker, MakingError
 
 # Before every key, so that none is the name of something that is registered with Keras, which would come first.
 _MARK = "dask_train>"
-_ROOMS = (keras.activations, keras.losses, keras.metrics, keras.ops)
+# Where Keras looks for functions of its own that a config names.
+_ROOMS = (keras.activations, keras.constraints, keras.initializers, keras.losses, keras.metrics, keras.regularizers)
 
 
 class CustomObjects:
-    """What may be custom in one model, found by walking the objects that it holds.
+    """What is custom in one model, found by walking the objects that it holds.
 
     Parameters
     ----------
     model : keras.Model
         Only looked at.
+
+    Attributes
+    ----------
+    objects : dict
+        What must travel beside the configs that were given to :meth:`take`, by the keys that are in them now.
     """
 
     def __init__(self, model: Any) -> None:
-        self._functions: defaultdict[str, list[Any]] = defaultdict(list)
-        self._classes: defaultdict[tuple[str, str], list[type]] = defaultdict(list)
-        self._keras_functions: set[str] = set()
-        self.lambdas: list[FunctionType] = []
         self.objects: dict[str, Any] = {}
+        self._classes: defaultdict[tuple[str, str], list[type]] = defaultdict(list)
+        self._functions: dict[str, FunctionType] = {}
+        self._unregistered: list[FunctionType] = []
         for found in _walk(model):
             if not isinstance(found, FunctionType):
                 _append_new(self._classes[_class_key(type(found))], type(found))
-            elif _is_keras(found.__module__):
-                if any(getattr(room, found.__name__, None) is found for room in _ROOMS):
-                    self._keras_functions.add(found.__name__)
-            elif found.__name__ == "<lambda>":
-                self.lambdas.append(found)
+            elif _is_keras(found.__module__) or keras.saving.get_registered_name(found) != found.__name__:
+                self._functions[keras.saving.get_registered_name(found)] = found
             else:
-                _append_new(self._functions[keras.saving.get_registered_name(found)], found)
+                self._unregistered.append(found)
 
     @contextlib.contextmanager
-    def lambdas_named(self) -> Iterator[None]:
-        """Give each lambda a name of its own for a while, so that Keras writes that name into configs.
+    def functions_named(self) -> Iterator[None]:
+        """Give each custom function a name that no other has, for a while, so that Keras writes it into configs.
 
-        Keras writes a lambda as marshalled byte code, which loses the globals that it uses, and warns about it.
+        Keras writes down a function's name, be it the name of two functions, or of one of its own; and a lambda as
+        marshalled byte code, which loses the globals that it uses, with a warning.
         """
-        for index, function in enumerate(self.lambdas):
-            function.__name__ = f"lambda_{index}"
-            self._functions[function.__name__] = [function]
+        names = [function.__name__ for function in self._unregistered]
+        for index, function in enumerate(self._unregistered):
+            function.__name__ = f"{function.__name__.strip('<>')}_{index}_by_dask_train"
+            self._functions[function.__name__] = function
         try:
             yield
         finally:
-            for function in self.lambdas:
-                function.__name__ = "<lambda>"
+            for function, name in zip(self._unregistered, names, strict=True):
+                function.__name__ = name
 
     def keep(self, value: object, where: str) -> str:
         """Let a value travel that no config can hold; return its key, which tells people where it was found."""
@@ -98,13 +102,10 @@ class CustomObjects:
 
     def _take_function(self, config: dict[str, Any]) -> None:
         name = config["config"]
-        found = self._functions.get(name, [])
-        if not found and any(hasattr(room, name) for room in _ROOMS):
+        if any(hasattr(room, name) for room in _ROOMS):
             return
-        if name in self._keras_functions:
-            raise TypeError(f"The model uses Keras' function {name!r} and one of its own of that name. Rename yours.")
         config["config"] = config["registered_name"] = key = f"{_MARK}{name}"
-        self.objects[key] = _only("function", name, found or _look_up(config.get("module"), name))
+        self.objects[key] = _only("function", name, [self._functions[name]] if name in self._functions else [])
 
     def _take_class(self, config: dict[str, Any]) -> None:
         module, name = config.get("module") or "__main__", config["registered_name"] or config["class_name"]
@@ -183,9 +184,9 @@ def _append_new(found: list[Any], value: Any) -> None:
         found.append(value)
 
 
-def _look_up(module: str | None, name: str) -> list[Any]:
-    """What a module holds under that name, for objects that exist in a config only."""
-    value = getattr(sys.modules.get(module or "__main__"), name, None)
+def _look_up(module: str, name: str) -> list[Any]:
+    """What a module holds under that name, for classes of which the model has a config only."""
+    value = getattr(sys.modules.get(module), name, None)
     return [] if value is None else [value]
 
 

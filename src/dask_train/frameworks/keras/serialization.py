@@ -24,7 +24,7 @@ from dask_train.frameworks.keras.by_value import describe, described_by_value, t
 from dask_train.frameworks.keras.custom_objects import CustomObjects, pack, unpack
 from dask_train.frameworks.keras.state import Array
 
-# Taking a model apart renames its lambdas, putting it together may set `floatx` of the process, for a moment.
+# Taking a model apart renames its functions, putting it together may set `floatx` of the process, for a moment.
 _one_at_a_time = threading.RLock()
 
 
@@ -42,7 +42,7 @@ def model_to_parts(model: Any) -> tuple[dict[str, Any], list[Array]]:
     header : dict
         Strings, bytes, numbers, lists and dicts of them.
     arrays : list of np.ndarray
-        Weights, asset files, seed states and optimizer variables, C-contiguous, of native dtypes (bfloat16 and its
+        Weights, files of layers, seed states and optimizer variables, C-contiguous, of native dtypes (bfloat16 and its
         like as unsigned integers). Snapshots; on the CPU without a copy, except on the torch backend (one).
 
     Raises
@@ -108,7 +108,7 @@ def model_size_bytes(model: Any) -> int:
 
 def _take_apart(model: Any) -> tuple[dict[str, Any], list[Array]]:
     custom = CustomObjects(model)
-    with custom.lambdas_named(), described_by_value(model, custom.keep):
+    with custom.functions_named(), described_by_value(model, custom.keep):
         config = _to_json(model, custom)
         compilations = [
             {"model": number, "config": _to_json(_compile_config(part), custom)}
@@ -116,11 +116,10 @@ def _take_apart(model: Any) -> tuple[dict[str, Any], list[Array]]:
             if part.compiled and not _loses_compilation(part)
         ]
     keys, layers = state.save_layers(model)
-    asset_paths, assets = state.save_assets(model)
     seeds = [state.as_array(variable) for variable in state.seed_states(model)]
     described = state.describe_optimizers(model)
     optimizers = [state.as_array(variable) for variable in state.optimizer_variables(model)]
-    arrays = [*layers, *assets, *seeds, *optimizers]
+    arrays = [*layers, *seeds, *optimizers]
     header = {
         "name": model.name,
         "class": _name(type(model)),
@@ -131,9 +130,8 @@ def _take_apart(model: Any) -> tuple[dict[str, Any], list[Array]]:
         "compilations": compilations,
         "custom_objects": pack(custom.objects),
         "keys": keys,
-        "asset_paths": asset_paths,
         "optimizers": described,
-        "counts": [len(layers), len(assets), len(seeds), len(optimizers)],
+        "counts": [len(layers), len(seeds), len(optimizers)],
         "dtypes": [_foreign_dtype(array) for array in arrays],
     }
     return header, [_native(array) for array in arrays]
@@ -143,12 +141,10 @@ def _put_together(header: dict[str, Any], arrays: list[Array]) -> Any:
     custom_objects = unpack(header["custom_objects"])
     dtypes = zip(arrays, header["dtypes"], strict=True)
     waiting = iter([array.view(np.dtype(dtype)) if dtype else array for array, dtype in dtypes])
-    layers, assets, seeds, optimizers = [list(itertools.islice(waiting, count)) for count in header["counts"]]
+    layers, seeds, optimizers = [list(itertools.islice(waiting, count)) for count in header["counts"]]
 
     model = _from_json(header["config"], custom_objects)
-    model.name = header["name"]
     state.load_layers(model, header["keys"], layers)
-    state.load_assets(model, header["asset_paths"], assets)
     state.assign(state.seed_states(model), seeds, "seed generators")
     models = _models(model)
     for compilation in header["compilations"]:

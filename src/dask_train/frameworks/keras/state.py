@@ -3,11 +3,12 @@
 Layers are asked as Keras' own ``.keras`` format asks them (``save_own_variables``, ``save_assets`` and their
 counterparts), so one that decides itself what it keeps, such as ``Normalization`` or ``StringLookup``, comes out right;
 only there is no file. What that format leaves behind is added: seed generators, and the optimizers of inner models.
-The values of metrics stay behind.
+The values of metrics stay behind, there and here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tempfile
 from collections.abc import Iterator
@@ -46,23 +47,34 @@ class ArrayStore(saving_lib.NpzIOStore):
 
 
 def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:
-    """Weights of all layers.
+    """Weights of all layers, and the files that some keep, such as the vocabulary of a ``StringLookup``.
 
     Returns
     -------
     keys
-        ``[path, key]`` of each array.
+        Of each array: ``[path, key]`` of weights, or ``[file]``, relative to the folder in which Keras puts files.
     arrays
-        See :func:`as_array` for copies.
+        Weights, see :func:`as_array` for copies; then contents of files, uint8 of shape (bytes,), one copy.
     """
     store = ArrayStore()
-    saving_lib._save_state(model, store, None, "", _left_behind(model))
-    keys = [[path, key] for path, held in store.contents.items() for key in held]
-    return keys, [as_array(store.contents[path][key]) for path, key in keys]
+    with contextlib.ExitStack() as stack:
+        files = None
+        if any(hasattr(layer, "save_assets") for layer in model._flatten_layers()):
+            files = saving_lib.DiskIOStore("files", mode="w")
+            stack.callback(files.close)
+        saving_lib._save_state(model, store, files, "", _left_behind(model))
+        keys = [[path, key] for path, held in store.contents.items() for key in held]
+        arrays = [as_array(store.contents[path][key]) for path, key in keys]
+        if files is not None:
+            root = Path(files.working_dir)
+            found = sorted(path for path in root.rglob("*") if path.is_file())
+            keys += [[str(path.relative_to(root))] for path in found]
+            arrays += [np.frombuffer(path.read_bytes(), np.uint8) for path in found]
+    return keys, arrays
 
 
 def load_layers(model: Any, keys: list[list[str]], arrays: list[Array]) -> None:
-    """Assign weights to the layers that they came from; each array is copied once.
+    """Assign weights to the layers that they came from, and give them their files; each array is copied once.
 
     Raises
     ------
@@ -70,52 +82,23 @@ def load_layers(model: Any, keys: list[list[str]], arrays: list[Array]) -> None:
         The model has other layers, or other shapes, than the one that was saved.
     """
     store = ArrayStore()
-    for (path, key), array in zip(keys, arrays, strict=True):
-        store.make(path)[key] = array
     failed: dict[int, tuple[Any, Exception]] = {}
-    saving_lib._load_state(model, store, None, "", False, _left_behind(model), set(), failed)
+    with tempfile.TemporaryDirectory() as folder:
+        files = None
+        for (path, *key), array in zip(keys, arrays, strict=True):
+            if key:
+                store.make(path)[key[0]] = array
+            else:
+                files = saving_lib.DiskIOStore(folder, mode="r")
+                Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
+                Path(folder, path).write_bytes(array.tobytes())
+        saving_lib._load_state(model, store, files, "", False, _left_behind(model), set(), failed)
     for saveable, error in failed.values():
         raise ValueError(f"{saveable}: {error}") from error
     missed = sorted(store.contents.keys() - store.taken)
     if missed:
-        raise ValueError(f"The rebuilt model has no layer at {missed}, which hold {sum(map(len, missed))} arrays.")
-
-
-def save_assets(model: Any) -> tuple[list[str], list[Array]]:
-    """Files of layers that keep some, such as the vocabulary of a ``StringLookup``.
-
-    Returns
-    -------
-    paths
-        Relative to the folder in which Keras puts assets.
-    arrays
-        Content of each file, uint8 of shape (bytes,); read into memory, one copy.
-    """
-    if not any(hasattr(layer, "save_assets") for layer in model._flatten_layers()):
-        return [], []
-    store = saving_lib.DiskIOStore("assets", mode="w")
-    try:
-        saving_lib._save_state(model, None, store, "", _left_behind(model))
-        root = Path(store.working_dir)
-        files = sorted(path for path in root.rglob("*") if path.is_file())
-        return (
-            [str(path.relative_to(root)) for path in files],
-            [np.frombuffer(path.read_bytes(), np.uint8) for path in files],
-        )
-    finally:
-        store.close()
-
-
-def load_assets(model: Any, paths: list[str], arrays: list[Array]) -> None:
-    """Give layers the files that :func:`save_assets` took, through a temporary folder."""
-    if not paths:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for path, array in zip(paths, arrays, strict=True):
-            target = Path(folder, path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(array.tobytes())
-        saving_lib._load_state(model, None, saving_lib.DiskIOStore(folder, mode="r"), "", False, _left_behind(model))
+        number = sum(len(store.contents[path]) for path in missed)
+        raise ValueError(f"The rebuilt model has no layer at {missed} for {number} arrays.")
 
 
 def seed_states(model: Any) -> list[Any]:
@@ -266,14 +249,12 @@ def as_array(value: Any) -> Array:
     if isinstance(value, keras.Variable):
         value = value.value
     if keras.backend.backend() == "torch":
-        return np.ascontiguousarray(keras.ops.convert_to_numpy(value))
-    if hasattr(value, "read_value"):  # np.asarray of a tf.Variable copies, of the tensor that it holds it does not
+        value = keras.ops.convert_to_numpy(value)
+    elif hasattr(value, "read_value"):  # np.asarray of a tf.Variable copies, of the tensor that it holds it does not
         value = value.read_value()
     return np.asarray(value, order="C")
 
 
 def _left_behind(model: Any) -> set[int]:
-    """Ids of what the saving walk shall pass by: metrics, and optimizers, which travel on their own."""
-    held = [value for layer in model._flatten_layers() for value in vars(layer).values()]
-    metrics = [value for value in [*held, *model.metrics] if isinstance(value, keras.metrics.Metric)]
-    return {id(value) for value in [*metrics, *(optimizer for optimizer, _ in held_optimizers(model))]}
+    """Ids of what the saving walk shall pass by: optimizers, which travel on their own."""
+    return {id(optimizer) for optimizer, _ in held_optimizers(model)}

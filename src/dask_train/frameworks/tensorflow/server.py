@@ -73,7 +73,6 @@ def start_server(book: AddressBook, job: str, index: int, *, process_ends_with_i
             os.environ.pop("TF_GRPC_REUSE_PORT", None)
 
 
-
 def leave_without_teardown() -> None:
     """Let this process, where a Dask nanny has started it, end without taking TensorFlow apart.
 

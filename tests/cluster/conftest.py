@@ -1,0 +1,146 @@
+"""Networks without TensorFlow: real Dask workers, real ports, a server that takes no seconds to import."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import dask
+import pytest
+from distributed import Client
+
+from dask_train import tensorflow_network
+from dask_train.cluster.extension import ByValue
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Dask workers can't import the test modules, so what is defined in them travels by value."""
+    for module in {item.module for item in items if HERE in item.path.parents}:
+        cloudpickle.register_pickle_by_value(module)
+
+
+class ListeningServer:
+    """Takes the place of a TensorFlow server: binds the port that was held for it, in the same way, and listens."""
+
+    def __init__(self, book: Any, job: str, index: int) -> None:
+        port = int(book.task_address(job, index).rpartition(":")[2])
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self.socket.bind(("0.0.0.0", port))  # noqa: S104 - as TensorFlow does
+        self.socket.listen()
+        self.target = f"grpc://{book.task_address(job, index)}"
+
+
+def start_listening(book: Any, job: str, index: int, **_: Any) -> ListeningServer:
+    """As ``dask_train.frameworks.tensorflow.server.start_server``."""
+    return ListeningServer(book, job, index)
+
+
+@pytest.fixture
+def start_server_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
+    """Says what ``start_tensorflow`` starts in the Dask workers from now on."""
+
+    def use(start_server: Callable[..., Any]) -> None:
+        monkeypatch.setattr(
+            tensorflow_network, "start_server", ByValue(start_server, sys.modules[start_server.__module__])
+        )
+
+    return use
+
+
+@pytest.fixture
+def without_tensorflow(start_server_with: Callable[[Callable[..., Any]], None]) -> None:
+    """Networks of this test have servers that only listen."""
+    start_server_with(start_listening)
+
+
+@pytest.fixture(scope="module")
+def shared_client(local_clusters: Callable[..., Any]) -> Iterator[Client]:
+    """A client of 3 processes with a thread each, for all tests of a module."""
+    # Else Dask would let a worker go on that a test has paused.
+    with (
+        dask.config.set({"distributed.worker.memory.pause": False}),
+        local_clusters() as make,
+        Client(make()) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def client(shared_client: Client, without_tensorflow: None) -> Iterator[Client]:
+    """The shared client; fails when the test leaves a network or a feed behind, or a Dask worker less."""
+    yield shared_client
+    kept = state(shared_client)
+    assert (kept["networks"], kept["feeds"]) == ({}, ())
+    assert len(workers(shared_client)) == 3
+
+
+def state(client: Client) -> dict[str, Any]:
+    """What the scheduler plug-in keeps."""
+    return client.sync(client.scheduler.train_state) or {"networks": {}, "feeds": (), "boards": {}}
+
+
+def workers(client: Client) -> list[str]:
+    """Addresses of the Dask workers that run."""
+    info = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return [address for address, worker in info.items() if worker["status"] == "running"]
+
+
+@pytest.fixture(name="state", scope="session")
+def _state() -> Callable[[Client], dict[str, Any]]:
+    return state
+
+
+@pytest.fixture(name="workers", scope="session")
+def _workers() -> Callable[[Client], list[str]]:
+    return workers
+
+
+# Runs before anything else in a Python that has its folder on PYTHONPATH.
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Hiding(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] == {module!r} else PathFinder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Hiding if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+@pytest.fixture(scope="session")
+def hide_module() -> Callable[[str, Path], None]:
+    """Makes a folder that hides an installed module from a Python that has the folder on PYTHONPATH."""
+    return lambda module, folder: (folder / "sitecustomize.py").write_text(HIDE.format(module=module))
+
+
+@pytest.fixture(scope="session")
+def dask_process() -> Callable[..., AbstractContextManager[subprocess.Popen[bytes]]]:
+    """``dask scheduler`` or ``dask worker`` as a process of its own, which ends with the ``with``."""
+
+    @contextmanager
+    def start(*arguments: str, path: Path) -> Iterator[subprocess.Popen[bytes]]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *arguments, "--host", "127.0.0.1", "--no-dashboard"],
+            env={**os.environ, "PYTHONPATH": str(path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
+
+    return start

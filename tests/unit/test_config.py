@@ -1,0 +1,46 @@
+"""Deadlines: read from ``dask.config``, and checked."""
+
+from __future__ import annotations
+
+import math
+
+import dask
+import pytest
+
+from dask_train.config import Deadlines
+
+
+def test_defaults_are_those_of_the_documentation():
+    assert Deadlines.from_dask_config() == Deadlines(launch_s=60, progress_s=120, close_s=60)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("2 minutes", 120.0), ("1500ms", 1.5), (3, 3.0), (0.5, 0.5), ("7", 7.0)]
+)
+def test_durations_are_read_as_dask_reads_them(written, seconds):
+    with dask.config.set({"train.launch.timeout": written}):
+        assert Deadlines.from_dask_config().launch_s == seconds
+
+
+@pytest.mark.parametrize("bad", ["soon", None, "", [], "5 parsecs", "-3s"])
+def test_what_is_no_duration_is_refused(bad):
+    with (
+        dask.config.set({"train.progress.timeout": bad}),
+        pytest.raises(ValueError, match=r"train\.progress\.timeout is .*, which is no duration\. Write it like '60s'"),
+    ):
+        Deadlines.from_dask_config()
+
+
+@pytest.mark.parametrize("bad", [0, -1, "0s", math.inf, math.nan, True])
+def test_a_deadline_is_finite_and_above_0(bad):
+    with (
+        dask.config.set({"train.close.timeout": bad}),
+        pytest.raises(ValueError, match=r"train\.close\.timeout is .* finite number of seconds above 0.*dask\.config"),
+    ):
+        Deadlines.from_dask_config()
+
+
+@pytest.mark.parametrize("bad", ["60s", None, True])
+def test_a_value_of_another_type_is_refused(bad):
+    with pytest.raises(ValueError, match=r"train\.launch\.timeout is "):
+        Deadlines(launch_s=bad, progress_s=1, close_s=1)
