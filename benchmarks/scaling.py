@@ -1,6 +1,6 @@
 """Loss against time for 1, 2 and 4 workers, asynchronous and synchronous: what the seed of this project wished for.
 
-    .venv/bin/python benchmarks/scaling.py [--runs 3] [--seconds 20]
+    .venv/bin/python benchmarks/scaling.py [--runs 2] [--seconds 12]
 
 The network of the main job trains on 4 copies of MNIST for a fixed time; once a second the scorer measures the mean
 cross-entropy on rows that are never trained on. The peer of each figure is one asynchronous worker in the same run.
@@ -81,8 +81,8 @@ def name_of(workers: int, sync: bool) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=12.0)
     options = parser.parse_args()
     settings = [(workers, sync) for sync in (False, True) for workers in WORKERS]
     curves: dict[Any, list[dict[str, Any]]] = {setting: [] for setting in settings}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -93,26 +94,29 @@ def start_when_told(book, job, index, **_):
     """Does not end before the event loop of its Dask worker has run ``tell``."""
     import builtins
 
-    told = builtins.__dict__.setdefault("told_to_start", threading.Event())
-    if not told.wait(30):
-        raise TimeoutError("the event loop did not run meanwhile")
+    builtins.told_to_start = threading.Event()
+    assert builtins.told_to_start.wait(30), "the event loop did not run meanwhile"
 
 
-def tell(dask_worker):
+def has_begun():
     import builtins
 
-    builtins.__dict__.setdefault("told_to_start", threading.Event()).set()
+    return hasattr(builtins, "told_to_start")
 
 
-def test_the_event_loop_runs_while_a_server_starts(client, start_server_with, state):
+def tell():
+    import builtins
+
+    builtins.told_to_start.set()
+
+
+def test_the_event_loop_runs_while_a_server_starts(client, start_server_with, wait_for):
     start_server_with(start_when_told)
-    starting = threading.Thread(target=lambda: dt.start_tensorflow(client, worker=3, leave_servers=True).close())
-    starting.start()
-    while not any(net["state"] == "reserved" for net in state(client)["networks"].values()):
-        assert starting.is_alive()
-    client.run(tell)
-    starting.join(30)
-    assert not starting.is_alive()
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(dt.start_tensorflow, client, worker=3, leave_servers=True)
+        wait_for(lambda: all(client.run(has_begun).values()), "all start their servers")
+        client.run(tell)
+        starting.result(30).close()
 
 
 def test_without_counts_every_dask_worker_is_a_worker(client, workers):

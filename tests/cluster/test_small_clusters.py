@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -111,6 +114,48 @@ def test_data_that_fits_nowhere_is_listed(make_cluster, without_tensorflow, work
         net.close()
         assert small.result(timeout=30)[-1] == 7.0
         assert not set(workers(client)) & {first, second}
+
+
+def test_networks_that_close_at_once_do_not_trust_each_other_with_data(make_cluster, without_tensorflow, workers):
+    with Client(make_cluster(n_workers=2)) as client:
+        for _ in range(2):
+            nets = [dt.start_tensorflow(client, worker=1) for _ in range(2)]
+            data = [
+                client.scatter([big(n)], hash=False, workers=net.dask_spec["worker"])[0] for n, net in enumerate(nets)
+            ]
+            with ThreadPoolExecutor(2) as pool:
+                for closing in [pool.submit(net.close) for net in nets]:
+                    closing.result(60)
+            for n, value in enumerate(client.gather(data)):
+                np.testing.assert_array_equal(value, big(n))
+            assert len(workers(client)) == 2
+
+
+CLIENT_THAT_LEAVES = """
+import sys
+from distributed import Client
+import dask_train as dt
+from dask_train import tensorflow_network
+
+tensorflow_network.start_server = lambda book, job, index, **_: None
+dt.start_tensorflow(Client(sys.argv[1]), worker=1)
+"""
+
+
+def test_another_clients_data_outweighs_the_network_of_a_client_that_left(
+    make_cluster, without_tensorflow, workers, state, wait_for
+):
+    with Client(make_cluster(n_workers=1)) as client:
+        (data,) = client.scatter([big(1)], hash=False)
+        before = workers(client)
+        subprocess.run([sys.executable, "-c", CLIENT_THAT_LEAVES, client.scheduler.address], check=True, timeout=60)
+        wait_for(lambda: not state(client)["networks"], "the lease is over")
+        assert workers(client) == before
+        np.testing.assert_array_equal(data.result(timeout=30), big(1))
+        with pytest.raises(
+            dt.PlacementError, match=rf"{before[0]} holds a server of network tf-\w+, which ended without"
+        ):
+            dt.start_tensorflow(client)
 
 
 def leave_with_your_worker(dask_worker):

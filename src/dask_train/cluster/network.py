@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from distributed import Client, Future
@@ -34,6 +35,7 @@ class Network(Mirror):
         self._leave_servers = leave_servers
         self._state = "running"
         self._loss = ""
+        self._shielded = True  # by launch
         self._feeds: list[Feed] = []
         self._follow()
 
@@ -207,7 +209,11 @@ class Network(Mirror):
     async def _close(self, force: bool, timeout_s: float) -> None:
         if self._state == "closed":
             return
-        answer = await self._peer.ask("train_close", network=self.id, force=force, timeout_s=timeout_s)
+        try:
+            answer = await self._peer.ask("train_close", network=self.id, force=force, timeout_s=timeout_s)
+        except RoleLostError:  # the scheduler is gone, and the network with it
+            await self._unshield()
+            raise
         if answer["status"] == "held":
             raise DataError(
                 f"Network {self.id} can't be closed: {len(answer['keys'])} results lie only on its Dask workers and "
@@ -220,7 +226,7 @@ class Network(Mirror):
         if self._leave_servers:  # else their processes are gone
             members = [address for _, _, address in self.dask_spec.tasks()]
             await self._peer.on_workers(leave, self.id, workers=members, on_error="ignore")
-        await unshield(self._peer)
+        await self._unshield()
         if answer["missing"]:
             raise LaunchError(
                 f"{len(answer['missing'])} Dask workers did not come back; their nannies were "
@@ -228,6 +234,11 @@ class Network(Mirror):
                 f"Their nannies have ended, or took longer than {timeout_s:g} s. The network is closed.",
                 "Look at the nannies' logs, and start others, with cluster.scale for instance.",
             )
+
+    async def _unshield(self) -> None:
+        if self._shielded:
+            self._shielded = False
+            await unshield(self._peer)
 
     def __enter__(self) -> Any:
         if self._peer.asynchronous:
@@ -252,6 +263,7 @@ class _Announce:
 
     async def __call__(self) -> None:
         keys = [future.key for future in self._futures]
-        answer = await self._peer.ask("train_roles", network=self._network, keys=keys)
-        if answer["state"] == "closed":
-            await self._peer.dask_end._cancel(self._futures)
+        with suppress(RoleLostError):  # the client, or the scheduler, has ended meanwhile
+            answer = await self._peer.ask("train_roles", network=self._network, keys=keys)
+            if answer["state"] == "closed":
+                await self._peer.dask_end._cancel(self._futures)

@@ -53,12 +53,14 @@ async def restart_emptied(
     waiting = [address for address in addresses if address in scheduler.workers]
     missing: list[str] = []
     while waiting:
-        wave = Layout.of(scheduler, waiting).next_wave(waiting) or waiting
-        set_status(scheduler, wave, "closing_gracefully")  # so that no result appears there after the move
-        left = await move_away(scheduler, wave, waiting, deadline)
-        if left and not force:
-            set_status(scheduler, wave, "running")
-            return missing, _names(scheduler, left)
+        layout = Layout.of(scheduler, waiting)
+        wave = layout.next_wave(waiting) or waiting
+        if layout.only_on(wave):
+            set_status(scheduler, wave, "closing_gracefully")  # so that no result appears there after the move
+            left = await move_away(scheduler, wave, waiting, deadline)
+            if left and not force:
+                set_status(scheduler, wave, "running")
+                return missing, _names(scheduler, left)
         missing += await restart(scheduler, wave, deadline)
         waiting = [address for address in waiting if address not in wave and address in scheduler.workers]
     return missing, []

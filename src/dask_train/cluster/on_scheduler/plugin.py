@@ -35,6 +35,7 @@ class TrainPlugin(SchedulerPlugin):
         self.feeds = Feeds(scheduler)
         self.departures = Departures(scheduler)
         self._closing: set[asyncio.Task[Any]] = set()
+        self._restarting = asyncio.Lock()
         for name in dir(self):
             if name.startswith("train_"):
                 scheduler.handlers[name] = getattr(self, name)
@@ -133,17 +134,19 @@ class TrainPlugin(SchedulerPlugin):
     async def train_close(self, *, network: str, force: bool, timeout_s: float) -> dict[str, Any]:
         """Restart the Dask workers of a network, their data moved first."""
         net = self.networks.by_id.get(network)
-        while net is not None and net.state == CLOSING:  # asked for twice, as when a client leaves while it closes
-            await net.changed.wait()
-            net = self.networks.by_id.get(network)
-        if net is None:
-            return {"status": "OK", "missing": []}
-        if net.leave_servers:
+        if net is not None and net.leave_servers:
             self._end(net)
             return {"status": "OK", "missing": []}
-        members = [address for address in net.members if address in self.scheduler.workers]
-        if not force and (held := await self._stuck(members)):
-            return {"status": "held", "keys": held}
+        async with self._restarting:  # the next one may be about to restart what this one moves data to
+            net = self.networks.by_id.get(network)
+            if net is None:
+                return {"status": "OK", "missing": []}
+            members = [address for address in net.members if address in self.scheduler.workers]
+            if not force and (held := await self._stuck(members)):
+                return {"status": "held", "keys": held}
+            return await self._restart(net, members, timeout_s, force=force)
+
+    async def _restart(self, net: Network, members: list[str], timeout_s: float, *, force: bool) -> dict[str, Any]:
         net.state = CLOSING
         self._stop(net)
         try:
@@ -151,7 +154,7 @@ class TrainPlugin(SchedulerPlugin):
             missing, held = await restart_emptied(self.scheduler, members, timeout_s, force=force)
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):  # the scheduler itself is closing
-                logger.exception("Closing network %s failed", network)
+                logger.exception("Closing network %s failed", net.id)
             self._end(net)
             raise
         if held:
