@@ -175,7 +175,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("end", ["killed", "returns"])
+@pytest.mark.parametrize("end", ["returns", "killed", "killed after a loss"])
 def test_the_network_of_a_client_that_leaves_is_closed(client, workers, state, wait_for, end):
     process = subprocess.Popen(
         [sys.executable, "-c", CLIENT, client.scheduler.address],
@@ -189,10 +189,14 @@ def test_the_network_of_a_client_that_leaves_is_closed(client, workers, state, w
         members = process.stdout.readline().split()
         assert len(members) == 2, process.stderr.read()
         assert len(state(client)["networks"]) == len(state(client)["feeds"]) == 1
-        if end == "killed":
+        if end == "killed after a loss":
+            kill(client, members[0])
+            wait_for(lambda: next(iter(state(client)["networks"].values()))["state"] == "lost", "it is lost")
+            wait_for(lambda: len(workers(client)) == 3, "the nanny has started another")
+        if end != "returns":
             process.kill()
         _, errors = process.communicate("\n", timeout=30)
-    assert (process.returncode, errors) == (-signal.SIGKILL if end == "killed" else 0, "")
+    assert (process.returncode, errors) == (0 if end == "returns" else -signal.SIGKILL, "")
     wait_for(lambda: not state(client)["networks"], "the network is closed")
     assert state(client)["feeds"] == ()
     wait_for(lambda: len(workers(client)) == 3, "its Dask workers are back")

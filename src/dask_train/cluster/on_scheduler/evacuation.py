@@ -22,6 +22,9 @@ logger = logging.getLogger("dask_train.scheduler")
 # A task that ends, or a Dask worker that dies, while data is moved, makes another round necessary.
 MAX_ROUNDS = 3
 
+# Dask tells what is released, and a changed status, in batches of 10 and 2 ms: what goes away anyway is not moved.
+TOLD_S = 0.05
+
 
 def stuck(scheduler: Any, addresses: list[str]) -> list[str]:
     """Keys on ``addresses`` that could be neither moved nor computed again, as ``key (bytes)``.
@@ -57,6 +60,7 @@ async def restart_emptied(
         wave = layout.next_wave(waiting) or waiting
         if layout.only_on(wave):
             set_status(scheduler, wave, "closing_gracefully")  # so that no result appears there after the move
+            await asyncio.sleep(TOLD_S)
             left = await move_away(scheduler, wave, waiting, deadline)
             if left and not force:
                 set_status(scheduler, wave, "running")

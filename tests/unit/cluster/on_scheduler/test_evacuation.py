@@ -74,6 +74,7 @@ def test_what_is_needed_is_never_restarted_away(monkeypatch, moves, hang, force,
         return []
 
     layouts = Layouts(moves)
+    monkeypatch.setattr(evacuation, "TOLD_S", 0)
     monkeypatch.setattr(evacuation, "Layout", layouts)
     monkeypatch.setattr(evacuation, "set_status", set_status)
     monkeypatch.setattr(evacuation, "restart", restart)
