@@ -5,10 +5,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE_OPTIONS := --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv data demo test check lint types imports lock clean
+.PHONY: help .venv .venv-ray data demo test check lint types imports lock clean
 
 help:  ## list the targets
-	@sed -nE 's/^([.a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([.a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 .venv: .venv/.installed  ## the environment with everything that the demo and the tests need
 
@@ -18,6 +18,13 @@ help:  ## list the targets
 	$(PYTHON) -m venv .venv
 	$(PIP) --requirement requirements/lock.txt
 	$(PIP) --no-deps --editable .
+	@touch $@
+
+.venv-ray: .venv-ray/.installed  ## Ray Train in an environment of its own, for benchmarks/launch.py
+
+.venv-ray/.installed: requirements/ray.txt
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/ray.txt
 	@touch $@
 
 data: .venv  ## fetch MNIST into the user's cache folder, checksums verified
@@ -44,6 +51,7 @@ imports: .venv
 lock: .venv  ## solve the versions anew
 	$(BIN)/pip-compile $(COMPILE_OPTIONS) --upgrade --extra dev \
 		--output-file requirements/lock.txt pyproject.toml requirements/frameworks.in
+	sed -i 's/+cpu$$//' requirements/lock.txt  # the index here has torch's CPU build only, under its own name
 
 clean:  ## remove what make made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-ray .mypy_cache .ruff_cache .pytest_cache .hypothesis

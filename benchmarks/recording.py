@@ -25,7 +25,7 @@ def machine() -> dict[str, Any]:
         ),
         platform.machine(),
     )
-    packages = ("dask", "distributed", "tensorflow-cpu", "keras", "numpy")
+    packages = ("dask", "distributed", "tensorflow-cpu", "keras", "torch", "numpy")
     return {
         "cpu": model,
         "cores": os.cpu_count(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,13 @@ from typing import Any
 import psutil
 import pytest
 from distributed import LocalCluster
+
+
+def pytest_configure() -> None:
+    """Let the programs that tests interrupt be interrupted: a shell starts what it puts into the background deaf."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 # Dask keeps one thread for (de)serialising large messages until the end; pytest-timeout has one a test.
 KEPT_THREADS = ("Dask-Offload", "pytest_timeout")

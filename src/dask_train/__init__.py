@@ -3,33 +3,90 @@
 Imports point down only, and import-linter holds it::
 
     cli, demo                            ways in
-    tensorflow_network                   one public verb each
+    training, tensorflow_network          one public verb each
+    testing                              shipped suites for adapters
     cluster                              the only room that imports distributed
-    frameworks, report, datasets         know nothing of Dask, nor of each other
+    collections, role_process, session   Dask collections as rows; what a role process is and sees
+    result                               stands on data
+    frameworks, run, data, checkpoint,
+    report, datasets                     know nothing of Dask, nor of each other
     errors, config, roles                know nothing of the rest
 
-``import dask_train`` loads no framework. It registers how Keras models travel between Dask processes.
+``import dask_train`` loads no framework, and neither Dask nor a public name's module before it is used: a role process
+imports this package in milliseconds. Once distributed is imported, Keras models travel between Dask processes.
 """
 
-from dask_train.cluster import keras_values
-from dask_train.cluster.board import Board, board
-from dask_train.errors import (
-    ClosedError,
-    DaskTrainError,
-    DataError,
-    LaunchError,
-    PlacementError,
-    RoleFailedError,
-    RoleLostError,
-    StalledError,
-    VersionMismatchError,
-)
-from dask_train.roles import AddressBook
-from dask_train.tensorflow_network import TensorFlowNetwork, start_tensorflow
+from __future__ import annotations
 
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dask_train.after_import import call_after_import
+from dask_train.version import __version__
+
+if TYPE_CHECKING:
+    from dask_train.cluster.board import Board, board
+    from dask_train.cluster.run import Run
+    from dask_train.data.ledger import Ledger
+    from dask_train.errors import (
+        CheckpointError,
+        ClosedError,
+        DaskTrainError,
+        DataError,
+        LaunchError,
+        PlacementError,
+        RoleFailedError,
+        RoleLostError,
+        StalledError,
+        VersionMismatchError,
+    )
+    from dask_train.result import Attempt, Result
+    from dask_train.roles import AddressBook
+    from dask_train.run.recovery import RecoveryPolicy
+    from dask_train.run.stopping import Patience
+    from dask_train.session import DataSet, Session
+    from dask_train.tensorflow_network import TensorFlowNetwork, start_tensorflow
+    from dask_train.training import train
+
+# Where each public name is defined.
+_HOMES = {
+    "train": "training",
+    "Run": "cluster.run",
+    "Result": "result",
+    "Attempt": "result",
+    "Ledger": "data.ledger",
+    "Session": "session",
+    "DataSet": "session",
+    "Patience": "run.stopping",
+    "RecoveryPolicy": "run.recovery",
+    "start_tensorflow": "tensorflow_network",
+    "TensorFlowNetwork": "tensorflow_network",
+    "AddressBook": "roles",
+    "board": "cluster.board",
+    "Board": "cluster.board",
+    "DaskTrainError": "errors",
+    "PlacementError": "errors",
+    "LaunchError": "errors",
+    "RoleFailedError": "errors",
+    "RoleLostError": "errors",
+    "StalledError": "errors",
+    "ClosedError": "errors",
+    "DataError": "errors",
+    "CheckpointError": "errors",
+    "VersionMismatchError": "errors",
+}
 
 __all__ = [
+    # any loop, any roles
+    "train",
+    "Run",
+    "Result",
+    "Attempt",
+    "Ledger",
+    "Session",
+    "DataSet",
+    "Patience",
+    "RecoveryPolicy",
     # a TensorFlow network of your own
     "start_tensorflow",
     "TensorFlowNetwork",
@@ -46,7 +103,28 @@ __all__ = [
     "StalledError",
     "ClosedError",
     "DataError",
+    "CheckpointError",
     "VersionMismatchError",
+    "__version__",
 ]
 
-keras_values.register()
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _let_keras_models_travel() -> None:
+    from dask_train.cluster import keras_values
+
+    keras_values.register()
+
+
+call_after_import("distributed", _let_keras_models_travel)

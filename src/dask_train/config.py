@@ -24,16 +24,25 @@ class Deadlines:
 
     Attributes
     ----------
+    placement_s
+        Room for roles: how long a run waits for others to end (``train.placement.timeout``).
     launch_s
         From the placement of roles until all of them are up (``train.launch.timeout``).
+    rendezvous_s
+        From there until the roles of a framework have met (``train.rendezvous.timeout``).
     progress_s
         A wait for something that others produce: a batch, a score (``train.progress.timeout``).
+    stop_s
+        From the decision to stop a run until its roles are killed (``train.stop.timeout``).
     close_s
         The end of a network: data moved, Dask workers restarted and back (``train.close.timeout``).
     """
 
+    placement_s: float
     launch_s: float
+    rendezvous_s: float
     progress_s: float
+    stop_s: float
     close_s: float
 
     def __post_init__(self) -> None:
@@ -56,11 +65,8 @@ class Deadlines:
         ValueError
             A setting is no duration, or not above 0.
         """
-        return cls(
-            launch_s=_seconds("train.launch.timeout"),
-            progress_s=_seconds("train.progress.timeout"),
-            close_s=_seconds("train.close.timeout"),
-        )
+        names = (field.name.removesuffix("_s") for field in fields(cls))
+        return cls(**{f"{name}_s": _seconds(f"train.{name}.timeout") for name in names})
 
 
 def _seconds(key: str) -> float:

@@ -10,6 +10,7 @@
     ├── StalledError            a wait reached its deadline
     ├── ClosedError             what was waited on has been closed
     ├── DataError               the data can't be read, moved or accounted for
+    ├── CheckpointError         a checkpoint can't be written or read
     └── VersionMismatchError    two sides run versions that don't work together
 
 Wrong arguments are ``ValueError`` or ``TypeError``. Every message has up to four parts: what happened with its
@@ -78,6 +79,10 @@ class ClosedError(DaskTrainError):
 
 class DataError(DaskTrainError):
     """Data can't be read, moved or accounted for."""
+
+
+class CheckpointError(DaskTrainError):
+    """A checkpoint can't be written or read."""
 
 
 class VersionMismatchError(DaskTrainError):

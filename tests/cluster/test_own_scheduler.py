@@ -64,7 +64,7 @@ def test_a_scheduler_without_dask_train_that_dies(apart, without_tensorflow, sta
     with pytest.raises(dt.ClosedError, match=f"Network {net.id} was closed"):
         roles[0].result(timeout=30)
     np.testing.assert_array_equal(client.gather(data), [np.ones(3), np.zeros(3)])
-    assert state(client) == {"networks": {}, "feeds": (), "boards": {"scores": 1}}
+    assert state(client) == {"networks": {}, "feeds": (), "boards": {"scores": 1}, "runs": ()}
 
     net = dt.start_tensorflow(client, worker=1)
     roles = net.submit("worker", score, "scores")

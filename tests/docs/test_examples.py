@@ -27,6 +27,8 @@ PROGRAMS = [
     ("in_graph.py", ["--small"], "furthest weight from those of one process"),
     ("between_graph_softmax.py", ["--small", "--join"], "worker 2 waited for the chief"),
     ("between_graph_softmax.py", ["--small", "--kill", "worker"], "worker 0 restored the checkpoint"),
+    ("torch_ddp.py", ["--small"], "furthest weight from those of one worker"),
+    ("torch_ddp.py", ["--small", "--kill"], "all started again, from step"),
 ]
 
 # script, arguments, the output after which Ctrl-C is pressed
@@ -34,6 +36,7 @@ INTERRUPTED = [
     ("blog_mnist.py", ["--target", "0.0001", "--copies", "2"], "cross-entropy 0."),
     ("in_graph.py", [], "Two TensorFlow servers after"),
     ("between_graph_softmax.py", [], "epoch 1: worker 0"),
+    ("torch_ddp.py", [], "step  100: loss"),
 ]
 
 

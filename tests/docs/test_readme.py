@@ -18,7 +18,7 @@ def test_the_program_runs(tmp_path: Path) -> None:
         [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("<Board 'scores': 8 values, the last 0.")
+    assert ended.stdout == "Ledger(read=150000, trained=150000, repeated=0, dropped=0)\n"
 
 
 def test_its_commands_and_links_exist() -> None:

@@ -11,7 +11,9 @@ from dask_train.config import Deadlines
 
 
 def test_defaults_are_those_of_the_documentation():
-    assert Deadlines.from_dask_config() == Deadlines(launch_s=60, progress_s=120, close_s=60)
+    assert Deadlines.from_dask_config() == Deadlines(
+        placement_s=60, launch_s=60, rendezvous_s=30, progress_s=120, stop_s=5, close_s=60
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,4 +45,4 @@ def test_a_deadline_is_finite_and_above_0(bad):
 @pytest.mark.parametrize("bad", ["60s", None, True])
 def test_a_value_of_another_type_is_refused(bad):
     with pytest.raises(ValueError, match=r"train\.launch\.timeout is "):
-        Deadlines(launch_s=bad, progress_s=1, close_s=1)
+        Deadlines(placement_s=1, launch_s=bad, rendezvous_s=1, progress_s=1, stop_s=1, close_s=1)

@@ -12,17 +12,17 @@ import dask_train
 
 
 def test_all_names_everything_public():
-    public = {
-        name for name, value in vars(dask_train).items() if not name.startswith("_") and not inspect.ismodule(value)
-    }
-    assert public == set(dask_train.__all__)
+    assert {*dask_train._HOMES, "__version__"} == set(dask_train.__all__)
     assert len(dask_train.__all__) == len(set(dask_train.__all__))
+    assert set(dask_train.__all__) <= set(dir(dask_train))
+    with pytest.raises(AttributeError, match="has no attribute 'fit_all'"):
+        dask_train.fit_all  # noqa: B018
 
 
 @pytest.mark.parametrize("name", dask_train.__all__)
 def test_every_public_name_is_documented(name):
     value = getattr(dask_train, name)
-    assert inspect.getdoc(value)
+    assert name == "__version__" or inspect.getdoc(value)
     if inspect.isclass(value):
         undocumented = [
             method
@@ -32,7 +32,23 @@ def test_every_public_name_is_documented(name):
         assert undocumented == []
 
 
-def test_import_loads_no_framework():
-    code = "import sys, dask_train; print([m for m in ('tensorflow', 'keras', 'torch', 'jax') if m in sys.modules])"
+def test_import_loads_no_framework_and_no_dask():
+    frameworks = "('tensorflow', 'keras', 'torch', 'jax', 'dask', 'distributed', 'numpy')"
+    code = f"import sys, dask_train; print([m for m in {frameworks} if m in sys.modules])"
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert (seen.stdout.strip(), seen.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize("first", ["cluster.peer", "cluster.extension", "cluster.keras_values", "training", "cli", ""])
+def test_whatever_is_imported_first_keras_models_can_travel(first):
+    code = f"""
+import dask_train{"." + first if first else ", distributed"}
+from dask_train.after_import import _AfterImport
+import sys
+print([finder.module for finder in sys.meta_path if isinstance(finder, _AfterImport)], 'distributed' in sys.modules)
+"""
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    waited_for = (
+        "['distributed'] False" if first in ("cli", "cluster.keras_values") else "['keras', 'distributed'] True"
+    )
+    assert seen.stdout.strip() == waited_for, seen.stderr

@@ -3,6 +3,9 @@
 import click
 
 from dask_train.cli.demo import demo
+from dask_train.cli.doctor import doctor
+from dask_train.cli.run import run
+from dask_train.cli.runs import list_runs, logs, status, stop
 
 __all__ = ["train"]
 
@@ -12,4 +15,5 @@ def train() -> None:
     """Train models on the Dask cluster that holds the data."""
 
 
-train.add_command(demo)
+for command in (demo, run, doctor, list_runs, status, logs, stop):
+    train.add_command(command)

@@ -28,6 +28,7 @@ class ByValue:
             cloudpickle.register_pickle_by_value(module)
             try:
                 self._pickled = cloudpickle.dumps(content)
+                self.__name__ = getattr(content, "__name__", type(content).__name__)  # Dask names tasks after it
             finally:
                 cloudpickle.unregister_pickle_by_value(module)
 

@@ -4,25 +4,23 @@ distributed's own way (``distributed.protocol.keras``) needs a method that Keras
 seed generators and custom classes. So models pickle by our parts, with arrays as buffers that Dask sends as frames,
 and distributed falls back to pickle for them. One way serves a model alone, a model within a value, and a model in a
 graph; and the side that receives need not have imported dask_train before.
+
+This module is imported while distributed has just been, perhaps by another module of ours that is not whole yet. So at
+its top it imports neither distributed nor any of them.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.machinery
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 from dask.sizeof import sizeof
 from dask.tokenize import normalize_token
 from dask.utils import Dispatch
-from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
-from dask_train.cluster import in_transit
-from dask_train.cluster.extension import ByValue
+from dask_train.after_import import call_after_import
 
 
 def register() -> None:
@@ -42,17 +40,19 @@ def register() -> None:
 
     A Dask worker that gets its first model imports Keras and its backend in its event loop (5 s with TensorFlow).
     """
+    from distributed.protocol.serialize import dask_deserialize, dask_serialize
+
     for dispatch in (dask_serialize, dask_deserialize):
         dispatch.register_lazy("keras", _nothing)  # takes the place of distributed's own
     if "keras" in sys.modules:
         _install()
-    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
-        # A hook, since Dask asks nobody before it pickles a value in which a model is hidden.
-        sys.meta_path.insert(0, _AfterImport("keras", _install))
+    else:  # a hook, since Dask asks nobody before it pickles a value in which a model is hidden
+        call_after_import("keras", _install)
 
 
 def _install() -> None:
     import keras
+    from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
     for dispatch in (dask_serialize, dask_deserialize, sizeof, normalize_token):
         _forget(dispatch, keras.Model)
@@ -62,6 +62,7 @@ def _install() -> None:
 
 
 def _reduce(model: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    from dask_train.cluster import in_transit
     from dask_train.frameworks.keras import model_to_parts
 
     return in_transit.reduce_parts(_code(), *model_to_parts(model))
@@ -82,6 +83,9 @@ def _token(model: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _code() -> bytes:
+    from dask_train.cluster import in_transit
+    from dask_train.cluster.extension import ByValue
+
     _, (code,) = ByValue(in_transit.open_model, in_transit).__reduce__()
     return code
 
@@ -94,28 +98,3 @@ def _forget(dispatch: Dispatch, parent: type) -> None:
     """Drop what a dispatch has for a class and its subclasses: what others registered, and what it remembered."""
     for cls in [known for known in dispatch._lookup if isinstance(known, type) and issubclass(known, parent)]:
         del dispatch._lookup[cls]
-
-
-class _AfterImport(MetaPathFinder):
-    """Calls a function once a module has been imported; leaves finding and loading to those that do it anyway."""
-
-    def __init__(self, module: str, then: Callable[[], None]) -> None:
-        self._module, self._then = module, then
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Find the module as the other finders do, with a loader that calls the function at its end."""
-        if fullname != self._module:
-            return None
-        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
-        spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in others)), None)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                self._then()
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec

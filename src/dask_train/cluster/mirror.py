@@ -6,6 +6,7 @@ import asyncio
 import copy
 import math
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.errors import DaskTrainError, StalledError
 
 
-class Mirror:
+class Mirror(ABC):
     """Base of what follows the scheduler: a board, a feed, a network.
 
     A subclass says how to ask (:meth:`_poll`) and keeps what it is told. Reading the copy costs no message; waiting
@@ -27,9 +28,9 @@ class Mirror:
         self._failure: DaskTrainError | None = None
         self._news: asyncio.Event | None = None
 
+    @abstractmethod
     async def _poll(self, timeout_s: float) -> None:
         """Ask for what is new, wait up to ``timeout_s`` for it, and keep it."""
-        raise NotImplementedError
 
     def _follow(self) -> None:
         self._peer.spawn(_Follower(self))

@@ -70,7 +70,9 @@ class Peer:
         self._check()
         try:
             return await getattr(self.dask_end.scheduler, handler)(**message)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and getattr(self.dask_end, "status", "") not in ("closing", "closed"):
+                raise  # not that the connections of a client that closes are gone, but an error of the handler's
             raise RoleLostError(
                 f"The Dask scheduler did not answer {handler} to {self.id}.",
                 "It has been closed, or its connection is gone.",

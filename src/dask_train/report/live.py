@@ -10,22 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TextIO
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
+from dask_train.report.fitted import Field, Wording, fitted
 from dask_train.report.formats import brief_count_text, count_text, seconds_text
+from dask_train.report.redrawn import Redrawn
 
 REDRAW_INTERVAL_S = 0.25  # four a second: faster can't be read, and over ssh it is traffic
 PLAIN_INTERVAL_S = 1.0  # a log of a minute stays within a screen or two
-# Columns kept free at the right: a line that fills the last one wraps in some terminals, and the two letters that a
-# terminal echoes for Ctrl-C would push it onto the next, where no one erases it.
-SPARE_COLUMNS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,43 +85,21 @@ class LiveLine:
 
     def __init__(self, file: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._file = sys.stdout if file is None else file
+        self._wording = Wording(self._file)
         self._clock = clock
         self._lock = threading.RLock()
         self._progress: Progress | None = None
         self._last_shown: float | None = None
-        self._console = Console(
-            file=self._file,
-            force_terminal=self._file.isatty(),
-            force_jupyter=False,
-            highlight=False,
-            markup=False,
-            emoji=False,
-        )
-        self._live: Live | None = None
-        if self._console.is_interactive:  # a terminal, and not a dumb one
-            self._live = Live(
-                console=self._console,
-                get_renderable=self._drawn,
-                auto_refresh=False,
-                transient=True,
-                # Only what goes to a terminal anyway: a standard output that the user sent to a file stays there.
-                redirect_stdout=sys.stdout.isatty(),
-                redirect_stderr=sys.stderr.isatty(),
-            )
+        self._redrawn = Redrawn(self._file, self._drawn)
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        self._redrawn.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            try:
-                self._live.stop()
-            finally:
-                self._console.show_cursor(True)  # a second Ctrl-C may have cut `stop` short
+        self._redrawn.stop()
 
     def update(self, progress: Progress) -> None:
         """Show how far the run is, unless something was shown just now.
@@ -140,15 +114,15 @@ class LiveLine:
             new_phase = self._progress is None or progress.phase != self._progress.phase
             self._progress = progress
             now = self._clock()
-            interval_s = PLAIN_INTERVAL_S if self._live is None else REDRAW_INTERVAL_S
+            interval_s = PLAIN_INTERVAL_S if not self._redrawn.is_shown else REDRAW_INTERVAL_S
             due = self._last_shown is None or now - self._last_shown >= interval_s
-            if not due and not (new_phase and self._live is not None):
+            if not due and not (new_phase and self._redrawn.is_shown):
                 return
             self._last_shown = now
-            if self._live is not None:
-                self._live.refresh()
+            if self._redrawn.is_shown:
+                self._redrawn.refresh()
             else:
-                self._write_plain(self._joined(_fields(progress)))
+                self._write_plain(self._wording.joined(_fields(progress)))
 
     def phase_done(self, name: str, seconds: float, detail: str = "") -> None:
         """Leave a line that stays, such as ``prepared 1,100,000 rows in 12.3 s (44 partitions)``.
@@ -162,74 +136,50 @@ class LiveLine:
         detail
             More about it, shown in brackets; empty shows none.
         """
-        name, detail = self._writable(name), self._writable(detail)
+        name, detail = self._wording.writable(name), self._wording.writable(detail)
         text = Text.assemble(name, " in ", (seconds_text(seconds), "bold"), (f" ({detail})" if detail else "", "dim"))
         with self._lock:
-            if self._live is None:
+            if not self._redrawn.is_shown:
                 self._write_plain(text.plain)
             else:
-                self._console.print(text, soft_wrap=True)
+                self._redrawn.console.print(text, soft_wrap=True)
 
     def _write_plain(self, line: str) -> None:
-        self._file.write(self._writable(line) + "\n")
+        self._file.write(self._wording.writable(line) + "\n")
         self._file.flush()
 
-    def _drawn(self) -> Text:
+    def _drawn(self, width: int) -> Text:
         """Draw the line for the terminal as wide as it is now."""
         if self._progress is None:
             return Text("")
-        width = max(1, self._console.width - SPARE_COLUMNS)
-        fields = _fields(self._progress)
-        if cell_len(self._joined(fields)) > width:
-            fields = [replace(field, text=field.brief) for field in fields]
-        while len(fields) > 1 and cell_len(self._joined(fields)) > width:
-            fields.remove(max(fields, key=lambda field: field.rank))
-        text = Text(self._joined(fields), no_wrap=True, overflow="ellipsis", end="")
-        text.stylize("bold cyan", 0, len(self._writable(fields[0].text)))
+        fields = fitted(_fields(self._progress), width, self._wording.joined)
+        text = Text(self._wording.joined(fields), no_wrap=True, overflow="ellipsis", end="")
+        text.stylize("bold cyan", 0, len(self._wording.writable(fields[0].text)))
         text.truncate(width, overflow="ellipsis")
         return text
 
-    def _joined(self, fields: list[_Field]) -> str:
-        separator = " · " if self._writable("·") == "·" else " | "
-        return separator.join(self._writable(field.text) for field in fields)
 
-    def _writable(self, text: str) -> str:
-        """Replace what would move the cursor, and what the file's encoding doesn't have."""
-        printable = "".join(letter if letter.isprintable() else " " for letter in text)
-        encoding = getattr(self._file, "encoding", None) or "utf-8"
-        return printable.encode(encoding, "replace").decode(encoding)
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A part of the line; where room is short, the brief wording is used, then the highest rank goes first."""
-
-    rank: int
-    text: str
-    brief: str
-
-
-def _fields(progress: Progress) -> list[_Field]:
+def _fields(progress: Progress) -> list[Field]:
     """Word the figures, in the order in which they are read; what isn't known yet is left out."""
-    fields = [_Field(0, progress.phase, progress.phase)]
+    fields = [Field(0, progress.phase, progress.phase)]
     training = progress.rows_trained > 0
     ready, trained, rate = progress.rows_prepared, progress.rows_trained, progress.rows_per_s
     total = f" of {count_text(progress.rows_total)}" if progress.rows_total > ready else ""
     brief_total = f" of {brief_count_text(progress.rows_total)}" if total else ""
     fields.append(
-        _Field(
+        Field(
             6 if training else 2,
             f"{count_text(ready)}{total} rows prepared",
             f"{brief_count_text(ready)}{brief_total} ready",
         )
     )
     if training:
-        fields.append(_Field(3, f"{count_text(trained)} rows trained", f"{brief_count_text(trained)} trained"))
+        fields.append(Field(3, f"{count_text(trained)} rows trained", f"{brief_count_text(trained)} trained"))
     if rate > 0:
-        fields.append(_Field(4, f"{count_text(rate)} rows/s", f"{brief_count_text(rate)}/s"))
+        fields.append(Field(4, f"{count_text(rate)} rows/s", f"{brief_count_text(rate)}/s"))
     if progress.score is not None:
-        fields.append(_Field(2, f"score {progress.score:.4f}", f"score {progress.score:.3f}"))
+        fields.append(Field(2, f"score {progress.score:.4f}", f"score {progress.score:.3f}"))
         if progress.target is not None:
-            fields.append(_Field(5, f"target {progress.target:.4f}", f"to {progress.target:g}"))
-    fields.append(_Field(1, seconds_text(progress.elapsed_s), f"{progress.elapsed_s:.0f} s"))
+            fields.append(Field(5, f"target {progress.target:.4f}", f"to {progress.target:g}"))
+    fields.append(Field(1, seconds_text(progress.elapsed_s), f"{progress.elapsed_s:.0f} s"))
     return fields

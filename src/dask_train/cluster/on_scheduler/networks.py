@@ -96,7 +96,7 @@ class Networks:
         taken: dict[str, str] = {}
         for ws in candidates:
             if holders := self._locks.locks.get(ws.address):
-                taken[ws.address] = self._holder(holders[0])
+                taken[ws.address] = self.holder(holders[0])
             elif network_id := self.spent.get(ws.address):
                 taken[ws.address] = f"holds a server of network {network_id}, which ended without a restart"
             elif ws.status.name != "running":
@@ -109,7 +109,10 @@ class Networks:
         spread = [(turn, host, ws) for host, group in by_host.items() for turn, ws in enumerate(group)]
         return [ws for _, _, ws in sorted(spread, key=lambda item: item[:2])], taken
 
-    def _holder(self, lock_user: Any) -> str:
+    def holder(self, lock_user: Any) -> str:
+        """Who holds a Dask worker, as the end of a sentence about it."""
+        if str(lock_user).startswith("train-roles-on-"):
+            return "carries roles of a run"
         net = self.by_id.get(lock_user)
         if net is None:
             return "is locked by another library, such as xgboost.dask"

@@ -15,6 +15,7 @@ from .departures import Departures
 from .evacuation import restart_emptied, stuck
 from .feeds import Feed, Feeds
 from .networks import CLOSING, LOST, RESERVED, RUNNING, Network, Networks
+from .run_requests import RunRequests
 
 logger = logging.getLogger("dask_train.scheduler")
 
@@ -36,18 +37,22 @@ class TrainPlugin(SchedulerPlugin):
         self.departures = Departures(scheduler)
         self._closing: set[asyncio.Task[Any]] = set()
         self._restarting = asyncio.Lock()
-        for name in dir(self):
-            if name.startswith("train_"):
-                scheduler.handlers[name] = getattr(self, name)
+        self.run_requests = RunRequests(scheduler, self.networks)
+        for owner in (self, self.run_requests):
+            for name in dir(owner):
+                if name.startswith("train_"):
+                    scheduler.handlers[name] = getattr(owner, name)
 
     # What the scheduler tells; it passes itself, and these arguments by name
 
     def add_worker(self, *, worker: str, **_: Any) -> None:
         self.departures.added(worker)
+        self.run_requests.worker_came()
 
     def remove_worker(self, *, worker: str, **_: Any) -> None:
         self.departures.removed(worker)
         self.networks.spent.pop(worker, None)
+        self.run_requests.worker_left(worker)
         for net in self.networks.of_member(worker):
             if net.state in (RESERVED, RUNNING):
                 job, index = net.members[worker]
@@ -56,6 +61,7 @@ class TrainPlugin(SchedulerPlugin):
                 )
 
     def remove_client(self, *, client: str, **_: Any) -> None:
+        self.run_requests.client_left(client)
         for net in self.networks.of_client(client):
             closing = asyncio.ensure_future(self._close_for(net))
             self._closing.add(closing)
@@ -81,7 +87,8 @@ class TrainPlugin(SchedulerPlugin):
         self.networks.transition(key, finish)
 
     def valid_workers_downscaling(self, _scheduler: Any, workers: list[Any]) -> list[Any]:
-        return [ws for ws in workers if not self.networks.of_member(ws.address)]
+        carrying = self.run_requests.gang.carrying()
+        return [ws for ws in workers if not self.networks.of_member(ws.address) and ws.address not in carrying]
 
     # Networks
 
@@ -276,6 +283,7 @@ class TrainPlugin(SchedulerPlugin):
             "networks": {net.id: {"state": net.state, "jobs": net.jobs} for net in self.networks.by_id.values()},
             "feeds": list(self.feeds.by_id),
             "boards": {name: ring.count for name, ring in self.boards.rings.items()},
+            "runs": list(self.run_requests.runs.by_id),
         }
 
 

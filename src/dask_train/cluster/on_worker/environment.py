@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def installed_versions() -> dict[str, str]:
-    """``{package: version}`` of what both sides must agree on; a package that is missing is left out.
+    """``{package: version}`` of what both sides should agree on; a package that is missing is left out.
 
     Quick enough for an event loop: metadata is read, nothing is imported.
     """
@@ -21,6 +21,10 @@ def installed_versions() -> dict[str, str]:
         "dask_train": ("dask-train",),
         "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tensorflow-intel"),
         "keras": ("keras", "keras-nightly"),
+        "torch": ("torch",),
+        "numpy": ("numpy",),
+        "dask": ("dask",),
+        "distributed": ("distributed",),
     }
     versions = {"python": platform.python_version()}
     for module, names in distributions.items():

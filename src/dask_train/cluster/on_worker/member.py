@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from distributed import Worker
-from distributed.utils_comm import gather_from_workers
 
 from dask_train.cluster.on_worker.feed_queue import FeedQueue
+from dask_train.cluster.on_worker.results import fetch_result
 from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.errors import ClosedError, DaskTrainError, DataError, RoleLostError
+from dask_train.frameworks.tensorflow.ports import hold_port
 from dask_train.roles import AddressBook
 
 
@@ -107,7 +107,7 @@ class Member:
     async def _deliver(self, feed: str, key: Any, who_has: list[str]) -> None:
         error = ""
         try:
-            batch = await self._fetch(key, who_has)
+            batch = await fetch_result(self.worker, key, who_has)
             while await self._have_room():  # a role may have put something of its own into it meanwhile
                 with suppress(queue.Full):
                     self.queue.put_nowait(batch)
@@ -120,14 +120,6 @@ class Member:
             error = str(problem) if isinstance(problem, DataError) else f"{type(problem).__name__}: {problem}"
         await self.peer.ask("train_delivered", feed=feed, key=key, error=error)
 
-    async def _fetch(self, key: Any, who_has: list[str]) -> Any:
-        if key in self.worker.data:
-            return self.worker.data[key]  # the very object: no copy
-        found, missing, _, _ = await gather_from_workers({key: who_has}, self.worker.rpc, who=self.peer.id)
-        if key not in found:
-            raise DataError(f"it {'is not' if missing else 'can not be read'} on {', '.join(who_has)}")
-        return found[key]
-
     def leave(self, failure: DaskTrainError | None = None) -> None:
         """End what runs for the network here; the server itself can't be stopped."""
         self._port_holder.close()
@@ -136,21 +128,6 @@ class Member:
         for task in self._tasks:
             if task is not current:
                 task.cancel()
-
-
-def hold_port() -> socket.socket:
-    """A socket that holds a free port for a TensorFlow server of this process.
-
-    It is bound but does not listen, with SO_REUSEPORT, so that a server that sets the same option can bind the port
-    while nobody else is given it (socket(7): a port chosen by the kernel is never one that is already bound). As the
-    server does, it takes all interfaces: a port that is free on one may be in use on another.
-    """
-    holder = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    if holder.family == socket.AF_INET6:
-        holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    holder.bind(("", 0))
-    return holder
 
 
 async def join(network: str, dask_spec: AddressBook, queue_size: int, patience_s: float, dask_worker: Worker) -> str:

@@ -13,6 +13,7 @@ import pytest
 from dask_train.cluster.on_scheduler import plugin
 from dask_train.cluster.on_scheduler.networks import RUNNING, Network
 from dask_train.cluster.on_scheduler.plugin import TrainPlugin
+from dask_train.cluster.on_scheduler.run_requests import RunRequests
 
 
 @pytest.fixture
@@ -52,8 +53,8 @@ def close(closing: Any, **settings: Any) -> Any:
 
 
 def test_all_train_handlers_are_registered(closing):
-    names = {name for name in dir(TrainPlugin) if name.startswith("train_")}
-    assert names == set(closing.plug.scheduler.handlers) >= {"train_reserve", "train_close", "train_board_read"}
+    names = {name for owner in (TrainPlugin, RunRequests) for name in dir(owner) if name.startswith("train_")}
+    assert names == set(closing.plug.scheduler.handlers) >= {"train_reserve", "train_board_read", "train_run_place"}
 
 
 def test_it_waits_for_quiet_restarts_and_ends(closing):

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from dask_train.cluster.on_worker import member
-from dask_train.cluster.on_worker.member import Member, hold_port, member_of
+from dask_train.cluster.on_worker import results
+from dask_train.cluster.on_worker.member import Member, member_of
 from dask_train.errors import RoleLostError
+from dask_train.frameworks.tensorflow.ports import hold_port
 
 
 class Scheduler:
@@ -85,7 +86,7 @@ def test_a_batch_from_elsewhere(monkeypatch, gathered, error):
             raise gathered
         return gathered
 
-    monkeypatch.setattr(member, "gather_from_workers", gather)
+    monkeypatch.setattr(results, "gather_from_workers", gather)
 
     async def deliver(made: Member) -> None:
         await made._deliver("f1", "there", ["tcp://h:2"])

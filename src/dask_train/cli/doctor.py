@@ -1,0 +1,101 @@
+"""``dask train doctor``: what a cluster can run, and what to change."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dask_train.cli.connection import connect, connection_options, scheduler_address
+from dask_train.errors import DaskTrainError
+
+if TYPE_CHECKING:
+    from dask_train.cluster.diagnosis import Finding
+    from dask_train.cluster.examined import Examination
+    from dask_train.cluster.on_worker.condition import Condition
+
+_STYLES = {"bad": "bold red", "warn": "yellow", "ok": "green"}
+
+# Of more Dask workers than this, the findings tell those that matter.
+_MOST_ROWS = 16
+
+
+@click.command()
+@connection_options
+def doctor(scheduler: str | None, tls_ca_file: str | None, tls_cert: str | None, tls_key: str | None) -> None:
+    """Tell what a cluster can run, and what to change; without a scheduler, what this machine can.
+
+    The exit status is 1 where something is bad.
+    """
+    from dask_train.cluster.diagnosis import diagnose
+    from dask_train.cluster.examination import examine, examine_here
+
+    if scheduler_address(scheduler) is None:
+        click.echo("No scheduler is given (--scheduler ADDRESS), so this is about this machine alone.")
+        examination = examine_here()
+    else:
+        try:
+            with connect(scheduler, tls_ca_file, tls_cert, tls_key) as client:
+                examination = examine(client)
+        except DaskTrainError as error:
+            raise click.ClickException(str(error)) from error
+    findings = diagnose(examination)
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(_processes(examination))
+        console.print(_table(findings))
+    else:
+        _print_plainly(examination, findings)
+    counts = {level: sum(finding.level == level for finding in findings) for level in _STYLES}
+    click.echo(", ".join(f"{count} {level}" for level, count in counts.items()) + ".")
+    sys.exit(1 if counts["bad"] else 0)
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table("", "what", "what to change", box=None, header_style="dim", pad_edge=False)
+    for finding in findings:
+        table.add_row(Text(finding.level, _STYLES[finding.level]), Text(finding.what), Text(finding.change))
+    return table
+
+
+def _processes(examination: Examination) -> Table:
+    table = Table(*_COLUMNS, box=None, header_style="dim", pad_edge=False)
+    for row in _rows(examination):
+        table.add_row(*map(Text, row))
+    table.add_row()
+    return table
+
+
+def _print_plainly(examination: Examination, findings: list[Finding]) -> None:
+    """A line each, whole, so that a log can be searched."""
+    for row in _rows(examination):
+        cells = (f"{name} {cell}".strip() for name, cell in zip(_COLUMNS, row, strict=True) if cell)
+        click.echo("; ".join(cells).replace("\n", ", "))
+    for finding in findings:
+        click.echo(f"{finding.level:<4}  {finding.what} {finding.change}".rstrip())
+
+
+_COLUMNS = ("", "host", "threads", "memory", "installed", "GPUs")
+
+
+def _rows(examination: Examination) -> list[tuple[str, ...]]:
+    here = _row(examination.here)
+    rows: list[tuple[str, ...]] = [("here", *here)]
+    for address, told in list(examination.workers.items())[:_MOST_ROWS]:
+        host, threads, memory, installed, gpus = _row(told)
+        rows.append((address, host, threads, memory, "as here" if installed == here[3] else installed, gpus))
+    if (left := len(examination.workers) - _MOST_ROWS) > 0:
+        rows.append((f"and {left} more", "", "", "", "", ""))
+    return rows
+
+
+def _row(told: Condition) -> tuple[str, str, str, str, str]:
+    used, limit = (told["memory_used"] or 0) / 2**30, (told["memory_limit"] or 0) / 2**30
+    memory = f"{used:.1f}/{limit:.1f} GiB" if limit else f"{used:.1f} GiB"
+    shown = ("python", "dask_train", "tensorflow", "keras", "torch")
+    installed = "\n".join(f"{name} {told['versions'][name]}" for name in shown if name in told["versions"])
+    return told["host"], str(told["threads"]), memory, installed, "\n".join(told["gpus"]) or "none"

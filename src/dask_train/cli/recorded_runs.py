@@ -1,0 +1,104 @@
+"""What the scheduler has on record of runs, as text for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from dask_train.cli.tables import print_facts, print_table
+from dask_train.report.formats import count_text, score_text, seconds_text
+from dask_train.run.state import ALIVE
+
+# What a score carries besides the values that were reported.
+_RESERVED = ("role", "rank", "attempt", "time")
+
+
+def print_list(records: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print a table of runs, as :func:`dask_train.cluster.records.all_runs` gives them."""
+    columns = ("run", "started", "alive", "scores", "took", "state")
+    print_table(columns, [_row(record) for record in records], wraps=5, console=console)
+
+
+def _row(record: dict[str, Any]) -> tuple[str, ...]:
+    summary = record["summary"]
+    return (
+        record["id"],
+        _moment(record["started"], record["now"]),
+        _alive(record),
+        count_text(summary.get("num_scores", 0)),
+        _took(record),
+        _state(record),
+    )
+
+
+def _moment(started: float, now: float) -> str:
+    """When, in local time; with the date where that was not within the last half day."""
+    return time.strftime("%H:%M:%S" if now - started < 43_200 else "%d %b %H:%M", time.localtime(started))
+
+
+def _alive(record: dict[str, Any]) -> str:
+    total = sum(record["info"].get("roles", {}).values())
+    alive = sum(role[2] in ALIVE for role in record["summary"].get("roles", ())) if not record["ended"] else 0
+    return f"{alive}/{total}"
+
+
+def _took(record: dict[str, Any]) -> str:
+    return seconds_text(max(0.0, (record["ended"] or record["now"]) - record["started"]))
+
+
+def _state(record: dict[str, Any]) -> str:
+    summary = record["summary"]
+    if record["ended"]:
+        return f"over: {summary.get('outcome') or 'it has not said why'}"
+    return str(summary.get("phase", "starting")) + (f": {summary['waiting']}" if summary.get("waiting") else "")
+
+
+def print_status(record: dict[str, Any], console: Console) -> None:
+    """Print all that is known of a run, as :func:`dask_train.cluster.records.find_run` gives it."""
+    summary = record["summary"]
+    asked = ", ".join(f"{role}={count}" for role, count in record["info"].get("roles", {}).items())
+    facts = [
+        ("run", record["id"]),
+        ("roles", f"{asked} ({_alive(record)} alive)"),
+        ("started", f"{_moment(record['started'], record['now'])}, {_took(record)}"),
+        ("phase", str(summary.get("phase", "starting"))),
+        ("waiting", summary.get("waiting", "")),
+        *(("lost", loss) for loss in summary.get("losses", ())),
+        ("scores", count_text(summary.get("num_scores", 0))),
+        ("outcome", summary.get("outcome", "") if record["ended"] else ""),
+    ]
+    print_facts([(name, value) for name, value in facts if value], console=console)
+    console.print()
+    columns = ("role", "phase", "attempt", "process", "batches", "Dask worker", "doing")
+    print_table(columns, [_role_row(role) for role in summary.get("roles", ())], wraps=6, console=console)
+    if scores := summary.get("last_scores"):
+        console.print()
+        rows = [
+            (f"{role} {rank}", _moment(score["time"], record["now"]), _values(score))
+            for role, rank, score in sorted(scores, key=lambda told: told[:2])
+        ]
+        print_table(("role", "at", "last score"), rows, wraps=2, console=console)
+
+
+def _role_row(role: list[Any]) -> tuple[str, ...]:
+    name, rank, phase, attempt, address, pid, doing, batches = role
+    there = address.removeprefix("tcp://")
+    return f"{name} {rank}", phase, str(attempt), str(pid or ""), count_text(batches), there, doing
+
+
+def _values(score: dict[str, Any]) -> str:
+    shown = {name: value for name, value in score.items() if name not in _RESERVED}
+    return ", ".join(f"{k} {score_text(v) if isinstance(v, float) else v}" for k, v in shown.items())
+
+
+def check_role(record: dict[str, Any], role: str | None, rank: int | None) -> None:
+    """Raise ``ValueError`` where a run has no such role; None stands for any."""
+    counts = record["info"].get("roles", {})
+    if any((role or name) == name and (rank or 0) < count for name, count in counts.items()):
+        return
+    asked = " ".join(str(part) for part in (role or "of rank", rank) if part is not None)
+    have = ", ".join(f"{name}={count}" for name, count in counts.items())
+    raise ValueError(f"Run {record['id']} has no role {asked}; it has {have}.")

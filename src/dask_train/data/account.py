@@ -1,0 +1,92 @@
+"""Which batches a role has taken: kept in shared memory, so it is known to the last batch however the role ends."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_FIELDS = 7
+_RECORD_BYTES = 8 * _FIELDS
+_GROWTH = 512  # records; 28 kB at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Batches that one role has taken one after the other, in one epoch.
+
+    Attributes
+    ----------
+    dataset
+        0 for the role's own data; 1 and on for published data sets, as it opened them.
+    turn
+        Which call of ``batches()`` it was, from 0.
+    epoch, batch_size
+        As in that call.
+    first
+        The first batch.
+    taken, done
+        How many batches it was given, and how many it came back from.
+    """
+
+    dataset: int
+    turn: int
+    epoch: int
+    batch_size: int
+    first: int
+    taken: int = 0
+    done: int = 0
+
+    @classmethod
+    def of(cls, record: Sequence[int]) -> Stretch:
+        """The stretch that :func:`read_account` has told of."""
+        return cls(**dict(zip(cls.__dataclass_fields__, record, strict=True)))
+
+
+class Account:
+    """Written by a role process as it goes, without a message: two stores a batch.
+
+    Parameters
+    ----------
+    descriptor
+        A file in memory, which the role's agent holds, too; it grows with the epochs.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._num = 0
+        self._sealed = False
+        self._map: np.ndarray = np.empty((0, _FIELDS), np.int64)
+
+    def begin(self, stretch: Stretch) -> None:
+        """The role begins an epoch of a data set."""
+        if self._num == len(self._map):
+            size = self._num + _GROWTH
+            os.ftruncate(self._descriptor, size * _RECORD_BYTES)
+            self._map = np.frombuffer(mmap.mmap(self._descriptor, size * _RECORD_BYTES), np.int64).reshape(-1, _FIELDS)
+        values = (stretch.dataset, stretch.turn, stretch.epoch, stretch.batch_size, stretch.first, 0, 0)
+        self._map[self._num] = values
+        self._num += 1
+
+    def taken(self) -> None:
+        """It has been given a batch."""
+        self._map[self._num - 1, 5] += 1
+
+    def done(self) -> None:
+        """It has come back from what it was given, or has kept it in a checkpoint."""
+        if self._num and not self._sealed:
+            self._map[self._num - 1, 6] = self._map[self._num - 1, 5]
+
+    def seal(self) -> None:
+        """The role's function has raised: the batch that it had in hand was not trained on."""
+        self._sealed = True
+
+
+def read_account(descriptor: int) -> list[list[int]]:
+    """What stands in an account: the fields of each :class:`Stretch`, as plain lists."""
+    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    records = np.frombuffer(data, np.int64).reshape(-1, _FIELDS)
+    return records[records[:, 3] > 0].tolist()

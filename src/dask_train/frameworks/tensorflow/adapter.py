@@ -1,0 +1,185 @@
+"""TensorFlow in a run: cluster spec, ``TF_CONFIG`` and servers for the roles, and batches as tensors."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dask_train.errors import DataError, LaunchError
+from dask_train.frameworks.base import TRAINING_ROLES, Framework, Me
+from dask_train.frameworks.environment import environment_restored
+from dask_train.frameworks.tensorflow.ports import hold_port
+from dask_train.frameworks.tensorflow.server import start_server
+from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
+from dask_train.roles import AddressBook
+
+# They look at what the others train, and are in no cluster: TensorFlow calls such a task an evaluator.
+SCORERS = ("scorer", "evaluator")
+
+# from_dlpack aborts the process for memory that is aligned to less (Eigen's alignment; seen with TensorFlow 2.21).
+SHARED_ALIGNMENT_BYTES = 64
+
+_SHARED_DTYPES = frozenset(
+    f"{kind}{bits}"
+    for kind, sizes in {
+        "int": (8, 16, 32, 64),
+        "uint": (8, 16, 32, 64),
+        "float": (16, 32, 64),
+        "complex": (64, 128),
+    }.items()
+    for bits in sizes
+) | {"bool"}
+
+
+class TensorFlowFramework(Framework):
+    """What users name ``framework="tensorflow"``.
+
+    The session has ``cluster_spec`` and ``server``, and ``TF_CONFIG`` says the same to TensorFlow. In a run with
+    parameter servers the servers of ps and workers are up when the user's function begins. Otherwise, and for a
+    chief, ``server`` starts when it is first asked for: ``MultiWorkerMirroredStrategy``, or the chief's
+    ``ParameterServerStrategy``, starts a server of its own on the same port, and asks for none here. Such a strategy
+    is made before the first batch is taken: TensorFlow sets collectives up only before its first tensor. A scorer has
+    the cluster spec, no server, and is no part of the cluster.
+    """
+
+    name = "tensorflow"
+
+    def __init__(self) -> None:
+        self._port_holder: socket.socket | None = None
+
+    def check(self, counts: Mapping[str, int]) -> None:
+        """See :meth:`Framework.check <dask_train.frameworks.base.Framework.check>`."""
+        if not set(counts) - {"ps"}:
+            asked = f"only ps={counts['ps']}" if counts else "no role"
+            raise ValueError(
+                f"framework='tensorflow' with {asked}: nobody would train. Ask for worker=1 or more besides."
+            )
+        if counts.get("chief", 0) > 1:
+            raise ValueError(
+                f"chief={counts['chief']} with framework='tensorflow': TensorFlow takes one chief at most. "
+                "Ask for chief=1 and more workers."
+            )
+
+    def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
+        """True where several train and no ps stands between them."""
+        return "ps" not in counts and sum(counts.get(role, 0) for role in TRAINING_ROLES) > 1
+
+    def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
+        """True with parameter servers: a v1 session waits for every server of its cluster when it is made."""
+        return "ps" in counts
+
+    def can_replace(self, role: str) -> bool:
+        """A lost ps has lost its weights; where workers agree at every step, the run ends with any of them anyhow."""
+        return role != "ps"
+
+    def prepare(self, me: Me) -> str:
+        """Import TensorFlow with this role's threads, and hold a port for its server.
+
+        Raises
+        ------
+        LaunchError
+            TensorFlow can't be imported.
+        """
+        os.environ["TF_NUM_INTRAOP_THREADS"] = str(me.num_threads)
+        if _in_cluster(me.role, me.counts):
+            self._port_holder = hold_port()
+        with without_startup_noise():
+            try:
+                import tensorflow  # noqa: F401
+            except ImportError as error:
+                raise LaunchError(
+                    f"TensorFlow can't be imported for {me.role} {me.rank}: {error}.",
+                    change="Install it on every Dask worker: pip install 'dask-train[tensorflow]'.",
+                ) from error
+        if self._port_holder is None:
+            return ""
+        host = f"[{me.host}]" if ":" in me.host else me.host
+        return f"{host}:{self._port_holder.getsockname()[1]}"
+
+    @contextmanager
+    def rendezvous(self, me: Me, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:  # noqa: ARG002
+        """``cluster_spec``, ``server`` and ``TF_CONFIG``; waits for nobody, as TensorFlow's servers find each other.
+
+        Raises
+        ------
+        LaunchError
+            The server can't start.
+        """
+        book = AddressBook({role: peers[role] for role in peers if _in_cluster(role, me.counts)})
+        with environment_restored():
+            try:
+                _set_environment(me, book)
+                yield {"cluster_spec": book, "server": self._server(me, book)}
+            finally:
+                self._release_port()
+
+    def _server(self, me: Me, book: AddressBook) -> Any:
+        """The role's server, or the function that starts it, or None where it has none."""
+        if not _in_cluster(me.role, me.counts):
+            return None
+
+        @functools.cache
+        def start() -> Any:
+            server = start_server(book, me.role, me.rank, process_ends_with_it=True)
+            self._release_port()
+            return server
+
+        if "ps" in me.counts and me.role != "chief":
+            return start()
+        os.environ["TF_GRPC_REUSE_PORT"] = "1"  # for the server that a strategy starts; start() takes it back
+        return start
+
+    def _release_port(self) -> None:
+        if self._port_holder is not None:
+            self._port_holder.close()
+            self._port_holder = None
+
+    def to_batch(self, arrays: tuple[np.ndarray, ...]) -> Any:
+        """Tensors on the arrays' own memory where TensorFlow can share it, otherwise copied once.
+
+        It shares numbers and booleans in memory that is aligned to :data:`SHARED_ALIGNMENT_BYTES`. A program that has
+        disabled eager execution, as TensorFlow 1's do, is given the arrays themselves, for its ``feed_dict``.
+
+        Raises
+        ------
+        DataError
+            TensorFlow has no such dtype: dates, mixed objects.
+        """
+        import tensorflow as tf
+
+        return tuple(_tensor(array) for array in arrays) if tf.executing_eagerly() else arrays
+
+
+def _in_cluster(role: str, counts: Mapping[str, int]) -> bool:
+    """Whether TensorFlow's cluster has this role; its strategies refuse names that they don't know."""
+    return role not in SCORERS if "ps" in counts else role in TRAINING_ROLES
+
+
+def _set_environment(me: Me, book: AddressBook) -> None:
+    os.environ.pop("TF_CONFIG", None)  # one that the Dask worker had is of another cluster
+    task = "evaluator" if me.role in SCORERS else me.role
+    if _in_cluster(me.role, me.counts) or task == "evaluator":
+        config = {"cluster": book.as_dict(), "task": {"type": task, "index": me.rank}}
+        os.environ["TF_CONFIG"] = json.dumps(config)
+
+
+def _tensor(array: np.ndarray) -> Any:
+    import tensorflow as tf
+
+    aligned = array.ctypes.data % SHARED_ALIGNMENT_BYTES == 0 and array.flags.c_contiguous
+    if aligned and array.flags.writeable and array.dtype.isnative and array.dtype.name in _SHARED_DTYPES:
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    try:
+        return tf.convert_to_tensor(array)
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"A column of {array.dtype} can't become a TensorFlow tensor: {error}",
+            change="Turn dates and mixed columns into numbers or text before the run.",
+        ) from error

@@ -1,0 +1,1 @@
+"""PyTorch: one process group over the roles that train."""

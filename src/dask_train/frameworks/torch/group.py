@@ -1,0 +1,196 @@
+"""The process group of one rank: meeting at the store, choosing device and backend, leaving without hanging."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psutil
+
+from dask_train.errors import LaunchError
+from dask_train.frameworks.environment import environment_restored
+
+# How long leaving a group may take. Gloo needs 15 ms; NCCL may wait for a peer that is gone.
+LEAVE_S = 5.0
+
+# How often a rank tries whether the store of rank 0 answers yet.
+RETRY_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One rank's place in its group.
+
+    Attributes
+    ----------
+    rank, num_ranks
+        Its number, and of how many.
+    host
+        The address of its host.
+    store
+        ``host:port`` of the store, which rank 0 serves.
+    port_holder
+        In rank 0 the socket that is bound to the store's port, and does not listen yet.
+    """
+
+    rank: int
+    num_ranks: int
+    host: str
+    store: str
+    port_holder: socket.socket | None
+
+
+@contextmanager
+def process_group(place: Place, timeout_s: float) -> Iterator[None]:
+    """The default process group while it lasts; the environment is as it was afterwards.
+
+    Raises
+    ------
+    LaunchError
+        A rank did not come within ``timeout_s``, or can't be reached.
+    """
+    with environment_restored():
+        try:
+            _join_or_explain(place, timeout_s)
+            yield
+        finally:
+            _leave()
+
+
+def _join_or_explain(place: Place, timeout_s: float) -> None:
+    try:
+        _join(place, timeout_s)
+    except (RuntimeError, OSError) as error:  # torch's DistError is a RuntimeError
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LaunchError(
+            f"Rank {place.rank} of {place.num_ranks} could not meet the others at {place.store} within "
+            f"{timeout_s:g} s: {said}.",
+            "A rank did not start or was lost, or a firewall lies between the hosts of the Dask workers.",
+            "Look at the other roles' logs, open the ports between the hosts, or allow a longer launch.",
+        ) from error
+
+
+def _join(place: Place, timeout_s: float) -> None:
+    import torch.distributed as dist
+
+    deadline = time.monotonic() + timeout_s
+    store = _open_store(place, timeout_s)
+    backend, device = choose_backend(_tell_each_other(store, place, deadline), place.rank)
+    _set_environment(place, device)
+    if backend == "nccl":
+        import torch
+
+        torch.cuda.set_device(device)
+    left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
+    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.num_ranks, timeout=left)
+    # A collective may take as long as torch lets it: which step is too slow is for the run to judge, not the launch.
+    constants = dist.constants
+    usual = constants.default_pg_nccl_timeout if backend == "nccl" else constants.default_pg_timeout
+    dist.distributed_c10d._set_pg_timeout(usual)
+
+
+def _open_store(place: Place, timeout_s: float) -> Any:
+    from torch.distributed import TCPStore
+
+    host, _, port = place.store.rpartition(":")
+    host, within = host.strip("[]"), timedelta(seconds=timeout_s)
+    if place.port_holder is None:
+        _wait_for_store(host, int(port), time.monotonic() + timeout_s)
+        return TCPStore(host, int(port), place.num_ranks, False, within, wait_for_workers=False)
+    place.port_holder.listen(place.num_ranks + 16)
+    descriptor = place.port_holder.detach()  # the store closes it
+    return TCPStore(host, int(port), place.num_ranks, True, within, wait_for_workers=False, master_listen_fd=descriptor)
+
+
+def _wait_for_store(host: str, port: int, deadline: float) -> None:
+    """Wait until rank 0 listens: ``TCPStore`` takes up to twice its timeout where nobody does, and logs stacks."""
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), RETRY_S)):
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
+
+
+def _tell_each_other(store: Any, place: Place, deadline: float) -> list[tuple[str, str, int]]:
+    """Where every rank is: its host, which devices its process sees there, and how many. Waits for all."""
+    import torch
+
+    num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    mine = (place.host, os.environ.get("CUDA_VISIBLE_DEVICES", ""), num_devices)
+    store.set(f"place/{place.rank}", json.dumps(mine))
+    keys = [f"place/{rank}" for rank in range(place.num_ranks)]
+    store.wait(keys, timedelta(seconds=max(deadline - time.monotonic(), 0.1)))
+    return [tuple(json.loads(store.get(key))) for key in keys]
+
+
+def choose_backend(places: Sequence[tuple[str, str, int]], rank: int) -> tuple[str, int]:
+    """The group's backend, the same on every rank, and the index of this rank's device.
+
+    Parameters
+    ----------
+    places
+        By rank: the host, its ``CUDA_VISIBLE_DEVICES``, and how many devices that leaves.
+    rank
+        Whose device.
+
+    Notes
+    -----
+    Processes that see the same devices of a host share them out by rank. dask-cuda gives each Dask worker a
+    rotation of its own, in which its device comes first: index 0 then, on every rank. NCCL refuses two ranks on one
+    device, so gloo serves where there are too few.
+    """
+    enough = all(0 < places.count(place) <= place[2] for place in places)
+    before = places[:rank].count(places[rank])
+    return ("nccl" if enough else "gloo"), before % (places[rank][2] or len(places))
+
+
+def _set_environment(place: Place, device: int) -> None:
+    host, _, port = place.store.rpartition(":")
+    os.environ.update(
+        RANK=str(place.rank),
+        WORLD_SIZE=str(place.num_ranks),
+        LOCAL_RANK=str(device),
+        MASTER_ADDR=host.strip("[]"),
+        MASTER_PORT=port,
+    )
+    # Without it gloo takes the address that the host's name resolves to, often a loopback one (127.0.1.1).
+    interface = interface_of(place.host, psutil.net_if_addrs())
+    if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+
+
+def interface_of(host: str, interfaces: Mapping[str, Sequence[Any]]) -> str:
+    """The interface that carries one of the addresses of ``host``; empty where none does."""
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return ""
+    for name, carried in interfaces.items():
+        if addresses & {address.address.partition("%")[0] for address in carried}:
+            return name
+    return ""
+
+
+def _leave() -> None:
+    """Leave the group, and go on after :data:`LEAVE_S` where that waits for a peer that is gone."""
+    import torch.distributed as dist
+
+    def leave() -> None:
+        with suppress(Exception):  # the peers may be gone, and this process ends anyhow
+            dist.destroy_process_group()
+
+    if dist.is_initialized():
+        leaving = threading.Thread(target=leave, name="dask-train-leave-group", daemon=True)
+        leaving.start()
+        leaving.join(LEAVE_S)

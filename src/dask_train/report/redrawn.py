@@ -1,0 +1,84 @@
+"""Lines at the bottom of a terminal that are redrawn in place, and leave it as it was found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from dask_train.report.fitted import SPARE_COLUMNS
+
+
+class Redrawn:
+    """What is drawn again whenever :meth:`refresh` is called; no thread is started.
+
+    Parameters
+    ----------
+    file
+        Where to draw. Whether it is a terminal is asked of it alone: ``FORCE_COLOR`` and its like don't put control
+        characters into a log.
+    drawn
+        What to draw now, in so many columns.
+    wanted
+        False draws nothing anywhere.
+    force_terminal
+        Whether what is printed above keeps its colours; None asks the file.
+
+    Attributes
+    ----------
+    console
+        For its width, and for what is printed above and stays.
+    is_shown
+        Whether anything is drawn: not in a file, a pipe or a dumb terminal.
+    """
+
+    def __init__(
+        self,
+        file: TextIO,
+        drawn: Callable[[int], RenderableType],
+        *,
+        wanted: bool = True,
+        force_terminal: bool | None = None,
+    ) -> None:
+        is_terminal = file.isatty()
+        self.console = Console(
+            file=file,
+            force_terminal=is_terminal if force_terminal is None else force_terminal,
+            force_jupyter=False,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        self._live: Live | None = None
+        if wanted and is_terminal and not self.console.is_dumb_terminal:
+            self._live = Live(
+                console=self.console,
+                get_renderable=lambda: drawn(max(1, self.console.width - SPARE_COLUMNS)),
+                auto_refresh=False,
+                transient=True,
+                # Only what goes to a terminal anyway: a standard output that the user sent to a file stays there.
+                redirect_stdout=sys.stdout.isatty(),
+                redirect_stderr=sys.stderr.isatty(),
+            )
+        self.is_shown = self._live is not None
+
+    def start(self) -> None:
+        """Begin to draw."""
+        if self._live is not None:
+            self._live.start()
+
+    def refresh(self) -> None:
+        """Draw again."""
+        if self._live is not None:
+            self._live.refresh()
+
+    def stop(self) -> None:
+        """Erase what was drawn."""
+        if self._live is not None:
+            try:
+                self._live.stop()
+            finally:
+                self.console.show_cursor(True)  # a second Ctrl-C may have cut `stop` short

@@ -1,0 +1,158 @@
+"""A role process's end of the socket pair: two threads, so that no call of a session waits for the agent."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from typing import Any
+
+import numpy as np
+
+from dask_train.data.columns import Layout, open_columns
+from dask_train.errors import DataError, StalledError
+from dask_train.role_process.frames import FrameReader, encode
+
+# How often progress is told; a stalled run is looked for in steps of a minute or more.
+PROGRESS_INTERVAL_S = 0.5
+# Reports are sent in bundles of so many at most, so that a burst does not make one huge message.
+BUNDLE = 500
+
+
+class SocketLink:
+    """See :class:`dask_train.session.Link`."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._lock = threading.Condition()
+        self._frames: list[dict[str, Any]] = []
+        self._scores: list[dict[str, Any]] = []
+        self._closing = False
+        self._stopped = threading.Event()
+        self.stop_reason = ""
+        self.steps = 0
+        self._moves = 0
+        self._doing = ""
+        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._descriptors: list[int] = []
+        self._patience_s = 120.0
+        self._writer = threading.Thread(target=self._write, name="dask-train-outbox", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._read, name="dask-train-inbox", daemon=True).start()
+
+    # Towards the agent
+
+    def tell(self, kind: str, **message: Any) -> None:
+        """Send one message, after everything before."""
+        with self._lock:
+            self._frames.append({"kind": kind, **message})
+            self._lock.notify()
+
+    def report(self, scores: dict[str, Any]) -> None:
+        """Send scores."""
+        self._moves += 1
+        with self._lock:
+            self._scores.append(scores)
+            if len(self._scores) == 1:
+                self._lock.notify()
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Ask the run to stop."""
+        self.tell("stop", reason=reason)
+
+    def moved(self, doing: str, *, batches: int = 0) -> None:
+        """Note progress; told within half a second."""
+        self._doing = doing
+        self.steps += batches
+        self._moves += 1
+
+    def stay(self) -> None:
+        """Wait for the agent to end this process, which it does with the run."""
+        threading.Event().wait()
+
+    def close(self) -> None:
+        """Send what is left, and return when the agent's kernel buffer has it."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify()
+        self._writer.join()
+
+    def _write(self) -> None:
+        told = 0
+        closing = False
+        while not closing:
+            with self._lock:
+                if not (self._frames or self._scores or self._closing):
+                    self._lock.wait(PROGRESS_INTERVAL_S)
+                frames, self._frames = self._frames, []
+                scores, self._scores = self._scores, []
+                closing = self._closing
+            if told != self._moves:
+                told = self._moves
+                self._send({"kind": "progress", "steps": self.steps, "doing": self._doing})
+            for start in range(0, len(scores), BUNDLE):
+                self._send({"kind": "scores", "scores": scores[start : start + BUNDLE]})
+            for frame in frames:
+                self._send(frame)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            self._end.sendall(encode(message))
+        except OSError:
+            os._exit(1)  # the agent is gone
+
+    # From the agent
+
+    def expect(self, kind: str, timeout_s: float | None = None) -> dict[str, Any]:
+        """The next answer of the agent, which has to be of that kind.
+
+        Without a timeout it waits for the run's own deadlines: the agent ends this process.
+        """
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise StalledError(f"The agent did not answer with {kind} within {timeout_s:g} s.") from None
+        assert answer["kind"] == kind, (kind, answer["kind"])
+        return answer
+
+    def wait_until_stopped(self) -> None:
+        """Sleep until the role is to stop; the run's own deadlines end this process."""
+        self._stopped.wait()
+
+    def dataset(self, name: str) -> tuple[int, Layout, list[np.ndarray]]:
+        """A published data set, which the agent brings here."""
+        self.tell("dataset", name=name)
+        answer = self.expect("dataset", self._patience_s)
+        if answer["error"]:
+            raise DataError(answer["error"])
+        return answer["number"], answer["layout"], self.columns(answer["layout"])
+
+    def columns(self, layout: Layout) -> list[np.ndarray]:
+        """Map what came along with the last answer."""
+        descriptor = self._descriptors.pop(0)
+        try:
+            return open_columns(descriptor, layout)
+        finally:
+            os.close(descriptor)
+
+    def wait_at_most(self, patience_s: float) -> None:
+        """How long a wait for an answer may take."""
+        self._patience_s = patience_s
+
+    def _read(self) -> None:
+        reader = FrameReader()
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._end, 1 << 16, 4)
+            except OSError:
+                data = b""
+            if not data:
+                os._exit(1)  # the agent is gone
+            self._descriptors += descriptors
+            for message in reader.feed(data):
+                if message["kind"] == "stop":
+                    self.stop_reason = message["reason"] or "the run stops"
+                    self._stopped.set()
+                else:
+                    self._answers.put(message)

@@ -1,0 +1,107 @@
+"""What a run wants done. The driver carries commands out, in order, and answers with events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+Key = tuple[str, int]
+
+
+class Verdict(StrEnum):
+    """How a run ended; each but the first is an error of that kind."""
+
+    OK = "ok"
+    PLACEMENT = "PlacementError"
+    LAUNCH = "LaunchError"
+    ROLE_FAILED = "RoleFailedError"
+    ROLE_LOST = "RoleLostError"
+    STALLED = "StalledError"
+    DATA = "DataError"
+    DRIVER = "DaskTrainError"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Root of all commands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(Command):
+    """Find room for these roles, all or none, within ``timeout_s``; in place of the room that they had, if any."""
+
+    roles: tuple[Key, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Free(Command):
+    """Give the room of these roles back."""
+
+    roles: tuple[Key, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRole(Command):
+    """Something for one role process."""
+
+    role: str
+    rank: int
+    attempt: int
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(OfRole):
+    """Start the role process on its Dask worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(OfRole):
+    """Bring the role's data to its Dask worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Go(OfRole):
+    """Let the role meet its peers and enter the user's function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskToStop(OfRole):
+    """From now on the role's ``should_stop()`` is true."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill(OfRole):
+    """End the role process at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnose(Command):
+    """Collect phases, last words and Python stacks of these roles."""
+
+    roles: tuple[Key, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finish(Command):
+    """The run is over.
+
+    Attributes
+    ----------
+    verdict
+        What it ended with.
+    what, cause, change
+        The parts of the error; ``what`` is the reason of the stop where the verdict is OK, or empty.
+    role, rank
+        Which role is to blame; empty where none is.
+    """
+
+    verdict: Verdict
+    what: str = ""
+    cause: str = ""
+    change: str = ""
+    role: str = ""
+    rank: int = -1

@@ -1,0 +1,99 @@
+"""What has taken too long. Every wait of a run ends here, with an error that names who was waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dask_train.run import events, losses
+from dask_train.run.commands import Diagnose, Finish, Key, Verdict
+from dask_train.run.state import ALIVE, Phase, RolePhase, name_of
+from dask_train.run.turn import Turn
+
+# A role raises by itself when its peers don't come in time; so much later it is taken to hang.
+RENDEZVOUS_MARGIN_S = 5.0
+
+
+def ticked(turn: Turn, _: events.Ticked) -> None:
+    """Time has passed."""
+    losses.resolve_suspicion(turn)
+    if turn.phase in (Phase.ENDING, Phase.RESTARTING):
+        _give_up_on_killed(turn)
+    elif turn.phase is Phase.STOPPING:
+        if turn.time - turn.since > turn.plan.stop_s:
+            turn.enter(Phase.ENDING)
+            turn.kill_all()
+    elif turn.phase is Phase.LAUNCHING:
+        _launching(turn)
+    elif turn.phase in (Phase.RUNNING, Phase.COMPLETING):
+        _late_replacements(turn)
+        _services_linger(turn)
+        if turn.phase in (Phase.RUNNING, Phase.COMPLETING):
+            _give_up_on_killed(turn)
+            _stalled(turn)
+
+
+def _late(turn: Turn, phase: RolePhase, limit_s: float) -> list[Key]:
+    return [key for key, role in turn.roles.items() if role.phase is phase and turn.time - role.since > limit_s]
+
+
+def _launching(turn: Turn) -> None:
+    missing = _late(turn, RolePhase.STARTING, turn.plan.launch_s)
+    starting = sum(role.phase in (RolePhase.PLACING, RolePhase.STARTING) for role in turn.roles.values())
+    if missing:
+        num_up = len(turn.roles) - starting
+        where = "; ".join(f"{name_of(key)} on {turn.roles[key].address}" for key in missing)
+        what = f"Only {num_up} of {len(turn.roles)} roles started within {turn.plan.launch_s:g} s; missing: {where}."
+        cause = "Their Dask workers may be busy, paused or short of memory, or the framework is slow to import there."
+        _end_launch(turn, missing, what, cause, "Look at the Dask workers' logs, or raise train.launch.timeout.")
+    elif not starting and turn.time - turn.progressed > turn.plan.progress_s:  # all are up, so they wait for data
+        turn.end(
+            Finish(
+                verdict=Verdict.STALLED,
+                what=f"The data of the run made no progress for {turn.plan.progress_s:g} s.",
+                cause="Dask computes no partition of it, or none reaches the Dask workers of the roles.",
+                change="Look at the Dask dashboard, persist the data before training, or raise train.progress.timeout.",
+            )
+        )
+
+
+def _end_launch(turn: Turn, keys: Sequence[Key], what: str, cause: str, change: str) -> None:
+    role, rank = keys[0]
+    turn.end(Finish(verdict=Verdict.LAUNCH, what=what, cause=cause, change=change, role=role, rank=rank))
+
+
+def _late_replacements(turn: Turn) -> None:
+    for key in _late(turn, RolePhase.STARTING, turn.plan.launch_s):
+        cause = f"it did not start on {turn.roles[key].address} within {turn.plan.launch_s:g} s."
+        losses.give_up(turn, key, cause)
+    for key in _late(turn, RolePhase.READY, turn.plan.progress_s):
+        losses.give_up(turn, key, f"its data did not reach it within {turn.plan.progress_s:g} s.")
+    limit_s = turn.plan.rendezvous_s + RENDEZVOUS_MARGIN_S
+    meeting = _late(turn, RolePhase.MEETING, limit_s)
+    if meeting:
+        names = ", ".join(map(name_of, meeting))
+        what = f"{names} did not meet the other roles within {turn.plan.rendezvous_s:g} s."
+        cause = "A firewall between the Dask workers' hosts, or a peer that hangs."
+        _end_launch(turn, meeting, what, cause, "Try dask train doctor, or raise train.rendezvous.timeout.")
+
+
+def _services_linger(turn: Turn) -> None:
+    """Services have been asked to stop with the training roles' return; they hold nobody up."""
+    others = [role for key, role in turn.roles.items() if key[0] not in turn.plan.services]
+    if turn.phase is Phase.COMPLETING and not any(role.phase in (*ALIVE, RolePhase.PLACING) for role in others):
+        last = max((role.since for role in others), default=turn.since)
+        if turn.time - last > turn.plan.stop_s:
+            for key in list(turn.roles):
+                turn.kill(key)
+
+
+def _stalled(turn: Turn) -> None:
+    placing = any(role.phase is RolePhase.PLACING for role in turn.roles.values())
+    if not turn.diagnosing and not placing and turn.time - turn.last_progress() > turn.plan.progress_s:
+        turn.diagnosing = True
+        turn.do(Diagnose(roles=tuple(key for key, role in turn.roles.items() if role.phase in ALIVE)))
+
+
+def _give_up_on_killed(turn: Turn) -> None:
+    """A process whose agent does not say that it is gone: its Dask worker hangs or is cut off."""
+    for key in _late(turn, RolePhase.KILLED, turn.plan.stop_s):
+        turn.move(key, RolePhase.GONE)

@@ -1,0 +1,148 @@
+"""What can happen to a run. Every event carries the time at which it was seen, in seconds since the epoch.
+
+An event about a role process carries the attempt that it belongs to, so that what a process says that has been
+replaced meanwhile is recognised and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Root of all events."""
+
+    time: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRole(Event):
+    """Something about one role process."""
+
+    role: str
+    rank: int
+    attempt: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Which role of the run it is."""
+        return self.role, self.rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed(Event):
+    """The scheduler has found room for roles: their Dask workers, by ``role/rank``."""
+
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRoom(Event):
+    """The scheduler won't find room; ``wanted`` is what was asked for, and ``why`` what stands in the way."""
+
+    wanted: str
+    why: str
+    change: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready(OfRole):
+    """The role process is up, its framework imported, its port bound; ``peer`` is ``host:port`` or empty."""
+
+    pid: int
+    peer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded(OfRole):
+    """The role's data lies where its process can map it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(OfRole):
+    """The role has met its peers and is in the user's function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progressed(OfRole):
+    """The role has taken a batch, reported, or asked whether to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(OfRole):
+    """The user's function has returned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed(OfRole):
+    """The user's function, or the way into it, has raised. ``launching`` tells which."""
+
+    error: str
+    launching: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exited(OfRole):
+    """The role process is gone without a last word."""
+
+    cause: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLost(Event):
+    """A Dask worker has left the cluster, with all role processes on it."""
+
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFailed(Event):
+    """The agent on a Dask worker could not start, or ended by an error."""
+
+    address: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataProgressed(Event):
+    """Dask has computed another partition of the run's data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReady(Event):
+    """All partitions are computed, and their lengths known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFailed(Event):
+    """The data can't be computed, or is not what it has to be."""
+
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopAsked(Event):
+    """A rule is met, a role or a user asks the run to end in order."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverFailed(Event):
+    """The run can't be driven any longer: the scheduler is gone, or a bug of ours has shown."""
+
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosed(Event):
+    """The picture of a stalled run has been collected."""
+
+    stalled: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ticked(Event):
+    """Time has passed."""

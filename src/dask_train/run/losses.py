@@ -1,0 +1,141 @@
+"""Losses: a role that raises, a process or a Dask worker that is gone, and what becomes of the run then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dask_train.run import events
+from dask_train.run.commands import Finish, Key, Place, Verdict
+from dask_train.run.recovery import Failure
+from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
+from dask_train.run.turn import Turn
+
+# A peer's death is an exception in those that agree with it, within 0.1 s (gloo) and often before its loss is told.
+# An agent tells of an exit at once, the scheduler of a dead Dask worker within some tens of milliseconds.
+SETTLE_S = 1.0
+
+# Phases in which nothing is mended any more.
+_GOING_DOWN = (Phase.STOPPING, Phase.ENDING, Phase.RESTARTING)
+
+
+def failed(turn: Turn, event: events.Failed) -> None:
+    """A role has raised. If another role turns out to be lost, this was its echo."""
+    if turn.roles[event.key].phase not in ALIVE:
+        return
+    turn.move(event.key, RolePhase.GONE)
+    if turn.phase in _GOING_DOWN or _needed_no_more(turn, [event.key]):
+        return
+    if event.launching and turn.phase is Phase.LAUNCHING:  # it has met nobody yet, so the fault is its own
+        turn.end(_blame(Verdict.LAUNCH, event.key, f"{name_of(event.key)} could not start: {event.error}"))
+    elif turn.suspicion is None:
+        settle_s = SETTLE_S if turn.plan.agree else 0.0
+        turn.suspicion = Suspicion(
+            key=event.key, error=event.error, launching=event.launching, until=event.time + settle_s
+        )
+        resolve_suspicion(turn)
+
+
+def resolve_suspicion(turn: Turn) -> None:
+    """No loss was told of: the exception was the role's own."""
+    suspicion = turn.suspicion
+    if suspicion is None or turn.time < suspicion.until:
+        return
+    turn.suspicion = None
+    raised = [key for key, role in turn.roles.items() if role.phase is RolePhase.GONE]
+    did = "could not start:" if suspicion.launching else "raised"
+    cause = f"{name_of(suspicion.key)} {did} {suspicion.error}"
+    verdict = Verdict.LAUNCH if suspicion.launching else Verdict.ROLE_FAILED
+    _mend(turn, raised or [suspicion.key], cause, _blame(verdict, suspicion.key, cause), raised=True)
+
+
+def exited(turn: Turn, event: events.Exited) -> None:
+    """A process is gone without a last word, unless it was told to go."""
+    if turn.roles[event.key].phase in ALIVE:
+        _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}")
+
+
+def worker_lost(turn: Turn, event: events.WorkerLost) -> None:
+    """A Dask worker is gone with all role processes on it."""
+    keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
+    if keys:
+        names = ", ".join(map(name_of, keys))
+        is_are = "is" if len(keys) == 1 else "are"
+        _lose(turn, keys, f"{names} {is_are} lost: the Dask worker {event.address} left the cluster.")
+
+
+def agent_failed(turn: Turn, event: events.AgentFailed) -> None:
+    """An agent that can't start ends a run that starts; one that ends later, or replaces another, is a loss."""
+    keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
+    if not keys:
+        return
+    starting = [key for key in keys if turn.roles[key].phase is RolePhase.STARTING]
+    if starting and turn.phase is Phase.LAUNCHING and not turn.num_restarts:
+        for key in keys:
+            turn.move(key, RolePhase.GONE)
+        turn.end(_blame(Verdict.LAUNCH, starting[0], f"No role can start on {event.address}: {event.error}"))
+    else:
+        names = ", ".join(map(name_of, keys))
+        _lose(turn, keys, f"{names}: the agent on {event.address} has ended: {event.error}")
+
+
+def give_up(turn: Turn, key: Key, cause: str) -> None:
+    """Count a role that hangs as lost, its process with it."""
+    turn.kill(key)
+    _lose(turn, [key], f"{name_of(key)} is lost: {cause}")
+
+
+def _lose(turn: Turn, keys: Sequence[Key], cause: str) -> None:
+    for key in keys:
+        turn.move(key, RolePhase.GONE)
+    if turn.phase in _GOING_DOWN or _needed_no_more(turn, keys):
+        return
+    _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), raised=False)
+
+
+def _mend(turn: Turn, keys: Sequence[Key], cause: str, ending: Finish, *, raised: bool) -> None:
+    """Replace what was lost, start all again, or end the run."""
+    replaceable = all(key[0] in turn.plan.replaceable and not _agrees(turn, key) for key in keys)
+    failure = Failure(role=keys[0][0], raised=raised, replaceable=replaceable, num_restarts=turn.num_restarts)
+    decision = "end" if turn.plan.recovery is None else turn.plan.recovery.decide(failure)
+    if decision == "end":
+        turn.end(_with_earlier(ending, turn.losses, turn.num_restarts))
+        turn.losses = (*turn.losses, cause)
+        return
+    turn.losses = (*turn.losses, cause)
+    turn.num_restarts += 1
+    if decision == "role":
+        for key in keys:
+            turn.move(key, RolePhase.PLACING, attempt=turn.roles[key].attempt + 1, address="", peer="", pid=0)
+        turn.do(Place(roles=tuple(keys), timeout_s=turn.plan.launch_s))
+    else:
+        turn.suspicion = None
+        turn.enter(Phase.RESTARTING)
+        turn.kill_all()
+
+
+def _needed_no_more(turn: Turn, keys: Sequence[Key]) -> bool:
+    """Whether they only served roles that have returned."""
+    return turn.phase is Phase.COMPLETING and all(key[0] in turn.plan.services for key in keys)
+
+
+def _agrees(turn: Turn, key: Key) -> bool:
+    """Whether its loss is an exception in others, so that replacing it alone mends nothing."""
+    return turn.plan.agree and key[0] in turn.plan.training
+
+
+def _blame(verdict: Verdict, key: Key, what: str) -> Finish:
+    return Finish(verdict=verdict, what=what, role=key[0], rank=key[1])
+
+
+def _with_earlier(ending: Finish, losses: tuple[str, ...], num_restarts: int) -> Finish:
+    change = "" if ending.verdict is Verdict.ROLE_FAILED else "Look at the output of that role; raise max_restarts of "
+    change += "" if ending.verdict is Verdict.ROLE_FAILED else "a dask_train.RecoveryPolicy to go on for longer."
+    cause = f"The run had been mended {num_restarts} times before. {earlier(losses)}" if num_restarts else ""
+    return Finish(
+        verdict=ending.verdict, what=ending.what, cause=cause, change=change, role=ending.role, rank=ending.rank
+    )
+
+
+def earlier(losses: Sequence[str]) -> str:
+    """The causes of the attempts before, as a sentence; empty where there were none."""
+    return " ".join(f"Attempt {number}: {cause}" for number, cause in enumerate(losses))

@@ -1,0 +1,81 @@
+"""What becomes of a run when a role is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Scope = Literal["role", "gang"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One loss, as a policy sees it.
+
+    Attributes
+    ----------
+    role
+        The role that was lost.
+    raised
+        Whether its function raised; else its process, or its Dask worker, is gone.
+    replaceable
+        Whether the framework lets this role be replaced while the others go on.
+    num_restarts
+        How often the run has been mended before.
+    """
+
+    role: str
+    raised: bool
+    replaceable: bool
+    num_restarts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryPolicy:
+    """Replace what was lost, up to a number of times.
+
+    Parameters
+    ----------
+    scope
+        ``"role"``: only the lost role starts again, and the others never pause. ``"gang"``: all start again, as the
+        next attempt. Where the framework can't replace a role alone, all start again in either case.
+    max_restarts
+        How often in a run; the loss after that ends it.
+    retry_errors
+        Whether an exception in the user's function counts as a loss. By default it ends the run: what raises once
+        mostly raises again.
+    """
+
+    scope: Scope = "role"
+    max_restarts: int = 3
+    retry_errors: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("role", "gang"):
+            raise ValueError(f"scope is {self.scope!r}; it is 'role' or 'gang'.")
+        count: Any = self.max_restarts
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"max_restarts is {self.max_restarts!r}; it is a whole number from 0.")
+
+    def decide(self, failure: Failure) -> Literal["role", "gang", "end"]:
+        """What to start again, or ``"end"``."""
+        if failure.num_restarts >= self.max_restarts or (failure.raised and not self.retry_errors):
+            return "end"
+        return "role" if self.scope == "role" and failure.replaceable else "gang"
+
+
+def check_recovery(recovery: str | RecoveryPolicy | None) -> RecoveryPolicy | None:
+    """The policy that a user's ``recovery=`` means.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It means none.
+    """
+    if recovery is None or isinstance(recovery, RecoveryPolicy):
+        return recovery
+    if isinstance(recovery, str):
+        if recovery not in ("role", "gang"):
+            raise ValueError(f"recovery is {recovery!r}; it is 'role', 'gang', None or a RecoveryPolicy.")
+        return RecoveryPolicy(scope="role" if recovery == "role" else "gang")
+    raise TypeError(f"recovery is a {type(recovery).__name__}; it is 'role', 'gang', None or a RecoveryPolicy.")

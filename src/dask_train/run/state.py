@@ -1,0 +1,176 @@
+"""What is known of a run: a value, replaced by the next one with each event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dask_train.run.commands import Finish, Key
+from dask_train.run.recovery import RecoveryPolicy
+
+
+class Phase(StrEnum):
+    """Where a run is."""
+
+    PLACING = "waiting for room"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    COMPLETING = "completing"  # the training roles have returned; the others are asked to
+    STOPPING = "stopping"  # asked to stop; killed at the deadline
+    RESTARTING = "restarting"  # all roles are being killed, and start again when they are gone
+    ENDING = "ending"  # all roles are being killed, and the run is over when they are gone
+    OVER = "over"
+
+
+class RolePhase(StrEnum):
+    """Where a role is."""
+
+    PLACING = "waiting for room"
+    STARTING = "starting"
+    READY = "ready"
+    MEETING = "meeting its peers"
+    RUNNING = "running"
+    RETURNED = "returned"
+    KILLED = "being killed"
+    GONE = "gone"
+
+
+# Phases in which a process of the role exists, or may.
+ALIVE = (RolePhase.STARTING, RolePhase.READY, RolePhase.MEETING, RolePhase.RUNNING, RolePhase.KILLED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """What was asked for, as far as the course of the run depends on it.
+
+    Attributes
+    ----------
+    counts
+        How many there are of each role.
+    training
+        The roles whose return completes the run.
+    services
+        The roles that only serve the others, and are ended when these have returned.
+    with_data
+        The roles that are given data.
+    replaceable
+        The roles that the framework can replace while the others go on.
+    agree
+        Whether the training roles wait for each other, so that the loss of one is an exception in the others.
+    recovery
+        What becomes of a loss; None ends the run.
+    placement_s, launch_s, rendezvous_s, progress_s, stop_s
+        Deadlines, in seconds.
+    """
+
+    counts: Mapping[str, int]
+    training: frozenset[str]
+    services: frozenset[str] = frozenset()
+    with_data: frozenset[str] = frozenset()
+    replaceable: frozenset[str] = frozenset()
+    agree: bool = False
+    recovery: RecoveryPolicy | None = None
+    placement_s: float = 60.0
+    launch_s: float = 60.0
+    rendezvous_s: float = 30.0
+    progress_s: float = 120.0
+    stop_s: float = 5.0
+
+    def role_keys(self) -> tuple[Key, ...]:
+        """Every role of the run, by name and rank."""
+        return tuple((role, rank) for role, count in self.counts.items() for rank in range(count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """One role of the run, in its present attempt.
+
+    Attributes
+    ----------
+    phase
+        Where it is.
+    attempt
+        Which start of it this is, from 0.
+    address
+        Its Dask worker.
+    peer
+        Where its peers reach it, ``host:port`` or empty.
+    pid
+        Its process; 0 where there is none.
+    loaded
+        Whether its data lies ready.
+    since, progressed
+        When it came to this phase, and when it last made progress.
+    """
+
+    phase: RolePhase = RolePhase.PLACING
+    attempt: int = 0
+    address: str = ""
+    peer: str = ""
+    pid: int = 0
+    loaded: bool = False
+    since: float = 0.0
+    progressed: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    """A role has raised; whether that is its own fault is seen when no loss is told of within a moment."""
+
+    key: Key
+    error: str
+    launching: bool
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """A run at one moment.
+
+    Attributes
+    ----------
+    plan
+        What was asked for.
+    phase, since
+        Where the run is, and since when.
+    roles
+        Every role.
+    data_ready
+        Whether all partitions are computed.
+    progressed
+        When anything last made progress.
+    losses
+        The cause of every loss so far, in order; as many as were mended, and perhaps a last one.
+    num_restarts
+        How often the run was mended.
+    suspicion
+        An exception that may be the echo of a loss that is not known yet.
+    diagnosing
+        Whether the picture of a stall is being collected.
+    ending
+        What the run will finish with, when all processes are gone.
+    """
+
+    plan: RunPlan
+    phase: Phase = Phase.PLACING
+    since: float = 0.0
+    roles: Mapping[Key, Role] = field(default_factory=dict)
+    data_ready: bool = False
+    progressed: float = 0.0
+    losses: tuple[str, ...] = ()
+    num_restarts: int = 0
+    suspicion: Suspicion | None = None
+    diagnosing: bool = False
+    ending: Finish | None = None
+
+    def __str__(self) -> str:
+        counts: dict[str, int] = {}
+        for role in self.roles.values():
+            counts[role.phase] = counts.get(role.phase, 0) + 1
+        return f"{self.phase}: " + ", ".join(f"{count} {phase}" for phase, count in counts.items())
+
+
+def name_of(key: Key) -> str:
+    """``worker 0``, as it stands in messages."""
+    return f"{key[0]} {key[1]}"

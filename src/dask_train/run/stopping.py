@@ -1,0 +1,147 @@
+"""When a run is good enough: what ``stop=`` may be, and the rules that are no text."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dask_train.run.stop_rule import RunProgress, Scores, StopRule, number, origin
+from dask_train.run.threshold import Threshold
+
+__all__ = ["AnyOf", "Condition", "Patience", "RunProgress", "Scores", "StopRule", "Threshold", "check_stop"]
+
+# Keras asks the compiled metric; here there is only the name, and these are the ones that grow.
+_GROWING = ("acc", "auc", "precision", "recall", "f1")
+
+
+@dataclass(frozen=True)
+class Patience(StopRule):
+    """Stop when a score has not got better for a while, as Keras's ``EarlyStopping`` does [1]_.
+
+    Parameters
+    ----------
+    monitor
+        The score's name.
+    patience
+        So many reports of it in a row without a better one; 0 is as 1.
+    min_delta
+        Better is by more than this.
+    mode
+        ``"min"`` or ``"max"`` for what is better; ``"auto"`` is max for names with acc, auc, precision, recall or f1
+        in them, and else min.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A parameter is none of these.
+
+    Notes
+    -----
+    Where several roles report the score, all reports count, in the order in which they arrive. NaN is never better;
+    unlike Keras, that holds for the first report too.
+
+    References
+    ----------
+    .. [1] https://keras.io/api/callbacks/early_stopping/
+    """
+
+    monitor: str
+    patience: int
+    min_delta: float = field(default=0.0, kw_only=True)
+    mode: Literal["min", "max", "auto"] = field(default="auto", kw_only=True)
+
+    def __post_init__(self) -> None:
+        given: Any = self  # not yet what the annotations say
+        if not isinstance(given.monitor, str) or not self.monitor:
+            raise TypeError(f"monitor is {self.monitor!r}, but it is a score's name, like Patience('val_loss', 3).")
+        if not isinstance(given.patience, int) or isinstance(given.patience, bool):
+            raise TypeError(f"patience is {self.patience!r}, but it is a number of reports, like 3.")
+        if self.patience < 0:
+            raise ValueError(f"patience is {self.patience}, but a number of reports is not negative. Use 1 or more.")
+        if not (math.isfinite(delta := number(self.min_delta)) and delta >= 0):
+            raise ValueError(f"min_delta is {self.min_delta!r}, but it is a finite number, 0 or more, like 0.001.")
+        if self.mode not in ("min", "max", "auto"):
+            raise ValueError(f"mode is {self.mode!r}, but it is 'min', 'max' or 'auto'.")
+
+    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:  # noqa: ARG002
+        """See :meth:`StopRule.met`."""
+        monitor = self.monitor
+        if not any(monitor in scores[i] for i in range(since, len(scores))):
+            return ""
+        grows = self.mode == "max" or (self.mode == "auto" and any(part in monitor.lower() for part in _GROWING))
+        sign = -1.0 if grows else 1.0
+        best, waited, first = math.inf, 0, True
+        for score in scores:
+            if monitor not in score:
+                continue
+            value = sign * number(score[monitor])
+            if value + self.min_delta < best:
+                best, waited = value, 0
+            else:
+                waited += 1
+            if waited >= max(1, self.patience) and not first:
+                since_best = f"better than {sign * best:.4g}" if math.isfinite(best) else "a number"
+                return f"{monitor} was not {since_best} in {waited} reports{origin(score)}"
+            first = False
+        return ""
+
+
+@dataclass(frozen=True)
+class AnyOf(StopRule):
+    """Met where any of ``rules`` is; the reason is the first one's."""
+
+    rules: tuple[StopRule, ...]
+
+    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:
+        """See :meth:`StopRule.met`."""
+        return next(filter(None, (rule.met(scores, progress, since) for rule in self.rules)), "")
+
+
+@dataclass(frozen=True)
+class Condition(StopRule):
+    """Met where ``function(scores)`` is true, as ``lambda scores: scores[-1]["loss"] < 0.1``.
+
+    An ``IndexError`` or ``KeyError`` means not yet, because the scores that it looks for may still come; any other
+    exception is the function's own and goes on.
+    """
+
+    function: Callable[[Scores], Any]
+
+    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:  # noqa: ARG002
+        """See :meth:`StopRule.met`."""
+        try:
+            answer = bool(self.function(scores))
+        except (IndexError, KeyError):
+            return ""
+        return f"{getattr(self.function, '__name__', repr(self.function))}(scores) is true" if answer else ""
+
+
+def check_stop(stop: Any) -> StopRule | None:
+    """The rule that ``stop=`` means: text, a rule, a function of the scores, a list of these of which any may be met.
+
+    Raises
+    ------
+    ValueError
+        A text is no rule, or a list is empty.
+    TypeError
+        It is something else.
+    """
+    match stop:
+        case None | StopRule():
+            return stop
+        case str():
+            return Threshold(stop)
+        case list() | tuple():
+            rules = tuple(check_stop(one) for one in stop)
+            if not rules or None in rules:
+                raise ValueError(f"stop is {stop!r}, but a list holds one rule or more. Pass None to have no rule.")
+            return AnyOf(tuple(rule for rule in rules if rule is not None))
+    if not callable(stop) or isinstance(stop, type) or inspect.iscoroutinefunction(stop):
+        raise TypeError(
+            f"stop is {stop!r}, which is no rule to stop by. Pass text like 'val_loss < 0.1', "
+            "Patience('val_loss', 3), a function of the scores that is not async, or a list of these."
+        )
+    return Condition(stop)

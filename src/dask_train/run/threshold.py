@@ -1,0 +1,123 @@
+"""Rules to stop by that are written as text: ``"val_loss < 0.1 or seconds > 600"``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dask_train.run.stop_rule import RunProgress, Scores, StopRule, number, origin
+
+_OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_PROGRESS = ("steps", "seconds")
+_RESERVED = ("role", "rank", "attempt", "time")
+_COMPARISON = re.compile(
+    r"""(?P<name>[^\W\d](?:[\w/.\-]*\w)?) \s*
+        (?P<operator><=|>=|<|>) \s*
+        (?P<limit>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    name: str
+    sign: str
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        return bool(_OPERATORS[self.sign](value, self.limit))
+
+    def sentence(self, value: float, score: Mapping[str, Any] | None = None) -> str:
+        return f"{self.name} is {self._shown(value)} {self.sign} {self.limit:.15g}{origin(score or {})}"
+
+    def _shown(self, value: float) -> str:
+        """As few digits as leave the comparison true: 0.09999996 < 0.1 is not shown as 0.1 < 0.1."""
+        formats = (".0f",) if abs(value) >= 1000 else ()
+        for form in (*formats, ".4g", ".7g", ".10g"):
+            if self.holds(float(shown := f"{value:{form}}")):
+                return shown
+        return repr(value)
+
+
+@dataclass(frozen=True)
+class Threshold(StopRule):
+    """Comparisons with numbers, as ``"val_loss < 0.1"`` or ``"accuracy >= 0.99 and steps > 500 or seconds > 600"``.
+
+    Parameters
+    ----------
+    text
+        ``name < number`` with ``<``, ``<=``, ``>`` or ``>=``; several with ``and`` and ``or``, of which ``and`` binds
+        tighter. A name is a reported score's (letters, digits, ``_``, and between them ``/ . -``), or ``steps`` or
+        ``seconds`` for those of :class:`RunProgress`.
+
+    Raises
+    ------
+    ValueError
+        This is no such rule.
+
+    Notes
+    -----
+    Each report is looked at, whatever role it is from, so one that meets a lone comparison stops the run even where a
+    later one does not. In an ``and``, each name stands for its latest value. NaN, and what is no number, meets nothing.
+    """
+
+    text: str
+    _clauses: tuple[tuple[_Comparison, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        clauses = tuple(
+            tuple(_parsed(comparison, self.text) for comparison in re.split(r"\s+and\s+", clause))
+            for clause in re.split(r"\s+or\s+", self.text.strip())
+        )
+        object.__setattr__(self, "_clauses", clauses)
+
+    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:
+        """See :meth:`StopRule.met`."""
+        return next(filter(None, (_clause_met(clause, scores, progress, since) for clause in self._clauses)), "")
+
+
+def _parsed(comparison: str, text: str) -> _Comparison:
+    match = _COMPARISON.fullmatch(comparison.strip())
+    if match is None or match["name"] in ("and", "or"):
+        raise ValueError(
+            f"{text!r} is no rule to stop by: {comparison.strip()!r} is not 'name < number'. Write it like "
+            "'val_loss < 0.1' or 'accuracy >= 0.99 and steps > 500 or seconds > 600', with < <= > >=."
+        )
+    if match["name"] in _RESERVED:
+        raise ValueError(
+            f"{text!r} is no rule to stop by: {match['name']} tells where a score is from and is no score. "
+            "Compare what roles report, or steps or seconds, like 'val_loss < 0.1 or seconds > 600'."
+        )
+    return _Comparison(match["name"], match["operator"], float(match["limit"]))
+
+
+def _clause_met(clause: tuple[_Comparison, ...], scores: Scores, progress: RunProgress, since: int) -> str:
+    """Why all comparisons hold together, with the values as they were after the last call or any arrival since."""
+    reasons: dict[_Comparison, str] = {}
+    for comparison in clause:
+        if comparison.name in _PROGRESS:
+            value = getattr(progress, comparison.name)
+            if not comparison.holds(value):
+                return ""
+            reasons[comparison] = comparison.sentence(value)
+    of_scores = [comparison for comparison in clause if comparison not in reasons]
+    names = {comparison.name for comparison in of_scores}
+    latest = _latest(names, scores, since) if len(clause) > 1 else {}
+    for i in range(since - 1, len(scores)):  # the first turn is for progress that has come since the last call
+        arrived = {name: scores[i] for name in names if i >= since and name in scores[i]}
+        latest.update(arrived)
+        if not (arrived or i < since) or len(latest) < len(names):
+            continue
+        if all(c.holds(number(latest[c.name][c.name])) for c in of_scores):
+            found = {c: c.sentence(number(latest[c.name][c.name]), latest[c.name]) for c in of_scores}
+            return " and ".join((reasons | found)[comparison] for comparison in clause)
+    return ""
+
+
+def _latest(names: set[str], scores: Scores, before: int) -> dict[str, Mapping[str, Any]]:
+    """The last score before an index for each name, where there is one; mostly a few steps back."""
+    found = {name: next((scores[i] for i in range(before - 1, -1, -1) if name in scores[i]), None) for name in names}
+    return {name: score for name, score in found.items() if score is not None}

@@ -1,0 +1,201 @@
+"""The course of a run: ``step(state, event) -> (state, commands)``, without a clock, a thread or a file.
+
+What happens to roles is decided here; losses and deadlines have rooms of their own (:mod:`dask_train.run.losses`,
+:mod:`dask_train.run.deadlines`), and all of them write on a :class:`~dask_train.run.turn.Turn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dask_train.run import deadlines, events, losses
+from dask_train.run.commands import AskToStop, Command, Finish, Free, Go, Load, Place, Start, Verdict
+from dask_train.run.state import Phase, Role, RolePhase, RunPlan, RunState
+from dask_train.run.turn import Turn
+
+_RETURNED = "the training roles have returned"
+
+
+def begin(plan: RunPlan, time: float) -> tuple[RunState, tuple[Command, ...]]:
+    """The state of a run that has just been asked for, and what is to be done first."""
+    roles = {key: Role(since=time, progressed=time) for key in plan.role_keys()}
+    state = RunState(plan=plan, since=time, progressed=time, roles=roles, data_ready=not plan.with_data)
+    return state, (Place(roles=plan.role_keys(), timeout_s=plan.placement_s),)
+
+
+def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command, ...]]:
+    """What a run becomes by an event, and what is to be done.
+
+    A message of an attempt that has been replaced, and whatever comes when the run is over, changes nothing.
+    """
+    if state.phase is Phase.OVER:
+        return state, ()
+    turn = Turn(state, event.time)
+    if isinstance(event, events.OfRole) and turn.roles[event.key].attempt != event.attempt:
+        return state, ()
+    _ACTIONS[type(event)](turn, event)
+    turn.finish_when_gone()
+    return turn.result()
+
+
+def _placed(turn: Turn, event: events.Placed) -> None:
+    keys = [key for key in turn.roles if "/".join(map(str, key)) in event.places]
+    if turn.phase not in (Phase.PLACING, Phase.RUNNING, Phase.COMPLETING, Phase.LAUNCHING):
+        turn.do(Free(roles=tuple(keys)))
+        return
+    keys = [key for key in keys if turn.roles[key].phase is RolePhase.PLACING]
+    if turn.phase is Phase.PLACING:
+        if len(keys) < len(turn.roles):  # granted to one role before all were to start again, and taken back since
+            return
+        turn.enter(Phase.LAUNCHING)
+    turn.progressed = event.time
+    for key in keys:
+        turn.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
+        turn.tell(Start, key)
+        if turn.data_ready and key[0] in turn.plan.with_data:
+            turn.tell(Load, key)
+
+
+def _no_room(turn: Turn, event: events.NoRoom) -> None:
+    if not any(role.phase is RolePhase.PLACING for role in turn.roles.values()):  # nobody waits for it any more
+        return
+    if turn.num_restarts:
+        turn.end(
+            Finish(
+                verdict=Verdict.ROLE_LOST,
+                what=f"{turn.losses[-1]} There is no room to replace it: {event.why}",
+                cause=losses.earlier(turn.losses[:-1]),
+                change=event.change,
+            )
+        )
+    else:
+        turn.end(Finish(verdict=Verdict.PLACEMENT, what=event.wanted, cause=event.why, change=event.change))
+
+
+def _ready(turn: Turn, event: events.Ready) -> None:
+    if turn.roles[event.key].phase is RolePhase.STARTING:
+        turn.move(event.key, RolePhase.READY, peer=event.peer, pid=event.pid)
+        turn.progressed = event.time
+        _let_go(turn)
+
+
+def _loaded(turn: Turn, event: events.Loaded) -> None:
+    turn.change(event.key, loaded=True)
+    turn.progressed = event.time
+    _let_go(turn)
+
+
+def _data_progressed(turn: Turn, event: events.DataProgressed) -> None:
+    turn.progressed = event.time
+
+
+def _data_ready(turn: Turn, event: events.DataReady) -> None:
+    turn.data_ready = True
+    turn.progressed = event.time
+    for key, role in turn.roles.items():
+        if role.phase in (RolePhase.STARTING, RolePhase.READY) and key[0] in turn.plan.with_data:
+            turn.tell(Load, key)
+
+
+def _let_go(turn: Turn) -> None:
+    """All at once at the launch of a gang; one that is replaced, as soon as it is ready."""
+    waiting = [key for key, role in turn.roles.items() if role.phase is RolePhase.READY and turn.has_data(key)]
+    if turn.phase is Phase.LAUNCHING:
+        if len(waiting) < len(turn.roles):
+            return
+        turn.enter(Phase.RUNNING)
+    if turn.phase in (Phase.RUNNING, Phase.COMPLETING):
+        for key in waiting:
+            turn.move(key, RolePhase.MEETING)
+            turn.tell(Go, key)
+            if turn.phase is Phase.COMPLETING:  # the others have been asked already
+                turn.tell(AskToStop, key, reason=_RETURNED)
+
+
+def _started(turn: Turn, event: events.Started) -> None:
+    if turn.roles[event.key].phase is RolePhase.MEETING:
+        turn.move(event.key, RolePhase.RUNNING)
+        turn.made_progress(event.key)
+
+
+def _progressed(turn: Turn, event: events.Progressed) -> None:
+    turn.made_progress(event.key)
+
+
+def _ended(turn: Turn, event: events.Ended) -> None:
+    if turn.roles[event.key].phase in (RolePhase.GONE, RolePhase.RETURNED):
+        return
+    turn.move(event.key, RolePhase.RETURNED)
+    turn.made_progress(event.key)
+    training = [role.phase for (name, _), role in turn.roles.items() if name in turn.plan.training]
+    if turn.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
+        turn.enter(Phase.COMPLETING)
+        for key, role in turn.roles.items():
+            if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
+                turn.tell(AskToStop, key, reason=_RETURNED)
+            elif key[0] in turn.plan.services:  # one that is being replaced has nobody to serve
+                turn.forget(key)
+
+
+def _stop_asked(turn: Turn, event: events.StopAsked) -> None:
+    if turn.phase in (Phase.STOPPING, Phase.ENDING):
+        return
+    turn.enter(Phase.STOPPING)
+    turn.suspicion = None
+    turn.ending = Finish(verdict=Verdict.OK, what=event.reason)
+    for key, role in turn.roles.items():
+        if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
+            turn.tell(AskToStop, key, reason=event.reason)
+        else:
+            turn.forget(key)
+
+
+def _data_failed(turn: Turn, event: events.DataFailed) -> None:
+    turn.end(Finish(verdict=Verdict.DATA, what=event.error))
+
+
+def _driver_failed(turn: Turn, event: events.DriverFailed) -> None:
+    turn.end(Finish(verdict=Verdict.DRIVER, what=event.error))
+
+
+def _diagnosed(turn: Turn, event: events.Diagnosed) -> None:
+    if not turn.diagnosing:
+        return
+    turn.diagnosing = False
+    if turn.phase not in (Phase.RUNNING, Phase.COMPLETING):
+        return  # it goes down, or starts again, meanwhile
+    if event.time - turn.last_progress() < turn.plan.progress_s:
+        return  # something moved while the picture was taken
+    named = "; ".join(event.stalled) or "all of them answer"
+    turn.end(
+        Finish(
+            verdict=Verdict.STALLED,
+            what=f"No role made progress for {turn.plan.progress_s:g} s: {named}.",
+            cause="Who waits for whom is in the stacks below.",
+            change="Mend what hangs; or, where a role works longer than that between two batches, reports or "
+            "should_stop() calls, raise train.progress.timeout.",
+        )
+    )
+
+
+_ACTIONS: dict[type[events.Event], Callable[[Turn, Any], None]] = {
+    events.Placed: _placed,
+    events.NoRoom: _no_room,
+    events.Ready: _ready,
+    events.Loaded: _loaded,
+    events.DataProgressed: _data_progressed,
+    events.DataReady: _data_ready,
+    events.DataFailed: _data_failed,
+    events.Started: _started,
+    events.Progressed: _progressed,
+    events.Ended: _ended,
+    events.StopAsked: _stop_asked,
+    events.DriverFailed: _driver_failed,
+    events.Diagnosed: _diagnosed,
+    events.Failed: losses.failed,
+    events.Exited: losses.exited,
+    events.WorkerLost: losses.worker_lost,
+    events.AgentFailed: losses.agent_failed,
+    events.Ticked: deadlines.ticked,
+}

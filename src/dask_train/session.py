@@ -1,0 +1,388 @@
+"""What a user's function sees inside a role process. Knows nothing of Dask: it talks to its agent through a link."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.data.account import Account, Stretch
+from dask_train.data.columns import Layout
+from dask_train.data.order import shares
+from dask_train.data.plan import Shuffle
+from dask_train.frameworks.base import TRAINING_ROLES, Framework, Me
+from dask_train.roles import AddressBook
+
+RESERVED_NAMES = ("role", "rank", "attempt", "time")
+MAX_TEXT = 1000  # a report goes through the scheduler; what is longer is no score
+
+
+class Link(Protocol):
+    """The way from a session to its agent; no call of it waits for anybody, but :meth:`dataset`."""
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the role is to stop; empty while it is not."""
+
+    def wait_until_stopped(self) -> None:
+        """Sleep until there is a reason."""
+
+    def report(self, scores: dict[str, Any]) -> None:
+        """Send scores."""
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Ask the run to stop."""
+
+    def moved(self, doing: str, *, batches: int = 0) -> None:
+        """Note progress, and what the role is doing now."""
+
+    def dataset(self, name: str) -> tuple[int, Layout, list[np.ndarray]]:
+        """A published data set, and its number in this run, from 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equipment:
+    """What a role process has been given.
+
+    Attributes
+    ----------
+    attempt
+        Which start of the role it is.
+    framework, peers, extras
+        The adapter, its peers' addresses, and what it shows in the session.
+    data
+        The role's own data, mapped; None where it has none.
+    account
+        Where the batches that it takes are noted.
+    checkpoint
+        Where checkpoints are kept, if anywhere.
+    scratch
+        A folder that goes away with the run.
+    """
+
+    attempt: int
+    framework: Framework
+    peers: AddressBook
+    extras: Mapping[str, Any]
+    data: tuple[Layout, list[np.ndarray]] | None
+    account: Account
+    checkpoint: str | None
+    scratch: Path
+
+
+class DataSet:
+    """One rank's view of a data set: batches of its share, in the framework's tensors.
+
+    Attributes
+    ----------
+    num_rows
+        Rows of the whole data set, over all ranks.
+    """
+
+    def __init__(self, session: Session, number: int, layout: Layout, columns: list[np.ndarray]) -> None:
+        self._session, self._number, self._layout, self._columns = session, number, layout, columns
+        self._num_turns = 0
+        self.num_rows = layout.num_rows
+
+    def batches(
+        self,
+        *,
+        epochs: int = 1,
+        batch_size: int = 32,
+        shuffle: Shuffle = True,
+        seed: int = 0,
+        start: tuple[int, int] = (0, 0),
+    ) -> Iterator[Any]:
+        """As :meth:`Session.batches`, of this data set."""
+        _check_count("epochs", epochs)
+        _check_count("batch_size", batch_size)
+        if shuffle not in (True, False, "partition"):
+            raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
+        num_batches = -(-self.num_rows // batch_size)
+        given: Any = start
+        if len(given) != 2 or min(given) < 0 or given[1] > num_batches:
+            raise ValueError(
+                f"start is {start!r}; it is an epoch and a batch in it, and an epoch has {num_batches} batches here. "
+                "Pass a session.position that was taken with the same batch_size."
+            )
+        self._num_turns += 1
+        return self._batches(epochs, batch_size, shuffle, seed, start, self._num_turns - 1)
+
+    def _batches(
+        self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turn: int
+    ) -> Iterator[Any]:
+        session, columns, account = self._session, self._columns, self._session._account
+        num_batches = -(-self.num_rows // batch_size)
+        for epoch in range(start[0], epochs):
+            first = start[1] if epoch == start[0] else 0
+            order = shares(
+                self._layout.lengths,
+                batch_size=batch_size,
+                rank=session.rank,
+                size=session.size,
+                shuffle=shuffle,
+                seed=seed,
+                epoch=epoch,
+                first=first,
+            )
+            account.begin(Stretch(dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first))
+            for batch_number, (rows, global_rows) in enumerate(order, first + 1):
+                session._link.moved("preparing a batch")
+                # A copy of this batch alone: what the role writes into it stays there.
+                taken = tuple(column[rows].copy() if isinstance(rows, slice) else column[rows] for column in columns)
+                batch = self._shaped(session._framework.to_batch(taken))
+                session.global_rows = global_rows
+                session.position = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
+                session._link.moved(f"working on batch {session._count_batch()}", batches=1)
+                account.taken()
+                try:
+                    yield batch
+                finally:  # also where the loop is left
+                    account.done()
+        session._link.moved("past its last batch")
+
+    def _shaped(self, tensors: tuple[Any, ...]) -> Any:
+        if self._layout.names is not None:
+            return dict(zip(self._layout.names, tensors, strict=True))
+        return tensors if self._layout.is_tuple else tensors[0]
+
+
+class Session:
+    """One role of a run, seen from inside.
+
+    Attributes
+    ----------
+    role, rank, size
+        Which role this is, its number, and how many of that role there are.
+    is_chief
+        Whether this role initialises and saves for all: the chief, or worker 0 where the run has none.
+    attempt
+        Which start of this role it is: 0, and one more with each recovery.
+    global_rows
+        Rows of the current global batch over all ranks, for weights; 0 before the first.
+    position
+        The epoch and the batch after the one that was taken last: what ``batches(start=...)`` takes to go on after it.
+    scratch
+        A folder of this role's own that goes away with the run.
+    peers
+        ``host:port`` by role and rank, as the framework's own network has them; empty without a framework.
+    """
+
+    def __init__(self, link: Link, me: Me, equipment: Equipment) -> None:
+        self._link, self._framework, self._extras = link, equipment.framework, dict(equipment.extras)
+        self.role, self.rank, self.size = me.role, me.rank, me.counts[me.role]
+        first = "chief" if "chief" in me.counts else TRAINING_ROLES[-1]
+        self.is_chief = me.rank == 0 and me.role == (first if first in me.counts else next(iter(me.counts)))
+        self.attempt = equipment.attempt
+        self.peers = equipment.peers
+        self.scratch = equipment.scratch
+        self.global_rows = 0
+        self.position = (0, 0)
+        self._num_batches = 0
+        self._made: set[str] = set()  # of the extras
+        self._account = equipment.account
+        self._checkpoint = None if equipment.checkpoint is None else CheckpointFolder(equipment.checkpoint)
+        self._data = None if equipment.data is None else DataSet(self, 0, *equipment.data)
+
+    def batches(
+        self,
+        *,
+        epochs: int = 1,
+        batch_size: int = 32,
+        shuffle: Shuffle = True,
+        seed: int = 0,
+        start: tuple[int, int] = (0, 0),
+    ) -> Iterator[Any]:
+        """This rank's share of each global batch of the data that ``train(data=...)`` gave this role.
+
+        Parameters
+        ----------
+        epochs
+            How often all rows are gone through.
+        batch_size
+            Rows of a global batch, over all ranks of this role. The ranks' shares differ by at most one row; a share
+            is empty only where the global batch has fewer rows than there are ranks.
+        shuffle
+            True draws every batch from all partitions, in a new order in every epoch; ``"partition"`` takes the
+            partitions one after the other in a new order, the rows of each shuffled; False keeps the order of the
+            collection. Global batch k holds the same rows whatever the number of ranks.
+        seed
+            Fixes the orders.
+        start
+            The epoch and batch to begin with: a :attr:`position` that was kept with a checkpoint.
+
+        Yields
+        ------
+        As the data was given: a tensor, a tuple or a dict of them, rows along the first axis; NumPy arrays without a
+        framework. Each batch is a copy of its own.
+
+        Raises
+        ------
+        ValueError
+            The role was given no data, or a count is below 1.
+        """
+        if self._data is None:
+            raise ValueError(
+                f"Role {self.role!r} was given no data. Pass it: train(..., data={{{self.role!r}: (X, y)}}), "
+                "or open a published data set with session.dataset(name)."
+            )
+        return self._data.batches(epochs=epochs, batch_size=batch_size, shuffle=shuffle, seed=seed, start=start)
+
+    def dataset(self, name: str) -> DataSet:
+        """A data set that was published in Dask with ``client.publish_dataset(name=...)``.
+
+        Raises
+        ------
+        DataError
+            There is none of that name, or it can't be read as rows.
+        """
+        self._link.moved(f"opening data set {name!r}")
+        return DataSet(self, *self._link.dataset(name))
+
+    def save_checkpoint(self, write: Callable[[Path], Any]) -> str:
+        """Keep a checkpoint where ``train(checkpoint=...)`` says; to be called by one role only, such as the chief.
+
+        Parameters
+        ----------
+        write
+            Called with an empty local folder, into which it writes files: weights, optimizer state, and
+            :attr:`position`, which ``batches(start=...)`` takes to go on. They are copied once, to where they are kept.
+
+        Returns
+        -------
+        str
+            Where it lies. The last two are kept; one that a killed role has left half-written is never loaded.
+
+        Raises
+        ------
+        CheckpointError
+            It can't be written there.
+        ValueError
+            The run was given no place for checkpoints.
+        """
+        self._link.moved("saving a checkpoint")
+        where = self._checkpoints().save(write, self.scratch)
+        self._account.done()  # the batch in hand is in it
+        return where
+
+    def load_checkpoint(self) -> Path | None:
+        """The files of the last complete checkpoint, in a local folder of this role; None where there is none yet.
+
+        Also one that an earlier run has left in the same place.
+
+        Raises
+        ------
+        CheckpointError
+            It can't be read.
+        ValueError
+            The run was given no place for checkpoints.
+        """
+        self._link.moved("loading a checkpoint")
+        return self._checkpoints().load(self.scratch)
+
+    def _checkpoints(self) -> CheckpointFolder:
+        if self._checkpoint is None:
+            raise ValueError(
+                "This run has no place for checkpoints. Pass it: train(..., checkpoint='a folder or URL')."
+            )
+        return self._checkpoint
+
+    def report(self, **scores: Any) -> None:
+        """Tell scores: the client follows them, and stop rules look at them. Returns at once; never a barrier.
+
+        Parameters
+        ----------
+        **scores
+            Numbers, strings, booleans or None; zero-dimensional arrays and tensors are taken as their number.
+
+        Raises
+        ------
+        ValueError
+            A name is reserved (role, rank, attempt, time).
+        TypeError
+            A value is none of those.
+        """
+        taken = [name for name in scores if name in RESERVED_NAMES]
+        if taken:
+            raise ValueError(f"report() adds {', '.join(RESERVED_NAMES)} itself; name your {taken[0]!r} differently.")
+        plain: dict[str, Any] = {name: _plain(name, value) for name, value in scores.items()}
+        plain.update(role=self.role, rank=self.rank, attempt=self.attempt, time=time.time())
+        self._link.report(plain)
+
+    def should_stop(self) -> bool:
+        """Whether the run is to end: a rule is met, somebody asked, or the training roles have returned.
+
+        Costs no message. The process is killed ``train.stop.timeout`` (5 s) after the decision.
+        """
+        self._link.moved(f"working on batch {self._num_batches}" if self._num_batches else "asking whether to stop")
+        return bool(self._link.stop_reason)
+
+    def wait_until_stopped(self) -> None:
+        """Sleep until :meth:`should_stop` is true; what a role does whose servers answer others."""
+        self._link.moved("serving until it is stopped")
+        self._link.wait_until_stopped()
+
+    def stop(self, reason: str = "") -> None:
+        """Ask all roles of the run to end in order; the run's result carries the reason."""
+        self._link.ask_to_stop(reason or f"{self.role} {self.rank} asked the run to stop")
+
+    @property
+    def cluster_spec(self) -> Any:
+        """``host:port`` of TensorFlow's servers by job; with ``framework="tensorflow"``."""
+        return self._extra("cluster_spec")
+
+    @property
+    def server(self) -> Any:
+        """The ``tf.distribute.Server`` of this role; with ``framework="tensorflow"``."""
+        return self._extra("server")
+
+    def __getattr__(self, name: str) -> Any:
+        """What the adapter of the run's framework gives under other names."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._extra(name)
+
+    def _extra(self, name: str) -> Any:
+        if name not in self._extras:
+            given = ", ".join(self._extras) or "nothing"
+            raise AttributeError(
+                f"A session has no {name!r}: the run's framework, {self._framework.name!r}, gives {given}."
+                + (" It is there with framework='tensorflow'." if name in ("server", "cluster_spec") else "")
+            )
+        value = self._extras[name]
+        if callable(value) and name not in self._made:
+            value = self._extras[name] = value()
+            self._made.add(name)
+        return value
+
+    def _count_batch(self) -> int:
+        self._num_batches += 1
+        return self._num_batches
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    found = value
+    if not hasattr(value, "item") and hasattr(value, "numpy") and getattr(value, "shape", None) == ():
+        found = value.numpy()  # a TensorFlow tensor
+    if callable(getattr(found, "item", None)) and getattr(found, "shape", ()) == ():
+        found = found.item()
+        if found is None or isinstance(found, str | bool | int | float):
+            return found
+    raise TypeError(
+        f"report({name}=...) was given a {type(value).__name__}; scores are numbers, strings, booleans or None. "
+        "Reduce an array first, with float(x.mean()) for instance."
+    )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.")

@@ -1,0 +1,10 @@
+"""Tests that adapters outside this package can run too; needs pytest."""
+
+import pytest
+
+pytest.register_assert_rewrite("dask_train.testing.frameworks")
+
+from dask_train.testing.frameworks import FrameworkTests  # noqa: E402 - only what is imported later is rewritten
+from dask_train.testing.role_processes import RoleProcesses, RoleSession  # noqa: E402
+
+__all__ = ["FrameworkTests", "RoleProcesses", "RoleSession"]

@@ -1,0 +1,229 @@
+"""What every framework's adapter has to hold to; an adapter's tests subclass :class:`FrameworkTests`."""
+
+from __future__ import annotations
+
+import errno
+import json
+import pickle
+import re
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+
+from dask_train.errors import LaunchError
+from dask_train.frameworks.base import TRAINING_ROLES, Framework
+from dask_train.roles import AddressBook
+from dask_train.testing.role_processes import Answer, Key, RoleFunction, RoleProcesses, RoleSession
+
+# How much longer than it was allowed a rendezvous may take to fail.
+GRACE_S = 10.0
+
+_LOADED = """
+import json, pickle, sys
+framework = pickle.loads(sys.stdin.buffer.read())
+framework.check(json.loads(sys.argv[1]))
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+class Met(NamedTuple):
+    """A run of real processes, as it went."""
+
+    addresses: AddressBook
+    free: list[str]
+    early: list[Key]
+    answers: dict[Key, Answer]
+
+
+class FrameworkTests(ABC):
+    """The contract suite of an adapter: real processes that prepare, meet and do something together.
+
+    A subclass, named ``Test...``, gives what follows, and overrides :meth:`framework`, :meth:`together` and
+    :meth:`check_together`.
+
+    Attributes
+    ----------
+    counts
+        The roles of the run that the suite makes.
+    refused
+        Counts that ``check`` refuses, and a pattern of what it says.
+    loads
+        Packages that only ``prepare`` may import.
+    gives
+        The names that ``rendezvous`` gives to each role.
+    waits
+        The roles whose rendezvous waits for others. Each is left alone once.
+
+    Examples
+    --------
+    >>> from typing import ClassVar
+    >>> from dask_train.testing import FrameworkTests
+    >>> class TestMine(FrameworkTests):
+    ...     counts: ClassVar = {"worker": 2}
+    """
+
+    counts: ClassVar[Mapping[str, int]] = {"worker": 2}
+    refused: ClassVar[Sequence[tuple[Mapping[str, int], str]]] = ()
+    loads: ClassVar[Sequence[str]] = ()
+    gives: ClassVar[frozenset[str]] = frozenset()
+    waits: ClassVar[Sequence[Key]] = ()
+
+    @abstractmethod
+    def framework(self) -> Framework:
+        """A new adapter."""
+
+    @staticmethod
+    def together(session: RoleSession) -> Any:
+        """What each role does that has no default; what it returns has to be picklable."""
+        return session.me.rank
+
+    def check_together(self, values: Mapping[Key, Any]) -> None:
+        """Look at what :meth:`together` returned, by role and rank."""
+        assert values == {key: key[1] for key in values}
+
+    def _function_of(self, role: str) -> RoleFunction:
+        return self.framework().default_role(role) or type(self).together  # type: ignore[return-value]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def met(cls) -> Met:
+        """The run that most tests look at: all processes at once, which takes as long as importing the framework."""
+        suite = cls()
+        framework = suite.framework()
+        keys = [(role, rank) for role, count in suite.counts.items() for rank in range(count)]
+        defaults = [key for key in keys if framework.default_role(key[0])]
+        with RoleProcesses(framework, suite.counts, suite._function_of) as processes:
+            addresses = processes.addresses()
+            free = [address for _, _, address in addresses.tasks() if address and _is_free(address)]
+            for key in keys:
+                processes.meet(key, addresses, timeout_s=30.0)
+            answers = {key: processes.answer(key) for key in keys if key not in defaults}
+            early = [key for key in defaults if processes.is_done(key)]
+            for key in defaults:
+                processes.stop(key)
+            answers |= {key: processes.answer(key) for key in defaults}
+        return Met(addresses, free, early, answers)
+
+    def test_the_adapter_travels_and_loads_no_framework(self) -> None:
+        """Client and scheduler may have no framework, and a Dask worker must not import one."""
+        found = subprocess.run(
+            [sys.executable, "-c", _LOADED, json.dumps(dict(self.counts))],
+            input=pickle.dumps(self.framework()),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert found.returncode == 0, found.stderr.decode()
+        assert not set(self.loads) & set(json.loads(found.stdout))
+
+    def test_check_takes_what_works_and_refuses_what_can_not(self) -> None:
+        """Refusals are ``ValueError`` with the reason, in the client."""
+        framework = self.framework()
+        framework.check(self.counts)
+        for counts, why in self.refused:
+            with pytest.raises(ValueError, match=why):
+                framework.check(counts)
+
+    def test_a_run_knows_what_a_loss_means(self) -> None:
+        """Roles that agree at every step are none to replace one by one."""
+        framework = self.framework()
+        if framework.agrees_every_step(self.counts):
+            assert sum(self.counts.get(role, 0) for role in TRAINING_ROLES) > 1
+        assert framework.can_replace("scorer")
+
+    def test_addresses_are_distinct_and_held(self, met: Met) -> None:
+        """Nobody else is given a port between the time when it is told and the time when it is used."""
+        told = [address for _, _, address in met.addresses.tasks() if address]
+        assert len(set(told)) == len(told)
+        assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in told), told
+        assert not met.free, "these ports are not bound"
+
+    def test_rendezvous_gives_what_it_promises(self, met: Met) -> None:
+        """And raises nothing."""
+        errors = {key: repr(answer.error) for key, answer in met.answers.items() if answer.error}
+        assert not errors
+        assert {key: answer.extras for key, answer in met.answers.items()} == dict.fromkeys(met.answers, self.gives)
+
+    def test_the_environment_is_as_it_was(self, met: Met) -> None:
+        """After the rendezvous, which may set what the framework reads."""
+        changed = {key: answer.changed for key, answer in met.answers.items() if answer.changed}
+        assert not changed
+
+    def test_roles_do_something_together(self, met: Met) -> None:
+        """The subclass says what."""
+        self.check_together({key: met.answers[key].value for key in met.answers if key[0] != "ps"})
+
+    def test_roles_by_default_end_when_stopped(self, met: Met) -> None:
+        """A parameter server serves until then, and no longer."""
+        assert not met.early, "these ended before they were stopped"
+
+    def test_batches_keep_shape_dtype_and_values(self) -> None:
+        """In memory of any alignment, with no rows too, and a tuple of one stays one."""
+        with RoleProcesses(self.framework(), {"worker": 1}, lambda _: _look_at_batches) as processes:
+            processes.meet(("worker", 0), processes.addresses(), timeout_s=30.0)
+            answer = processes.answer(("worker", 0))
+        assert answer.error is None, repr(answer.error)
+        assert answer.value == []
+
+    def test_a_peer_that_never_comes(self) -> None:
+        """Ends in an error that names the address, and in time."""
+        for key in self.waits:
+            with RoleProcesses(self.framework(), self.counts, self._function_of) as processes:
+                addresses = processes.addresses()
+                processes.meet(key, addresses, timeout_s=3.0)
+                answer = processes.answer(key)
+            assert isinstance(answer.error, LaunchError), f"{key}: {answer}"
+            assert answer.error.cause
+            assert answer.error.change
+            assert any(address in str(answer.error) for _, _, address in addresses.tasks() if address)
+            assert answer.took_s < 3.0 + GRACE_S
+
+
+def _is_free(address: str) -> bool:
+    with socket.socket() as other:
+        try:
+            other.bind(("", int(address.rpartition(":")[2])))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+    return True
+
+
+def _batches() -> list[tuple[np.ndarray, ...]]:
+    """Batches of every usual dtype, each once on memory that is aligned to 64 bytes and once on such that is not."""
+    batches: list[tuple[np.ndarray, ...]] = []
+    for dtype in ("float32", "float64", "int64", "int32", "uint8", "bool"):
+        for offset in (0, 8):
+            memory = np.zeros(512, np.uint8)
+            start = -memory.ctypes.data % 64 + offset
+            array = memory[start : start + 12 * np.dtype(dtype).itemsize].view(dtype).reshape(3, 4)
+            array[...] = np.arange(12).reshape(3, 4) % 3
+            batches.append((array,))
+    batches.append((np.ones((5, 8, 8, 3), np.uint8), np.arange(5)))
+    batches.append((np.zeros((0, 4), np.float32), np.zeros(0, np.int64)))
+    return batches
+
+
+def _look_at_batches(session: RoleSession) -> list[str]:
+    """What is wrong with the batches, in words."""
+    wrong = []
+    for arrays in _batches():
+        expected = tuple(array.copy() for array in arrays)
+        batch = session.framework.to_batch(arrays)
+        if not isinstance(batch, tuple) or len(batch) != len(expected):
+            wrong.append(f"{expected} became {batch!r}")
+            continue
+        for array, tensor in zip(expected, batch, strict=True):
+            found = np.asarray(tensor)
+            np.asarray(tensor[:1])  # an operation may fail on memory that can be read: TensorFlow aborts
+            same = found.dtype == array.dtype and found.shape == array.shape and (found == array).all()
+            if not same or len(tensor) != len(array):
+                wrong.append(f"{array.dtype} {array.shape} {array!r} became {tensor!r}")
+    return wrong

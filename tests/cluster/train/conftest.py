@@ -1,0 +1,105 @@
+"""Runs on real Dask workers, with real role processes; each test leaves the cluster as it found it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+import pytest
+from distributed import Client
+
+
+def _belongings(dask_worker: Any = None) -> dict[str, Any]:
+    """What a Dask worker has that a run might leave there."""
+    gc.collect()
+    process = psutil.Process()
+    files = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            files.append(os.readlink(f"/proc/self/fd/{number}").partition(":")[0])
+        except FileNotFoundError:
+            continue
+    return {
+        "children": sorted(child.pid for child in process.children(recursive=True)),
+        # Sockets come and go with Dask's own connections.
+        "files": sorted(name for name in files if name != "socket"),
+        # The pool starts its threads when it needs them; that of an agent, which has seceded, must not stay.
+        "threads": max(2, sum(t.name.startswith("Dask-Default-Threads") for t in threading.enumerate())),
+        "runs": sorted(getattr(dask_worker, "train_agents", {})),
+    }
+
+
+@pytest.fixture(scope="module")
+def train_client(local_clusters: Callable[..., Any]) -> Iterator[Client]:
+    """A client of 2 processes with 2 threads each, for all tests of a module."""
+    with (
+        dask.config.set({"distributed.worker.memory.pause": False}),
+        local_clusters() as make,
+        Client(make(n_workers=2, threads_per_worker=2)) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def client(
+    train_client: Client, state: Callable[[Client], dict[str, Any]], wait_for: Callable[..., Any]
+) -> Iterator[Client]:
+    """The shared client; fails when a test leaves a run, a process, a file or a task behind, or a Dask worker less."""
+    wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
+    before = train_client.run(_belongings)
+    yield train_client
+    wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
+    wait_for(lambda: state(train_client).get("runs", ()) == (), "the scheduler has no run")
+    wait_for(lambda: not train_client.sync(train_client.scheduler.who_has), "the scheduler has no result")
+
+    def differing() -> dict[str, Any]:
+        now = train_client.run(_belongings)
+        return {a: (before[a], found) for a, found in now.items() if a in before and found != before[a]}
+
+    wait_for(lambda: not differing(), f"what a run left on Dask workers: {differing()}")
+
+
+@pytest.fixture
+def until(wait_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Waits until a run has some scores, and returns its roles' state by (role, rank)."""
+
+    def wait(run: Any, num_scores: int = 1) -> dict[tuple[str, int], dict[str, Any]]:
+        wait_for(lambda: run.status()["num_scores"] >= num_scores, f"{num_scores} scores")
+        return {(role["role"], role["rank"]): role for role in run.status()["roles"]}
+
+    return wait
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and not yet reaped does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture(name="is_alive", scope="session")
+def _is_alive() -> Callable[[int], bool]:
+    return is_alive
+
+
+@pytest.fixture
+def memory_cgroup() -> Iterator[Path]:
+    """A memory cgroup of 300 MB for a Dask worker and its roles; stands for a container with a limit."""
+    version_1 = Path("/sys/fs/cgroup/memory")
+    root = version_1 if version_1.is_dir() else Path("/sys/fs/cgroup")
+    folder = root / f"dask-train-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        limit = folder / ("memory.limit_in_bytes" if version_1.is_dir() else "memory.max")
+        limit.write_text(str(300 << 20))
+    except OSError as error:
+        pytest.skip(f"memory cgroups can't be made here: {error}")
+    yield folder
+    folder.rmdir()

@@ -1,0 +1,190 @@
+"""What can go wrong in a role or around it: who learns it, what the error says, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import dask
+import pytest
+
+import dask_train as dt
+
+
+def test_a_role_that_raises(client):
+    def worker(session):
+        print("before the end")
+        if session.rank == 1:
+            raise ValueError("these labels can't be")
+        session.wait_until_stopped()
+
+    with pytest.raises(dt.RoleFailedError) as raised:
+        dt.train(worker, roles={"worker": 2})
+    assert str(raised.value).startswith("worker 1 raised ValueError: these labels can't be.")
+    assert isinstance(raised.value.__cause__, ValueError)
+    traceback, output, where = raised.value.__notes__
+    assert 'raise ValueError("these labels can\'t be")' in traceback
+    assert "role_process" not in traceback
+    assert output == "The end of its output:\n[worker 1] before the end"
+    assert "dask train logs worker-" in where
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_role_that_exits_early(client, status):
+    with pytest.raises(dt.RoleLostError, match=f"exited with status {status} before its function returned"):
+        dt.train(lambda session: os._exit(status), roles={"worker": 1}, recovery=None)
+
+
+def test_a_role_that_gives_up_with_sys_exit(client):
+    with pytest.raises(dt.RoleFailedError, match="worker 0 raised SystemExit: 7"):
+        dt.train(lambda session: sys.exit(7), roles={"worker": 1})
+
+
+def test_a_stopped_rank_is_named_and_its_peer_is_shown_in_the_all_reduce(client, until):
+    def reduce(session):
+        import torch
+        import torch.distributed
+
+        while True:
+            torch.distributed.all_reduce(torch.ones(2))
+            session.report(x=1)
+            time.sleep(0.02)
+
+    with dask.config.set({"train.progress.timeout": "2s"}):
+        run = dt.train(reduce, roles={"worker": 2}, framework="torch", wait=False)
+        pid = until(run, 10)["worker", 1]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(dt.StalledError) as raised:
+            run.result()
+    assert f"No role made progress for 2 s: worker 1 (process {pid}) does not answer: it is stopped" in str(
+        raised.value
+    )
+    picture = next(note for note in raised.value.__notes__ if note.startswith("Run reduce-"))
+    of_rank_0 = picture[picture.index("worker 0 on") : picture.index("worker 1 on")]
+    assert "in all_reduce" in of_rank_0
+    assert "in reduce" in of_rank_0
+
+
+def test_diagnose_shows_a_role_that_holds_the_gil(client, until, wait_for):
+    def hold(session):
+        import ctypes
+
+        session.report(up=1)
+        time.sleep(0.3)
+        while True:
+            ctypes.PyDLL(None).sleep(1000)
+
+    run = dt.train(hold, roles={"worker": 1}, wait=False)
+    until(run)
+    wait_for(lambda: "in hold" in run.diagnose(), "its stack")
+    started = time.monotonic()
+    run.stop()
+    assert time.monotonic() - started < 7
+    assert run.result().results == {"worker": [None]}
+
+
+def test_a_flood_of_output_blocks_nobody_and_its_end_is_kept(client):
+    def flood(session):
+        line = "x" * 1000 + "\n"
+        for _ in range(20_000):
+            sys.stdout.write(line * 10)
+        print("the end")
+        return True
+
+    run = dt.train(flood, roles={"worker": 1}, wait=False)
+    assert run.result().results == {"worker": [True]}
+    assert run.logs("worker", 0).endswith("x\nthe end\n")
+    assert len(run.logs("worker", 0)) <= 64_000
+
+
+def test_a_result_that_cannot_be_pickled(client):
+    def worker(session):
+        import threading
+
+        return threading.Lock()
+
+    with pytest.raises(dt.RoleFailedError, match="it returned a lock, which can't be pickled"):
+        dt.train(worker, roles={"worker": 1})
+
+
+def test_a_burst_of_reports_arrives_whole(client):
+    def burst(session):
+        for n in range(100_000):
+            session.report(n=n)
+
+    result = dt.train(burst, roles={"worker": 1})
+    assert [score["n"] for score in result.scores] == list(range(100_000))
+
+
+def test_a_report_that_is_no_score(client):
+    def worker(session):
+        import numpy as np
+
+        session.report(loss=np.zeros(3))
+
+    with pytest.raises(dt.RoleFailedError, match=r"report\(loss=...\) was given a ndarray"):
+        dt.train(worker, roles={"worker": 1})
+
+
+PROGRAM = """
+import os, sys, time
+import dask_train as dt
+from distributed import Client
+
+def worker(session):
+    session.report(pid=os.getpid())
+    session.wait_until_stopped()
+
+if __name__ == "__main__":
+    {start}
+    run = dt.train(worker, roles={{"worker": 2}}, wait=False)
+    for score in run.scores():
+        print(score["pid"], flush=True)
+        if score["rank"] == 1:
+            print("up", flush=True)
+    {end}
+"""
+
+
+def program(start: str, end: str = "") -> subprocess.Popen[str]:
+    code = textwrap.dedent(PROGRAM).format(start=start, end=end)
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def pids_until_up(process: subprocess.Popen[str]) -> list[int]:
+    pids = []
+    for line in process.stdout:
+        if line.strip() == "up":
+            break
+        pids.append(int(line))
+    return pids
+
+
+def test_a_client_that_is_killed_leaves_nothing(client, wait_for, is_alive, state):
+    process = program(f"client = Client({client.scheduler.address!r})")
+    with process:
+        pids = pids_until_up(process)
+        assert len(state(client)["runs"]) == 1
+        process.kill()
+        wait_for(lambda: not any(map(is_alive, pids)), "its roles are gone", 5)
+    wait_for(lambda: state(client)["runs"] == (), "its run is over", 5)
+    record = client.sync(client.scheduler.train_runs)["runs"][-1]
+    assert record["summary"]["outcome"] == "its client left"
+    assert dt.train(lambda session: 1, roles={"worker": 4}).results == {"worker": [1] * 4}
+
+
+def test_a_run_that_nobody_holds_any_more_is_stopped(client, until, wait_for, state):
+    runs = [dt.train(lambda session: session.wait_until_stopped(), roles={"worker": 1}, wait=False)]
+    wait_for(lambda: runs[0].status()["phase"] == "running", "it runs")
+    runs.clear()
+    wait_for(lambda: state(client)["runs"] == (), "it is over")

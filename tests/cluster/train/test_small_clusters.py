@@ -1,0 +1,37 @@
+"""Runs on clusters of one, in the client's own process, and with clients that are asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+
+from distributed import Client
+
+import dask_train as dt
+
+
+def test_an_asynchronous_client(no_leaks):
+    async def main():
+        async with Client(
+            processes=False, n_workers=1, threads_per_worker=2, asynchronous=True, dashboard_address=":0"
+        ):
+            run = await dt.train(count, roles={"worker": 2}, wait=False)
+            scores = [score["n"] async for score in run.scores()]
+            assert sorted(scores) == [0, 0, 1, 1]
+            assert (await run.result()).results == {"worker": [2, 2]}
+            assert "worker 1] counted" in await run.logs()
+            return (await dt.train(count, roles={"worker": 1})).results
+
+    assert asyncio.run(main()) == {"worker": [2]}
+
+
+def count(session):
+    for n in range(2):
+        session.report(n=n)
+    print("counted")
+    return 2
+
+
+def test_four_roles_share_a_small_cluster_and_say_so(make_cluster, capfd):
+    with Client(make_cluster(n_workers=1, threads_per_worker=2)):
+        assert dt.train(lambda session: session.size, roles={"worker": 4}).results == {"worker": [4] * 4}
+    assert "4 roles share 2 threads of the Dask cluster" in capfd.readouterr().err

@@ -1,0 +1,151 @@
+"""The torch adapter, in processes of its own: this one never imports torch, as others import TensorFlow here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any, ClassVar
+
+from dask_train.frameworks.torch.adapter import TorchFramework
+from dask_train.testing import FrameworkTests, RoleProcesses, RoleSession
+
+
+class TestTorch(FrameworkTests):
+    counts: ClassVar = {"chief": 1, "worker": 1, "scorer": 1}
+    refused = (
+        ({"worker": 2, "ps": 1}, r"ps=1 with framework='torch': PyTorch has no parameter server"),
+        ({"scorer": 1}, "no role that trains, only scorer"),
+    )
+    loads = ("torch", "tensorflow")
+    waits = (("chief", 0), ("worker", 0))
+
+    def framework(self) -> TorchFramework:
+        return TorchFramework()
+
+    @staticmethod
+    def together(session: RoleSession) -> Any:
+        import os
+
+        import torch
+        import torch.distributed as dist
+
+        if session.me.role == "scorer":
+            return dist.is_initialized(), None, None, None
+        numbers = torch.full((3,), 1.0 + dist.get_rank())
+        dist.all_reduce(numbers)
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GLOO_SOCKET_IFNAME")
+        return numbers.tolist(), dist.get_backend(), [os.environ.get(name) for name in names], torch.get_num_threads()
+
+    def check_together(self, values: Any) -> None:
+        assert values == {
+            ("chief", 0): ([3.0] * 3, "gloo", ["0", "2", "0", "127.0.0.1", "lo"], 1),
+            ("worker", 0): ([3.0] * 3, "gloo", ["1", "2", "1", "127.0.0.1", "lo"], 1),
+            ("scorer", 0): (False, None, None, None),
+        }
+
+
+def die_or_leave(session: RoleSession) -> str:
+    """Worker 1 dies in mid-run; the other is told so by its next collective, and leaves."""
+    import os
+
+    import torch
+    import torch.distributed as dist
+
+    if session.me.rank:
+        os._exit(1)
+    try:
+        while True:
+            dist.all_reduce(torch.ones(3))
+    except RuntimeError as error:
+        return type(error).__name__
+
+
+def test_who_outlives_a_peer_leaves_without_hanging():
+    with RoleProcesses(TorchFramework(), {"worker": 2}, lambda _: die_or_leave) as processes:
+        addresses = processes.addresses()
+        for rank in (0, 1):
+            processes.meet(("worker", rank), addresses, timeout_s=20.0)
+        answer = processes.answer(("worker", 0))
+    assert answer.error is None
+    assert answer.value
+    assert answer.took_s < 10
+
+
+def collectives_may_take(session: RoleSession) -> float:
+    """How long torch lets a collective take, in seconds."""
+    import torch
+    import torch.distributed as dist
+
+    return dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+
+
+def test_a_group_of_one_and_its_collectives_may_take_longer_than_the_launch():
+    with RoleProcesses(TorchFramework(), {"worker": 1}, lambda _: collectives_may_take) as processes:
+        processes.meet(("worker", 0), processes.addresses(), timeout_s=5.0)
+        answer = processes.answer(("worker", 0))
+    assert answer.error is None
+    assert answer.value == 1800
+
+
+def refuse_text(session: RoleSession) -> str:
+    import numpy as np
+
+    from dask_train.errors import DataError
+
+    try:
+        session.framework.to_batch((np.array(["a"]),))
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+def test_text_is_refused_with_its_dtype():
+    with RoleProcesses(TorchFramework(), {"worker": 1}, lambda _: refuse_text) as processes:
+        processes.meet(("worker", 0), processes.addresses(), timeout_s=20.0)
+        assert "Columns of <U1 can't all become torch tensors" in processes.answer(("worker", 0)).value
+
+
+def test_who_agrees_and_who_can_be_replaced():
+    framework = TorchFramework()
+    assert framework.agrees_every_step({"worker": 2})
+    assert framework.agrees_every_step({"chief": 1, "worker": 1})
+    assert not framework.agrees_every_step({"worker": 1, "scorer": 1})
+    assert [framework.can_replace(role) for role in ("chief", "worker", "scorer")] == [False, False, True]
+
+
+def sum_of_ranks(session: RoleSession) -> float:
+    import torch
+    import torch.distributed as dist
+
+    rank = torch.tensor(float(dist.get_rank()))
+    dist.all_reduce(rank)
+    return float(rank)
+
+
+def test_a_group_at_an_ipv6_address():
+    with RoleProcesses(TorchFramework(), {"worker": 2}, lambda _: sum_of_ranks, host="::1") as processes:
+        addresses = processes.addresses()
+        for rank in (0, 1):
+            processes.meet(("worker", rank), addresses, timeout_s=20.0)
+        answers = [processes.answer(("worker", rank)) for rank in (0, 1)]
+    assert addresses["worker"][0].startswith("[::1]:")
+    assert [answer.value for answer in answers] == [1.0, 1.0], answers
+
+
+_TWICE = """
+from dask_train.frameworks.base import Me
+from dask_train.frameworks.torch.adapter import TorchFramework
+from dask_train.roles import AddressBook
+
+me = Me(role="worker", rank=0, counts={"worker": 1}, host="127.0.0.1", num_threads=1)
+framework = TorchFramework()
+for _ in range(2):
+    with framework.rendezvous(me, AddressBook(worker=[framework.prepare(me)]), 10.0):
+        import torch.distributed as dist
+        assert dist.is_initialized()
+    assert not dist.is_initialized()
+"""
+
+
+def test_a_group_is_left_and_another_can_be_met():
+    subprocess.run([sys.executable, "-c", _TWICE], check=True, timeout=60)

@@ -1,0 +1,102 @@
+"""The ledger adds up: against rows that are counted one by one."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_train.data.account import Account, Stretch, read_account
+from dask_train.data.ledger import balance, share_rows
+from dask_train.data.order import shares
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 5), st.data())
+def test_rows_of_a_share_are_those_that_the_order_gives(num_rows, batch_size, size, data):
+    rank = data.draw(st.integers(0, size - 1))
+    settings = {"batch_size": batch_size, "rank": rank, "size": size, "shuffle": True, "seed": 0, "epoch": 0}
+    rows = [len(found) for found, _ in shares([num_rows], **settings)]
+    first = data.draw(st.integers(0, len(rows)))
+    stop = data.draw(st.integers(first, len(rows)))
+    assert share_rows(num_rows, batch_size, rank, size, first, stop) == sum(rows[first:stop])
+
+
+@st.composite
+def histories(draw):
+    """Rows, batch size, and of each rank the attempts: where each began, and how far it came."""
+    num_rows, batch_size, size = draw(st.integers(1, 50)), draw(st.integers(1, 12)), draw(st.integers(1, 4))
+    num_batches = -(-num_rows // batch_size)
+    ranks = {}
+    for rank in range(size):
+        attempts = []
+        for _ in range(draw(st.integers(0, 3))):
+            first = draw(st.integers(0, num_batches))
+            taken = draw(st.integers(0, num_batches - first))
+            done = max(0, taken - draw(st.integers(0, 1)))
+            attempts.append(
+                [Stretch(dataset=0, turn=0, epoch=0, batch_size=batch_size, first=first, taken=taken, done=done)]
+            )
+        ranks["worker", rank] = attempts
+    return num_rows, batch_size, size, ranks
+
+
+@given(histories())
+def test_it_is_what_counting_row_by_row_gives(history):
+    num_rows, batch_size, size, ranks = history
+    ledger = balance(ranks, {"worker": size}, {("worker", 0): num_rows})
+    read, trained = 0, Counter()
+    for (_, rank), attempts in ranks.items():
+        order = shares([num_rows], batch_size=batch_size, rank=rank, size=size, shuffle=False, seed=0, epoch=0)
+        batches = [list(range(num_rows))[rows] if isinstance(rows, slice) else rows.tolist() for rows, _ in order]
+        for (stretch,) in attempts:
+            read += sum(map(len, batches[stretch.first : stretch.first + stretch.taken]))
+            trained.update(sum(batches[stretch.first : stretch.first + stretch.done], []))
+    assert ledger.read == read
+    assert ledger.trained == len(trained)
+    assert ledger.repeated == trained.total() - len(trained)
+    begun = any(ranks.values())
+    assert ledger.trained + ledger.dropped == (num_rows if begun else 0)
+
+
+def test_lines_are_by_role_rank_turn_and_epoch():
+    worker = [Stretch(dataset=0, turn=0, epoch=epoch, batch_size=10, first=0, taken=10, done=10) for epoch in range(2)]
+    scorer = [Stretch(dataset=1, turn=turn, epoch=0, batch_size=7, first=0, taken=1, done=1) for turn in range(2)]
+    ledger = balance(
+        {("worker", 0): [worker], ("scorer", 0): [scorer]},
+        {"worker": 1, "scorer": 1},
+        {("worker", 0): 100, ("", 1): 8},
+    )
+    assert [(line.role, line.turn, line.epoch, line.trained) for line in ledger.lines] == [
+        ("worker", 0, 0, 100),
+        ("worker", 0, 1, 100),
+        ("scorer", 0, 0, 7),
+        ("scorer", 1, 0, 7),
+    ]
+    assert (ledger.read, ledger.trained, ledger.repeated, ledger.dropped) == (214, 214, 0, 2)
+
+
+def test_an_account_grows_and_is_read_as_it_stands():
+    file = os.memfd_create("account")
+    account = Account(file)
+    assert read_account(file) == []
+    for epoch in range(1500):
+        account.begin(Stretch(dataset=0, turn=0, epoch=epoch, batch_size=4, first=0))
+        account.taken()
+        account.done()
+    records = read_account(file)
+    assert len(records) == 1500
+    assert Stretch.of(records[-1]) == Stretch(dataset=0, turn=0, epoch=1499, batch_size=4, first=0, taken=1, done=1)
+    os.close(file)
+
+
+def test_the_table_is_a_frame():
+    pd = pytest.importorskip("pandas")
+    stretch = Stretch(dataset=0, turn=0, epoch=0, batch_size=10, first=0, taken=1, done=1)
+    table = balance({("worker", 0): [[stretch]]}, {"worker": 1}, {("worker", 0): 10}).table
+    assert isinstance(table, pd.DataFrame)
+    assert table.to_dict("records") == [
+        {"role": "worker", "rank": 0, "dataset": 0, "turn": 0, "epoch": 0, "read": 10, "trained": 10, "repeated": 0}
+    ]

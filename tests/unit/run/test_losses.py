@@ -1,0 +1,400 @@
+"""What becomes of a run when roles raise, or their processes, agents or Dask workers are gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_train.run import events
+from dask_train.run.losses import SETTLE_S
+from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.state import Phase, RolePhase
+
+ROLE = RecoveryPolicy(scope="role")
+GANG = RecoveryPolicy(scope="gang")
+RETRY = RecoveryPolicy(scope="gang", retry_errors=True)
+
+# One role is replaced
+
+
+def test_only_the_lost_role_starts_again(a_run):
+    run = a_run(counts={"ps": 1, "worker": 3}, recovery=ROLE).running()
+    others = {key: run[key] for key in ("ps/0", "worker/0", "worker/2")}
+    said = run.exits("worker/1", cause="its process 7 was killed by SIGKILL.")
+    said += run.placed("worker/1", on="e")
+    said += run.up("worker/1")
+    said += run.starts("worker/1")
+    assert said == ["Place worker/1", "Start worker/1#1@e", "Go worker/1#1@e"]
+    assert {key: run[key] for key in others} == others, "untouched"
+    assert (run["worker/1"].phase, run["worker/1"].address) == (RolePhase.RUNNING, "e")
+    assert run.state.losses == ("worker 1 is lost: its process 7 was killed by SIGKILL.",)
+    assert run.phase is Phase.RUNNING
+
+
+def test_its_room_is_waited_for_as_long_as_a_launch_may_take(a_run):
+    run = a_run(recovery=ROLE, launch_s=33).running()
+    run.exits("worker/1")
+    (place,) = run.log[-1][1]
+    assert (place.roles, place.timeout_s) == ((("worker", 1),), 33)
+
+
+def test_it_is_given_its_data_again(a_run):
+    run = a_run(recovery=ROLE, with_data=frozenset({"worker"}))
+    run.happens(events.DataReady)
+    run.placed()
+    run.happens(events.Loaded, "worker/0")
+    run.happens(events.Loaded, "worker/1")
+    run.up()
+    run.starts()
+    run.exits("worker/1")
+    assert run.placed("worker/1", on="c") == ["Start worker/1#1@c", "Load worker/1#1@c"]
+    assert run.up("worker/1") == []
+    assert run.happens(events.Loaded, "worker/1") == ["Go worker/1#1@c"]
+
+
+def test_a_role_lost_while_all_launch_is_replaced_and_waited_for(a_run):
+    run = a_run(recovery=ROLE)
+    run.placed()
+    run.up("worker/0")
+    assert run.exits("worker/1") == ["Place worker/1"]
+    assert run.phase is Phase.LAUNCHING
+    assert run.placed("worker/1", on="c") == ["Start worker/1#1@c"]
+    assert run.up("worker/1") == ["Go worker/0#0@a", "Go worker/1#1@c"]
+
+
+def test_a_dask_worker_with_two_roles_counts_once(a_run):
+    run = a_run(counts={"worker": 3}, recovery=ROLE)
+    run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
+    run.up()
+    run.starts()
+    assert run.happens(events.WorkerLost, address="a") == ["Place worker/0 worker/1"]
+    assert run.happens(events.WorkerLost, address="a") == []
+    assert run.state.num_restarts == 1
+    assert run.state.losses == ("worker 0, worker 1 are lost: the Dask worker a left the cluster.",)
+    run.placed("worker/0", "worker/1", on="b")
+    run.up("worker/0", "worker/1")
+    assert run.happens(events.WorkerLost, address="c") == [], "no role of the run is there"
+
+
+def test_results_of_a_dask_worker_that_is_lost_later_stay(a_run):
+    run = a_run(recovery=ROLE).running()
+    run.returns("worker/0")
+    assert run.happens(events.WorkerLost, address="a") == []
+    assert run["worker/0"].phase is RolePhase.RETURNED
+    assert run.returns("worker/1") == ["Finish ok"]
+
+
+def test_no_room_for_a_replacement(a_run):
+    run = a_run(recovery=ROLE).running()
+    run.exits("worker/1", cause="one.")
+    run.placed("worker/1")
+    run.exits("worker/1", cause="two.")
+    assert run.happens(events.NoRoom, wanted="w", why="0 of 2 threads are free.", change="Wait.") == [
+        "Kill worker/0#0@a"
+    ]
+    assert run.exits("worker/0") == ["Finish RoleLostError"]
+    assert run.finish.what == "worker 1 is lost: two. There is no room to replace it: 0 of 2 threads are free."
+    assert run.finish.cause == "Attempt 0: worker 1 is lost: one."
+    assert run.finish.change == "Wait."
+
+
+# All start again
+
+
+def test_all_start_again_when_all_are_gone(a_run):
+    run = a_run(counts={"ps": 1, "worker": 2}, recovery=GANG, placement_s=44).running()
+    assert run.exits("worker/0") == ["Kill ps/0#0@a", "Kill worker/1#0@c"]
+    assert run.phase is Phase.RESTARTING
+    assert run.exits("ps/0") == []
+    assert run.exits("worker/1") == ["Place ps/0 worker/0 worker/1"], "in place of the room that they had"
+    assert run.log[-1][1][0].timeout_s == 44
+    assert run.phase is Phase.PLACING
+    assert run.placed() == ["Start ps/0#1@a", "Start worker/0#1@b", "Start worker/1#1@c"]
+    assert run.up() == ["Go ps/0#1@a", "Go worker/0#1@b", "Go worker/1#1@c"]
+    run.starts()
+    run.returns("worker/0", "worker/1")
+    assert run.returns("ps/0") == ["Finish ok"]
+
+
+def test_those_that_had_returned_start_again_too(a_run):
+    run = a_run(recovery=GANG).running()
+    run.returns("worker/1")
+    assert run.exits("worker/0") == ["Place worker/0 worker/1"]
+    assert [run[key].attempt for key in ("worker/0", "worker/1")] == [1, 1]
+
+
+def test_a_role_that_does_not_say_that_it_is_gone_is_waited_for_so_long(a_run):
+    run = a_run(recovery=GANG, stop_s=5).running()
+    run.exits("worker/0")
+    assert run.tick(4.9) == []
+    assert run.tick(0.2) == ["Place worker/0 worker/1"]
+
+
+def test_what_cannot_be_replaced_alone_takes_all_with_it(a_run):
+    run = a_run(counts={"chief": 1, "worker": 1}, recovery=ROLE).running()
+    assert run.exits("worker/0") == ["Place worker/0"]
+    run.placed("worker/0")
+    run.up("worker/0")
+    assert run.exits("chief/0") == ["Kill worker/0#1@b"]
+    assert run.exits("worker/0") == ["Place chief/0 worker/0"]
+    assert (run["chief/0"].attempt, run["worker/0"].attempt) == (1, 2)
+
+
+def test_a_dask_worker_with_a_role_that_cannot_be_replaced_alone(a_run):
+    run = a_run(counts={"chief": 1, "worker": 2}, recovery=ROLE)
+    run.happens(events.Placed, places={"chief/0": "b", "worker/0": "b", "worker/1": "c"})
+    run.up()
+    run.starts()
+    assert run.happens(events.WorkerLost, address="b") == ["Kill worker/1#0@c"]
+
+
+def test_roles_that_wait_for_each_other_start_again_together(a_run):
+    """Whatever the framework says of one: the loss is an exception in the others."""
+    run = a_run(counts={"worker": 2, "scorer": 1}, recovery=ROLE, agree=True).running()
+    assert run.exits("scorer/0") == ["Place scorer/0"]
+    run.placed("scorer/0")
+    assert run.exits("worker/0") == ["Kill worker/1#0@b", "Kill scorer/0#1@c"]
+    assert run.fails("worker/1") == [], "an echo"
+    assert run.exits("scorer/0") == ["Place worker/0 worker/1 scorer/0"]
+
+
+def test_a_role_that_waits_for_room_starts_again_with_all(a_run):
+    run = a_run(counts={"chief": 1, "worker": 2}, recovery=ROLE).running()
+    assert run.exits("worker/0") == ["Place worker/0"]
+    assert run.exits("chief/0") == ["Kill worker/1#0@c"]
+    assert run.happens(events.NoRoom, wanted="w", why="y", change="c") == [], "all wait for room soon"
+    assert run.placed("worker/0") == ["Free worker/0"]
+    assert run.exits("worker/1") == ["Place chief/0 worker/0 worker/1"]
+
+
+# How often
+
+
+@pytest.mark.parametrize("scope", ["role", "gang"])
+def test_the_last_error_tells_of_every_attempt(a_run, scope):
+    run = a_run(recovery=RecoveryPolicy(scope=scope, max_restarts=2)).running()
+    for number in range(2):
+        run.exits("worker/0", cause=f"cause {number}.")
+        if scope == "gang":
+            run.exits("worker/1")
+            run.running()
+        else:
+            run.placed("worker/0")
+            run.up("worker/0")
+            run.starts("worker/0")
+    assert run.exits("worker/0", cause="cause 2.") == [f"Kill worker/1#{2 if scope == 'gang' else 0}@b"]
+    assert run.exits("worker/1") == ["Finish RoleLostError"]
+    assert run.finish.what == "worker 0 is lost: cause 2."
+    assert run.finish.cause == (
+        "The run had been mended 2 times before. "
+        "Attempt 0: worker 0 is lost: cause 0. Attempt 1: worker 0 is lost: cause 1."
+    )
+    assert "raise max_restarts of a dask_train.RecoveryPolicy" in run.finish.change
+    assert (run.finish.role, run.finish.rank) == ("worker", 0)
+    assert len(run.state.losses) == 3
+
+
+def test_without_recovery_the_first_loss_ends_it(a_run):
+    run = a_run().running()
+    assert run.exits("worker/0", cause="it fell.") == ["Kill worker/1#0@b"]
+    assert run.exits("worker/1") == ["Finish RoleLostError"]
+    assert (run.finish.what, run.finish.cause) == ("worker 0 is lost: it fell.", "")
+
+
+# Exceptions
+
+
+def test_an_exception_ends_it(a_run):
+    run = a_run(recovery=ROLE).running()
+    assert run.fails("worker/1", "ValueError: no such column.") == ["Kill worker/0#0@a"]
+    assert run.exits("worker/1") == [], "it had said so"
+    assert run.exits("worker/0") == ["Finish RoleFailedError"]
+    assert run.finish.what == "worker 1 raised ValueError: no such column."
+    assert (run.finish.cause, run.finish.change) == ("", "")
+    assert (run.finish.role, run.finish.rank) == ("worker", 1)
+
+
+@pytest.mark.parametrize("scope", ["role", "gang"])
+def test_an_exception_may_count_as_a_loss(a_run, scope):
+    run = a_run(recovery=RecoveryPolicy(scope=scope, retry_errors=True, max_restarts=1)).running()
+    if scope == "gang":
+        assert run.fails("worker/1", "E: one.") == ["Kill worker/0#0@a"]
+        run.exits("worker/0")
+        run.running()
+    else:
+        assert run.fails("worker/1", "E: one.") == ["Place worker/1"]
+        run.placed("worker/1")
+        run.up("worker/1")
+    run.fails("worker/1", "E: two.")
+    assert run.exits("worker/0") == ["Finish RoleFailedError"]
+    assert run.finish.what == "worker 1 raised E: two."
+    assert run.finish.cause == "The run had been mended 1 times before. Attempt 0: worker 1 raised E: one."
+
+
+def test_where_roles_wait_for_each_other_an_exception_settles_first(a_run):
+    run = a_run(recovery=GANG, agree=True).running()
+    assert run.fails("worker/1", "RuntimeError: connection closed by peer.") == []
+    assert run.tick(SETTLE_S - 0.1) == []
+    assert run.tick(0.1) == ["Kill worker/0#0@a"], "no loss was told of: it was its own"
+    assert run.exits("worker/0") == ["Finish RoleFailedError"]
+
+
+@pytest.mark.parametrize("loss", ["exited", "worker lost", "agent failed"])
+def test_an_exception_before_a_loss_is_its_echo(a_run, loss):
+    run = a_run(counts={"worker": 3}, recovery=GANG, agree=True).running()
+    run.fails("worker/1", "RuntimeError: connection closed by peer.")
+    if loss == "exited":
+        said = run.exits("worker/0", cause="it was killed.")
+    elif loss == "worker lost":
+        said = run.happens(events.WorkerLost, address="a")
+    else:
+        said = run.happens(events.AgentFailed, address="a", error="it ended.")
+    assert said == ["Kill worker/2#0@c"]
+    assert run.fails("worker/2", "RuntimeError: connection closed by peer.") == ["Place worker/0 worker/1 worker/2"]
+    assert run.state.num_restarts == 1
+    assert run.state.losses[0].startswith("worker 0")
+    assert run.tick(SETTLE_S) == []
+
+
+def test_an_echo_where_nothing_is_mended_does_not_hide_the_loss(a_run):
+    run = a_run(agree=True).running()
+    run.fails("worker/1", "RuntimeError: connection closed by peer.")
+    assert run.exits("worker/0", cause="it was killed.") == ["Finish RoleLostError"]
+    assert run.finish.what == "worker 0 is lost: it was killed."
+
+
+def test_several_exceptions_are_one_and_the_first_is_to_blame(a_run):
+    run = a_run(agree=True, recovery=RETRY).running()
+    run.fails("worker/1", "E: first.")
+    run.fails("worker/0", "E: second.")
+    assert run.tick(SETTLE_S) == ["Place worker/0 worker/1"]
+    assert run.state.num_restarts == 1
+    assert run.state.losses == ("worker 1 raised E: first.",)
+
+
+def test_several_that_raise_beside_the_training_are_replaced_together(a_run):
+    policy = RecoveryPolicy(retry_errors=True)
+    run = a_run(counts={"worker": 2, "scorer": 2}, agree=True, recovery=policy).running()
+    run.fails("scorer/1", "E: first.")
+    run.fails("scorer/0", "E: second.")
+    assert run.tick(SETTLE_S) == ["Place scorer/0 scorer/1"]
+
+
+def test_all_have_returned_or_raised_and_it_still_settles(a_run):
+    run = a_run(agree=True).running()
+    run.returns("worker/0")
+    assert run.fails("worker/1", "E: own.") == []
+    assert run.phase is Phase.RUNNING
+    assert run.tick(SETTLE_S) == ["Finish RoleFailedError"]
+
+
+def test_the_loss_of_another_role_while_an_exception_settles_is_mended_beside_it(a_run):
+    run = a_run(counts={"worker": 2, "scorer": 1}, agree=True, recovery=ROLE).running()
+    run.fails("worker/1", "E: own.")
+    assert run.exits("scorer/0") == ["Place scorer/0"]
+    assert run.tick(SETTLE_S) == ["Kill worker/0#0@a"]
+    assert run.exits("worker/0") == ["Finish RoleFailedError"]
+    assert run.finish.what == "worker 1 raised E: own."
+
+
+def test_a_stop_while_an_exception_settles(a_run):
+    run = a_run(agree=True).running()
+    run.fails("worker/1")
+    assert run.stopped() == ["AskToStop worker/0#0@a"]
+    assert run.tick(SETTLE_S) == []
+    assert run.returns("worker/0") == ["Finish ok"]
+
+
+def test_an_exception_is_told_once(a_run):
+    run = a_run().running()
+    run.returns("worker/0")
+    assert run.fails("worker/0") == []
+    assert run.returns("worker/1") == ["Finish ok"]
+
+
+# Launch errors
+
+
+def test_a_role_that_cannot_start_ends_it(a_run):
+    run = a_run(recovery=RETRY)
+    run.placed()
+    said = run.fails("worker/1", "ModuleNotFoundError: No module named 'mine'.", launching=True)
+    assert said == ["Kill worker/0#0@a"]
+    assert run.exits("worker/0") == ["Finish LaunchError"]
+    assert run.finish.what == "worker 1 could not start: ModuleNotFoundError: No module named 'mine'."
+    assert (run.finish.role, run.finish.rank) == ("worker", 1)
+
+
+def test_a_role_that_fails_to_meet_the_others_may_be_the_echo_of_a_loss(a_run):
+    run = a_run(agree=True, recovery=GANG)
+    run.placed()
+    run.up()
+    assert run.fails("worker/1", "RuntimeError: no peer.", launching=True) == []
+    assert run.exits("worker/0") == ["Place worker/0 worker/1"]
+
+
+def test_an_agent_that_cannot_start_ends_it(a_run):
+    run = a_run(counts={"worker": 3}, recovery=GANG)
+    run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
+    assert run.happens(events.AgentFailed, address="c", error="e.") == []
+    said = run.happens(events.AgentFailed, address="a", error="Python 3.12 there and 3.11 here.")
+    assert said == ["Kill worker/2#0@b"]
+    assert run.exits("worker/2") == ["Finish LaunchError"]
+    assert run.finish.what == "No role can start on a: Python 3.12 there and 3.11 here."
+
+
+def test_an_agent_that_ends_later_has_lost_its_roles(a_run):
+    run = a_run(recovery=ROLE).running()
+    assert run.happens(events.AgentFailed, address="a", error="it was cancelled.") == ["Place worker/0"]
+    assert run.state.losses == ("worker 0: the agent on a has ended: it was cancelled.",)
+
+
+def test_what_had_returned_there_stays(a_run):
+    run = a_run(counts={"worker": 3}, recovery=ROLE)
+    run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
+    run.up()
+    run.starts()
+    run.returns("worker/0")
+    assert run.happens(events.AgentFailed, address="a", error="e.") == ["Place worker/1"]
+
+
+def test_an_agent_that_ends_while_its_roles_are_killed(a_run):
+    run = a_run(recovery=GANG).running()
+    run.exits("worker/1")
+    assert run.happens(events.AgentFailed, address="a", error="e.") == ["Place worker/0 worker/1"]
+    assert run.state.num_restarts == 1
+
+
+def test_a_dask_worker_that_leaves_while_its_roles_are_killed(a_run):
+    run = a_run(recovery=GANG).running()
+    run.exits("worker/1")
+    assert run.happens(events.WorkerLost, address="a") == ["Place worker/0 worker/1"]
+    assert run.state.num_restarts == 1
+
+
+def test_roles_that_cannot_meet_are_a_launch_that_failed(a_run):
+    run = a_run(agree=True)
+    run.placed()
+    run.up()
+    assert run.fails("worker/1", "LaunchError: nobody came.", launching=True) == []
+    said = run.tick(SETTLE_S)
+    assert said == ["Kill worker/0#0@a"]
+    run.exits("worker/0")
+    assert (run.finish.verdict, run.finish.what) == (
+        "LaunchError",
+        "worker 1 could not start: LaunchError: nobody came.",
+    )
+
+
+def test_an_agent_that_cannot_start_a_replacement_is_another_loss(a_run):
+    run = a_run(recovery=ROLE).running()
+    run.exits("worker/1")
+    run.placed("worker/1", on="c")
+    assert run.happens(events.AgentFailed, address="c", error="another version.") == ["Place worker/1"]
+    assert (run.phase, run["worker/1"].attempt) == (Phase.RUNNING, 2)
+
+
+def test_a_service_that_raises_when_nobody_needs_it_any_more(a_run):
+    run = a_run(counts={"ps": 1, "worker": 1}).running()
+    run.returns("worker/0")
+    assert run.phase is Phase.COMPLETING
+    assert run.fails("ps/0") == ["Finish ok"]

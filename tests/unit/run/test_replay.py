@@ -1,0 +1,91 @@
+"""A run's event log replays to the same commands, here and now, however long ago it was recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dask_train.run import events
+from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.replay import replay, to_record
+from dask_train.run.state import Phase
+from dask_train.run.transitions import _ACTIONS
+
+# Event logs of runs on real clusters, as Run.event_log wrote them.
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+
+
+def test_there_are_recorded_runs():
+    assert RECORDED
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_recorded_run_replays(path):
+    compared = replay([json.loads(line) for line in path.read_text().splitlines()])
+    for number, (then, now) in enumerate(compared):
+        assert now == then, f"event {number} of {path.name}"
+    assert compared[-1][1][-1]["is"] == "Finish"
+
+
+@pytest.mark.parametrize("recovery", [None, RecoveryPolicy(scope="gang", max_restarts=1, retry_errors=True)])
+def test_there_and_back(a_run, recovery):
+    run = a_run(
+        counts={"ps": 1, "worker": 2, "scorer": 1},
+        with_data=frozenset({"worker"}),
+        agree=True,
+        recovery=recovery,
+        progress_s=10,
+    )
+    run.happens(events.DataProgressed)
+    run.happens(events.DataReady)
+    for _ in range(2):
+        run.placed()
+        run.happens(events.Loaded, "worker/0")
+        run.happens(events.Loaded, "worker/1")
+        run.up()
+        run.starts()
+        run.tick(11)
+        run.happens(events.Progressed, "worker/0")
+        run.happens(events.Diagnosed, stalled=("worker 1 does not answer",))
+        run.fails("worker/1", "E: closed.")
+        run.happens(events.WorkerLost, address="b")
+        run.exits("ps/0", "worker/0", "worker/1", "scorer/0")
+        if recovery is None:
+            break
+    assert run.phase is Phase.OVER
+    lines = json.loads(json.dumps(to_record(run.first, run.log)))
+    compared = replay(lines)
+    assert len(compared) == len(run.log)
+    assert [now for _, now in compared] == [then for then, _ in compared]
+    said = [command["is"] for _, now in compared for command in now]
+    assert (said.count("Place"), said.count("Diagnose"), said[-1]) == (
+        (0, 1, "Finish") if recovery is None else (1, 2, "Finish")
+    )
+
+
+def test_what_has_changed_since_is_seen(a_run):
+    run = a_run(counts={"worker": 1})
+    run.running()
+    run.returns("worker/0")
+    lines = json.loads(json.dumps(to_record(run.first, run.log)))
+    lines[0]["plan"]["counts"] = {"worker": 1, "scorer": 1}
+    assert [now for _, now in replay(lines)] != [then for then, _ in replay(lines)]
+
+
+def test_every_kind_of_event_is_found_again(a_run):
+    run = a_run().running()
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    leaves = [kind for kind in kinds if kind not in (events.Event, events.OfRole)]
+    of_role = {"role": "worker", "rank": 0, "attempt": 0}
+    texts = dict.fromkeys(("wanted", "why", "change", "error", "cause", "reason", "address", "peer"), "x")
+    values = {**of_role, **texts, "places": {}, "pid": 3, "launching": False, "stalled": ("x",)}
+    log = []
+    for kind in leaves:
+        event = kind(time=1.0, **{n: v for n, v in values.items() if n in kind.__dataclass_fields__})
+        log.append((event, ()))
+    assert set(leaves) == set(_ACTIONS)
+    lines = json.loads(json.dumps(to_record(run.first, log)))
+    assert [line["event"]["is"] for line in lines[1:]] == [kind.__name__ for kind in leaves]
+    assert len(replay(lines)) == len(leaves)

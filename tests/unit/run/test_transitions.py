@@ -1,0 +1,437 @@
+"""The course of a run, event by event."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_train.run import commands, events
+from dask_train.run.commands import Verdict
+from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.state import Phase, RolePhase
+
+WITH_PS = {"ps": 1, "worker": 2, "scorer": 1}
+
+# The launch
+
+
+def test_launch_in_order(a_run):
+    run = a_run(counts={"worker": 2})
+    assert (run.begun, run.phase) == (["Place worker/0 worker/1"], Phase.PLACING)
+    assert run.placed() == ["Start worker/0#0@a", "Start worker/1#0@b"]
+    assert run.phase is Phase.LAUNCHING
+    assert run.up("worker/1") == []
+    assert run.up("worker/0") == ["Go worker/0#0@a", "Go worker/1#0@b"], "when all are ready"
+    assert run.phase is Phase.RUNNING
+    assert set(run.phases.values()) == {RolePhase.MEETING}
+    assert run.starts() == []
+    assert set(run.phases.values()) == {RolePhase.RUNNING}
+
+
+def test_a_ready_role_tells_where_it_is_reached(a_run):
+    run = a_run()
+    run.placed()
+    run.happens(events.Ready, "worker/0", pid=77, peer="h:1")
+    run.happens(events.Ready, "worker/0", pid=78, peer="h:2")
+    assert (run["worker/0"].pid, run["worker/0"].peer) == (77, "h:1")
+
+
+def test_data_before_the_roles_are_placed(a_run):
+    run = a_run(counts={"ps": 1, "worker": 1}, with_data=frozenset({"worker"}))
+    assert run.happens(events.DataReady) == []
+    assert run.placed() == ["Start ps/0#0@a", "Start worker/0#0@b", "Load worker/0#0@b"]
+    assert run.happens(events.Loaded, "worker/0") == []
+    assert run.up() == ["Go ps/0#0@a", "Go worker/0#0@b"]
+
+
+def test_data_after_the_roles_are_ready(a_run):
+    run = a_run(counts={"ps": 1, "worker": 2}, with_data=frozenset({"worker"}))
+    assert "Load" not in str(run.placed())
+    assert run.up() == [], "they wait for the data"
+    assert run.happens(events.DataProgressed) == []
+    assert run.happens(events.DataReady) == ["Load worker/0#0@b", "Load worker/1#0@c"]
+    assert run.happens(events.Loaded, "worker/1") == []
+    assert run.happens(events.Loaded, "worker/0") == ["Go ps/0#0@a", "Go worker/0#0@b", "Go worker/1#0@c"]
+
+
+def test_data_while_some_roles_start(a_run):
+    run = a_run(with_data=frozenset({"worker"}))
+    run.placed()
+    run.up("worker/0")
+    assert run.happens(events.DataReady) == ["Load worker/0#0@a", "Load worker/1#0@b"]
+    assert run.happens(events.Loaded, "worker/0") == []
+    assert run.happens(events.Loaded, "worker/1") == []
+    assert run.up("worker/1") == ["Go worker/0#0@a", "Go worker/1#0@b"]
+
+
+def test_no_room_ends_it(a_run):
+    run = a_run()
+    said = run.happens(events.NoRoom, wanted="worker=2 found no room within 60 s.", why="All busy.", change="Wait.")
+    assert said == ["Finish PlacementError"]
+    assert (run.finish.what, run.finish.cause, run.finish.change) == (
+        "worker=2 found no room within 60 s.",
+        "All busy.",
+        "Wait.",
+    )
+    assert run.phase is Phase.OVER
+
+
+def test_no_room_for_what_nobody_waits_for_is_ignored(a_run):
+    run = a_run().running()
+    assert run.happens(events.NoRoom, wanted="w", why="y", change="c") == []
+    assert run.phase is Phase.RUNNING
+
+
+def test_room_that_comes_twice_starts_nothing_twice(a_run):
+    run = a_run().running()
+    assert run.placed() == []
+    assert set(run.phases.values()) == {RolePhase.RUNNING}
+
+
+def test_data_that_fails_ends_it_when_all_are_gone(a_run):
+    run = a_run(with_data=frozenset({"worker"}))
+    run.placed()
+    run.up("worker/0")
+    said = run.happens(events.DataFailed, error="Partition 3 of data['worker'] raised ValueError: no.")
+    assert said == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
+    assert run.exits("worker/0", "worker/1") == ["Finish DataError"]
+    assert run.finish.what == "Partition 3 of data['worker'] raised ValueError: no."
+
+
+def test_a_driver_that_fails_ends_it(a_run):
+    run = a_run().running()
+    assert run.happens(events.DriverFailed, error="The scheduler is gone.") == [
+        "Kill worker/0#0@a",
+        "Kill worker/1#0@b",
+    ]
+    assert run.exits("worker/0", "worker/1") == ["Finish DaskTrainError"]
+    assert run.finish.what == "The scheduler is gone."
+
+
+def test_what_was_decided_first_holds(a_run):
+    run = a_run().running()
+    run.happens(events.DriverFailed, error="first")
+    run.happens(events.DataFailed, error="second")
+    run.stopped()
+    assert run.exits("worker/0", "worker/1") == ["Finish DaskTrainError"]
+    assert run.finish.what == "first"
+
+
+# The end
+
+
+def test_workers_that_return_complete_it(a_run):
+    run = a_run().running()
+    assert run.returns("worker/1") == []
+    assert run.phase is Phase.RUNNING
+    assert run.returns("worker/0") == ["Finish ok"]
+    assert (run.phase, run.finish.what) == (Phase.OVER, "")
+    assert run.exits("worker/0", "worker/1") == []
+
+
+def test_others_are_asked_to_stop_when_the_training_roles_have_returned(a_run):
+    run = a_run(counts=WITH_PS).running()
+    assert run.returns("worker/0") == []
+    assert run.returns("worker/1") == ["AskToStop ps/0#0@a", "AskToStop scorer/0#0@d"]
+    assert {command.reason for command in run.log[-1][1]} == {"the training roles have returned"}
+    assert run.phase is Phase.COMPLETING
+    assert run.returns("ps/0") == []
+    assert run.returns("scorer/0") == ["Finish ok"]
+
+
+def test_services_that_linger_are_killed_and_others_are_not(a_run):
+    run = a_run(counts=WITH_PS, stop_s=5).running()
+    run.returns("worker/0", "worker/1")
+    assert run.tick(6) == [], "the scorer still works, and may need the ps"
+    assert run.returns("scorer/0") == []
+    assert run.tick(4.9) == []
+    assert run.tick(0.2) == ["Kill ps/0#0@a"]
+    assert run.exits("ps/0") == ["Finish ok"]
+
+
+def test_a_service_whose_end_nobody_tells_does_not_hold_the_result_up(a_run):
+    run = a_run(counts={"ps": 1, "worker": 1}, stop_s=5).running()
+    run.returns("worker/0")
+    assert run.tick(5.1) == ["Kill ps/0#0@a"]
+    assert run.tick(5.1) == ["Finish ok"]
+
+
+def test_a_service_lost_at_the_end_is_not_mended(a_run):
+    run = a_run(counts=WITH_PS, recovery=RecoveryPolicy()).running()
+    run.returns("worker/0", "worker/1")
+    assert run.exits("ps/0") == []
+    assert run.returns("scorer/0") == ["Finish ok"]
+    assert run.state.losses == ()
+
+
+@pytest.mark.parametrize("until", ["placing", "starting", "ready"])
+def test_a_service_that_is_being_replaced_is_not_waited_for_at_the_end(a_run, until):
+    run = a_run(counts={"ps": 1, "worker": 1}, recovery=RecoveryPolicy(), with_data=frozenset({"ps"}))
+    run.happens(events.DataReady)
+    run.placed()
+    run.happens(events.Loaded, "ps/0")
+    run.up()
+    run.starts()
+    run.exits("ps/0")
+    if until != "placing":
+        run.placed("ps/0", on="c")
+    if until == "ready":
+        run.up("ps/0")
+    said = run.returns("worker/0")
+    if until == "placing":
+        assert said == ["Free ps/0", "Finish ok"]
+    else:
+        assert said == ["Kill ps/0#1@c"]
+        assert run.exits("ps/0") == ["Finish ok"]
+
+
+@pytest.mark.parametrize("lost", ["before the end", "after the end"])
+def test_a_scorer_that_is_replaced_at_the_end_is_asked_to_stop_too(a_run, lost):
+    run = a_run(counts={"ps": 1, "worker": 1, "scorer": 1}, recovery=RecoveryPolicy(), stop_s=5).running()
+    if lost == "before the end":
+        run.exits("scorer/0")
+        assert run.returns("worker/0") == ["AskToStop ps/0#0@a"]
+    else:
+        run.returns("worker/0")
+        run.exits("scorer/0")
+    assert run.tick(6) == [], "the scorer that comes may need the ps"
+    run.placed("scorer/0", on="d")
+    assert run.up("scorer/0") == ["Go scorer/0#1@d", "AskToStop scorer/0#1@d"]
+    run.starts("scorer/0")
+    run.returns("scorer/0")
+    assert run.returns("ps/0") == ["Finish ok"]
+
+
+# Stop
+
+
+def test_a_stop_while_it_waits_for_room(a_run):
+    run = a_run()
+    assert run.stopped("Ctrl-C") == ["Free worker/0", "Free worker/1", "Finish ok"]
+    assert run.finish.what == "Ctrl-C"
+
+
+def test_room_that_comes_after_a_stop_is_given_back(a_run):
+    run = a_run(counts={"worker": 1, "scorer": 1}, recovery=RecoveryPolicy()).running()
+    run.exits("scorer/0")
+    assert run.stopped() == ["AskToStop worker/0#0@a", "Free scorer/0"]
+    assert run.placed("scorer/0") == ["Free scorer/0"]
+    assert run.returns("worker/0") == ["Finish ok"]
+
+
+def test_a_stop_while_it_launches(a_run):
+    run = a_run()
+    run.placed()
+    run.up("worker/0")
+    assert run.stopped() == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
+    assert run.phase is Phase.STOPPING
+    assert run.up("worker/1") == []
+    assert run.exits("worker/0", "worker/1") == ["Finish ok"]
+
+
+def test_a_stop_while_roles_meet(a_run):
+    run = a_run()
+    run.placed()
+    run.up()
+    run.starts("worker/0")
+    assert run.stopped() == ["AskToStop worker/0#0@a", "AskToStop worker/1#0@b"], "it may have just started"
+    assert run.starts("worker/1") == []
+    run.returns("worker/1")
+    assert run.returns("worker/0") == ["Finish ok"]
+
+
+def test_a_stop_while_it_runs(a_run):
+    run = a_run(counts=WITH_PS).running()
+    run.returns("worker/1")
+    assert run.stopped("loss < 0.1") == [
+        "AskToStop ps/0#0@a",
+        "AskToStop worker/0#0@b",
+        "AskToStop scorer/0#0@d",
+    ]
+    assert run.stopped("again") == []
+    run.returns("worker/0", "scorer/0")
+    assert run.returns("ps/0") == ["Finish ok"]
+    assert run.finish.what == "loss < 0.1"
+
+
+def test_a_stop_while_services_end(a_run):
+    run = a_run(counts={"ps": 1, "worker": 1}).running()
+    run.returns("worker/0")
+    assert run.stopped() == ["AskToStop ps/0#0@a"]
+    assert run.returns("ps/0") == ["Finish ok"]
+
+
+def test_a_stop_while_all_start_again(a_run):
+    run = a_run(recovery=RecoveryPolicy(scope="gang")).running()
+    assert run.exits("worker/0") == ["Kill worker/1#0@b"]
+    assert run.stopped() == []
+    assert run.exits("worker/1") == ["Finish ok"]
+    assert run.state.num_restarts == 1
+
+
+def test_a_stop_asked_of_roles_that_do_not_end(a_run):
+    run = a_run(stop_s=5).running()
+    run.stopped()
+    assert run.tick(4.9) == []
+    assert run.tick(0.2) == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
+    assert run.phase is Phase.ENDING
+    assert run.exits("worker/0") == []
+    assert run.tick(4.9) == []
+    assert run.tick(0.2) == ["Finish ok"], "nor do their agents answer"
+
+
+def test_losses_and_errors_after_a_stop_are_no_matter(a_run):
+    run = a_run(counts={"worker": 4}, recovery=RecoveryPolicy(scope="gang")).running()
+    run.stopped()
+    assert run.exits("worker/0") == []
+    assert run.fails("worker/1") == []
+    assert run.happens(events.WorkerLost, address="c") == []
+    assert run.happens(events.AgentFailed, address="d", error="it ended.") == ["Finish ok"]
+    assert run.state.losses == ()
+
+
+# What is stale
+
+
+def test_a_replaced_attempt_is_not_listened_to(a_run):
+    run = a_run(recovery=RecoveryPolicy()).running()
+    run.exits("worker/0")
+    before = run.state
+    for kind, more in (
+        (events.Ready, {}),
+        (events.Loaded, {}),
+        (events.Started, {}),
+        (events.Progressed, {}),
+        (events.Ended, {}),
+        (events.Failed, {"error": "e", "launching": False}),
+        (events.Exited, {"cause": "c"}),
+    ):
+        assert run.happens(kind, "worker/0", attempt=0, **more) == []
+        assert run.state is before
+
+
+def test_nothing_happens_to_a_run_that_is_over(a_run):
+    run = a_run(counts={"worker": 1}, recovery=RecoveryPolicy()).running()
+    run.returns("worker/0")
+    before = run.state
+    assert before.phase is Phase.OVER
+    run.exits("worker/0")
+    run.fails("worker/0")
+    run.placed()
+    run.stopped()
+    run.tick(1000)
+    run.happens(events.DriverFailed, error="e")
+    run.happens(events.WorkerLost, address="a")
+    assert run.state is before
+    assert len(run.finishes) == 1
+
+
+def test_room_for_one_role_does_not_start_a_gang_that_waits(a_run):
+    """One role was being replaced when another loss started all again."""
+    run = a_run(counts={"chief": 1, "worker": 2}, recovery=RecoveryPolicy()).running()
+    run.exits("worker/0")
+    run.exits("chief/0", "worker/1")
+    assert run.phase is Phase.PLACING
+    assert run.placed("worker/0") == []
+    assert run.phase is Phase.PLACING
+    assert run.placed() == ["Start chief/0#1@a", "Start worker/0#2@b", "Start worker/1#1@c"]
+
+
+def test_the_state_says_where_it_is(a_run):
+    run = a_run(counts={"ps": 1, "worker": 2})
+    run.placed()
+    run.up("ps/0")
+    assert str(run.state) == "launching: 1 ready, 2 starting"
+
+
+# Whatever happens
+
+KEYS = ["chief/0", "worker/0", "worker/1", "ps/0", "scorer/0"]
+COUNTS = {"chief": 1, "worker": 2, "ps": 1, "scorer": 1}
+
+
+def _of_role(kind: type[events.Event], **more: st.SearchStrategy) -> st.SearchStrategy:
+    """An event of any role, in its present attempt, one before or one that never was."""
+    fields = {"key": st.sampled_from(KEYS), "lag": st.sampled_from([0, 0, 0, 0, 1, -1]), **more}
+    return st.fixed_dictionaries(fields).map(lambda values: (kind, values))
+
+
+def _of_run(kind: type[events.Event], **more: st.SearchStrategy) -> st.SearchStrategy:
+    return st.fixed_dictionaries(more).map(lambda values: (kind, values))
+
+
+ADDRESSES = st.sampled_from("abcd")
+TEXT = st.sampled_from(["", "one", "two"])
+HAPPENINGS = st.one_of(
+    _of_run(events.Placed, places=st.dictionaries(st.sampled_from(KEYS), ADDRESSES)),
+    _of_run(events.Placed, places=st.fixed_dictionaries(dict.fromkeys(KEYS, ADDRESSES))),
+    _of_run(events.NoRoom, wanted=TEXT, why=TEXT, change=TEXT),
+    _of_role(events.Ready, pid=st.just(1), peer=TEXT),
+    _of_role(events.Loaded),
+    _of_role(events.Started),
+    _of_role(events.Progressed),
+    _of_role(events.Ended),
+    _of_role(events.Failed, error=TEXT, launching=st.booleans()),
+    _of_role(events.Exited, cause=TEXT),
+    _of_run(events.WorkerLost, address=ADDRESSES),
+    _of_run(events.AgentFailed, address=ADDRESSES, error=TEXT),
+    _of_run(events.DataProgressed),
+    _of_run(events.DataReady),
+    _of_run(events.DataFailed, error=TEXT),
+    _of_run(events.StopAsked, reason=TEXT),
+    _of_run(events.DriverFailed, error=TEXT),
+    _of_run(events.Diagnosed, stalled=st.just(("x",))),
+    _of_run(events.Ticked),
+    _of_run(events.Ticked),
+)
+PLANS = st.fixed_dictionaries(
+    {
+        "recovery": st.none() | st.builds(RecoveryPolicy, scope=st.sampled_from(["role", "gang"])),
+        "with_data": st.sampled_from([frozenset(), frozenset({"worker"})]),
+        "agree": st.booleans(),
+    }
+)
+# What ends or mends a run is rare in real ones, so half of them begin with all roles in their functions.
+SEQUENCES = st.lists(st.tuples(HAPPENINGS, st.sampled_from([0.0, 0.1, 1.0, 6.0, 70.0, 130.0])), max_size=40)
+
+
+@settings(max_examples=400, deadline=None)
+@given(PLANS, st.booleans(), SEQUENCES)
+def test_whatever_happens_a_stop_ends_it_once(a_run, plan, running, sequence):
+    run = a_run(counts=COUNTS, **plan)
+    if running and not plan["with_data"]:
+        run.running()
+    for (kind, values), after in sequence:
+        more = dict(values)
+        key, lag = more.pop("key", ""), more.pop("lag", 0)
+        if key:
+            more["attempt"] = run[key].attempt - lag
+        before = run.state
+        run.happens(kind, key, after=after, **more)
+        _check(run, before)
+    run.stopped()
+    for _ in range(4):
+        run.tick(1000)
+    assert run.phase is Phase.OVER
+    assert len(run.finishes) == 1
+    last = [todo for _, todo in run.log if todo][-1]
+    assert isinstance(last[-1], commands.Finish), "nothing is done after the end"
+
+
+def _check(run, before):
+    """No command goes to an attempt that has been replaced, nor to a role that has no process."""
+    for command in run.log[-1][1]:
+        if isinstance(command, commands.OfRole):
+            key = (command.role, command.rank)
+            assert command.attempt in (before.roles[key].attempt, run.state.roles[key].attempt)
+            assert command.address
+            assert run.state.roles[key].phase is not RolePhase.PLACING or isinstance(command, commands.Kill)
+            if isinstance(command, commands.Start):
+                assert before.roles[key].phase is RolePhase.PLACING
+    alive = set(run.phases.values()) - {RolePhase.RETURNED, RolePhase.GONE}
+    assert alive or run.phase is Phase.OVER or run.state.suspicion, "somebody or something is waited for"
+    assert run.state.num_restarts <= 3
+    assert (run.phase is Phase.OVER) == bool(run.finishes)
+    if run.phase is Phase.OVER:
+        assert run.finish.verdict in Verdict
