@@ -60,8 +60,12 @@ async def restart_emptied(
         wave = layout.next_wave(waiting) or waiting
         if layout.only_on(wave):
             set_status(scheduler, wave, "closing_gracefully")  # so that no result appears there after the move
-            await asyncio.sleep(TOLD_S)
-            left = await move_away(scheduler, wave, waiting, deadline)
+            try:
+                await asyncio.sleep(TOLD_S)
+                left = await move_away(scheduler, wave, waiting, deadline)
+            except BaseException:
+                set_status(scheduler, wave, "running")
+                raise
             if left and not force:
                 set_status(scheduler, wave, "running")
                 return missing, _names(scheduler, left)

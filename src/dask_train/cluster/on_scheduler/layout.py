@@ -38,8 +38,8 @@ class Layout:
 
     @classmethod
     def of(cls, scheduler: Any, addresses: Collection[str]) -> Layout:
-        """The picture where ``addresses`` are to restart."""
-        leaving = set(addresses)
+        """The picture where ``addresses`` are to restart; those that have died meanwhile hold and take nothing."""
+        leaving = {address for address in addresses if address in scheduler.workers}
         tasks = only_on(scheduler, leaving)
         values = [task for task in tasks if not task.actor]
         return cls(
@@ -92,7 +92,7 @@ class Layout:
             self.holders[key] = self.holders[key].difference(wave)
             if not self.holders[key]:
                 del self.holders[key]  # computed again, by whoever is there
-        self.room.update((address, self.fresh[address]) for address in wave)
+        self.room.update((address, self.fresh[address]) for address in wave if address in self.fresh)
 
 
 def only_on(scheduler: Any, addresses: Iterable[str]) -> list[Any]:

@@ -193,3 +193,12 @@ def test_no_needed_key_is_lost_in_any_plan(held, leaving):
         assert set(layout.holders) == set(before) == mine
         assert all(layout.holders.values())
         assert all(0 <= room <= LIMIT * FILL_UP_TO - FRESH_PROCESS_BYTES for room in layout.room.values())
+
+
+def test_one_that_dies_before_it_restarts_is_no_hindrance():
+    cluster = Cluster("ab")
+    cluster.hold("a", "x")
+    layout = Layout.of(cluster, ["a", "gone"])
+    assert layout.next_wave(["a", "gone"]) == ["a", "gone"]
+    layout.restarted(["a", "gone"])
+    assert layout.holders == {"x": {"b"}}
