@@ -90,6 +90,7 @@ class LiveLine:
         self._lock = threading.RLock()
         self._progress: Progress | None = None
         self._last_shown: float | None = None
+        self._is_behind = False  # whether something newer than what is shown is known
         self._redrawn = Redrawn(self._file, self._drawn)
 
     def __enter__(self) -> Self:
@@ -116,7 +117,8 @@ class LiveLine:
             now = self._clock()
             interval_s = PLAIN_INTERVAL_S if not self._redrawn.is_shown else REDRAW_INTERVAL_S
             due = self._last_shown is None or now - self._last_shown >= interval_s
-            if not due and not (new_phase and self._redrawn.is_shown):
+            self._is_behind = not due and not (new_phase and self._redrawn.is_shown)
+            if self._is_behind:
                 return
             self._last_shown = now
             if self._redrawn.is_shown:
@@ -126,6 +128,8 @@ class LiveLine:
 
     def phase_done(self, name: str, seconds: float, detail: str = "") -> None:
         """Leave a line that stays, such as ``prepared 1,100,000 rows in 12.3 s (44 partitions)``.
+
+        Outside a terminal the figures that the phase ended with come before it, unless they were just shown.
 
         Parameters
         ----------
@@ -140,6 +144,9 @@ class LiveLine:
         text = Text.assemble(name, " in ", (seconds_text(seconds), "bold"), (f" ({detail})" if detail else "", "dim"))
         with self._lock:
             if not self._redrawn.is_shown:
+                if self._is_behind and self._progress is not None:
+                    self._write_plain(self._wording.joined(_fields(self._progress)))
+                    self._is_behind = False
                 self._write_plain(text.plain)
             else:
                 self._redrawn.console.print(text, soft_wrap=True)

@@ -106,6 +106,21 @@ def test_what_is_not_known_yet_is_left_out(changes: dict[str, Any], expected: st
     assert file.getvalue().strip() == expected
 
 
+def test_plain_lines_of_a_phase_end_with_its_last_figures() -> None:
+    file = io.StringIO()
+    with LiveLine(file, clock=Clock()) as line:
+        for score in (2.3, 0.5, 0.25):
+            line.update(make_progress(score=score))
+        line.phase_done("trained", 0.5)
+        line.phase_done("tested", 0.5)
+    assert [re.findall(r"score ([\d.]+)|^(\w+ in)", each)[0] for each in file.getvalue().splitlines()] == [
+        ("2.3000", ""),
+        ("0.2500", ""),
+        ("", "trained in"),
+        ("", "tested in"),
+    ]
+
+
 def test_plain_lines_come_at_most_once_a_second() -> None:
     file, clock = io.StringIO(), Clock()
     with LiveLine(file, clock=clock) as line:
