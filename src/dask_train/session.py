@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,9 +14,14 @@ import numpy as np
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.data.account import Account, Stretch
-from dask_train.data.columns import Layout
-from dask_train.data.order import shares
-from dask_train.data.plan import Shuffle
+from dask_train.data.batches import Batch, Reader
+from dask_train.data.buffers import Buffers
+from dask_train.data.order import Share, shares
+from dask_train.data.plan import EpochPlan, Shuffle
+from dask_train.data.rows import Rows
+from dask_train.data.stream import Stream
+from dask_train.data.streamed import StreamedRows
+from dask_train.data.table import Table
 from dask_train.frameworks.base import TRAINING_ROLES, Framework, Me
 from dask_train.roles import AddressBook
 
@@ -23,7 +30,7 @@ MAX_TEXT = 1000  # a report goes through the scheduler; what is longer is no sco
 
 
 class Link(Protocol):
-    """The way from a session to its agent; no call of it waits for anybody, but :meth:`dataset`."""
+    """The way from a session to its agent; no call of it waits for anybody, but those for data."""
 
     @property
     def stop_reason(self) -> str:
@@ -41,8 +48,17 @@ class Link(Protocol):
     def moved(self, doing: str, *, batches: int = 0) -> None:
         """Note progress, and what the role is doing now."""
 
-    def dataset(self, name: str) -> tuple[int, Layout, list[np.ndarray]]:
+    def dataset(self, name: str) -> tuple[int, Table, Rows]:
         """A published data set, and its number in this run, from 1."""
+
+    def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
+        """Rows of a data set that are not mapped here: ``(k, *row_shape)`` of each column."""
+
+    def open_group(self, stream: Stream, group: int, needed_from: int) -> Rows:
+        """Map one group of partitions of an epoch; groups before ``needed_from`` are needed no more."""
+
+    def leave(self, stream: Stream) -> None:
+        """No more groups of this epoch are needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +85,7 @@ class Equipment:
     framework: Framework
     peers: AddressBook
     extras: Mapping[str, Any]
-    data: tuple[Layout, list[np.ndarray]] | None
+    data: tuple[Table, Rows] | None
     account: Account
     checkpoint: str | None
     scratch: Path
@@ -84,10 +100,12 @@ class DataSet:
         Rows of the whole data set, over all ranks.
     """
 
-    def __init__(self, session: Session, number: int, layout: Layout, columns: list[np.ndarray]) -> None:
-        self._session, self._number, self._layout, self._columns = session, number, layout, columns
+    def __init__(self, session: Session, number: int, table: Table, rows: Rows) -> None:
+        self._session, self._number, self._table = session, number, table
+        self._rows = rows
+        self._buffers = Buffers(session._framework.empty)
         self._num_turns = 0
-        self.num_rows = layout.num_rows
+        self.num_rows = table.num_rows
 
     def batches(
         self,
@@ -116,40 +134,60 @@ class DataSet:
     def _batches(
         self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turn: int
     ) -> Iterator[Any]:
-        session, columns, account = self._session, self._columns, self._session._account
+        session, account = self._session, self._session._account
         num_batches = -(-self.num_rows // batch_size)
         for epoch in range(start[0], epochs):
             first = start[1] if epoch == start[0] else 0
+            plan = EpochPlan(
+                lengths=self._table.lengths, shuffle=shuffle, seed=seed, epoch=epoch, window=self._table.window
+            )
             order = shares(
-                self._layout.lengths,
+                plan,
                 batch_size=batch_size,
                 rank=session.rank,
                 size=session.size,
-                shuffle=shuffle,
-                seed=seed,
-                epoch=epoch,
+                owner=self._table.owner,
+                host_of_rank=self._table.host_of_rank,
                 first=first,
             )
             account.begin(Stretch(dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first))
-            for batch_number, (rows, global_rows) in enumerate(order, first + 1):
-                session._link.moved("preparing a batch")
-                # A copy of this batch alone: what the role writes into it stays there.
-                taken = tuple(column[rows].copy() if isinstance(rows, slice) else column[rows] for column in columns)
-                batch = self._shaped(session._framework.to_batch(taken))
-                session.global_rows = global_rows
-                session.position = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
-                session._link.moved(f"working on batch {session._count_batch()}", batches=1)
-                account.taken()
-                try:
-                    yield batch
-                finally:  # also where the loop is left
-                    account.done()
+            with self._read(order, plan, turn) as batches:
+                for batch_number, batch in enumerate(batches, first + 1):
+                    given = self._shaped(session._framework.to_batch(batch.arrays))
+                    session.global_rows = batch.global_rows
+                    session.position = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
+                    session._link.moved(f"working on batch {session._count_batch()}", batches=1)
+                    account.taken()
+                    del batch  # its memory is free for the next as soon as the user's loop lets it go
+                    try:
+                        yield given
+                    finally:  # also where the loop is left
+                        account.done()
+                    del given
+                    session._link.moved("waiting for a batch")
         session._link.moved("past its last batch")
 
+    @contextmanager
+    def _read(self, order: Iterator[Share], plan: EpochPlan, turn: int) -> Iterator[Iterator[Batch]]:
+        link, streamed = self._session._link, Stream(self._number, turn, plan.epoch, plan.shuffle, plan.seed)
+        rows: Rows | StreamedRows = self._rows
+        if self._table.window is not None:
+            open_group = functools.partial(link.open_group, streamed)
+            rows = StreamedRows(self._table, plan, self._session.rank, open_group)
+        fetch = functools.partial(link.rows_from_elsewhere, streamed)
+        reader = Reader(fetch, self._buffers, self._session._framework.views)
+        try:
+            with closing(reader.read(order, rows)) as batches:
+                yield batches
+        finally:
+            if self._table.window is not None:
+                link.leave(streamed)
+
     def _shaped(self, tensors: tuple[Any, ...]) -> Any:
-        if self._layout.names is not None:
-            return dict(zip(self._layout.names, tensors, strict=True))
-        return tensors if self._layout.is_tuple else tensors[0]
+        schema = self._table.schema
+        if schema.names is not None:
+            return dict(zip(schema.names, tensors, strict=True))
+        return tensors if schema.is_tuple else tensors[0]
 
 
 class Session:
@@ -219,7 +257,9 @@ class Session:
         Yields
         ------
         As the data was given: a tensor, a tuple or a dict of them, rows along the first axis; NumPy arrays without a
-        framework. Each batch is a copy of its own.
+        framework. Rows that lie one after the other in shared memory are given as they are there, without a copy,
+        where the framework can't write to them (NumPy arrays are read-only then); others are gathered, once, while
+        the loop is busy with the batch before, into memory that is used again when nothing refers to the batch.
 
         Raises
         ------

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dask_train.cluster.budget import check_budget
 from dask_train.cluster.driver import Driver, Job
 from dask_train.cluster.extension import ensure_plugin
 from dask_train.cluster.local import client_or_local
@@ -15,8 +16,9 @@ from dask_train.cluster.peer import Peer
 from dask_train.cluster.preflight import check_modules, pickled
 from dask_train.cluster.run import Run
 from dask_train.cluster.run_data import RunData
+from dask_train.cluster.streaming import check_streaming
 from dask_train.collections import check_data
-from dask_train.collections.partitions import Columns
+from dask_train.collections.source import Source
 from dask_train.config import Deadlines
 from dask_train.frameworks.base import TRAINING_ROLES, Framework
 from dask_train.frameworks.registry import find_framework
@@ -39,6 +41,9 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     *,
     roles: Mapping[str, int] | None = None,
     data: Any = None,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    streaming: bool | int = False,
     framework: str | Framework | None = None,
     recovery: str | RecoveryPolicy | None = _DEFAULT,
     stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None = None,
@@ -61,9 +66,17 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         How many there are of each role, such as ``{"ps": 1, "worker": 4}``. Where it is None: one worker a Dask
         worker, and one of each other role that has a function.
     data
-        What ``session.batches`` goes through: Dask or NumPy arrays, a tuple or a dict of them with the same rows; that
-        of role ``worker``, or a dict by role. Dask computes it where it is; each Dask worker with such roles maps
-        one copy.
+        What ``session.batches`` goes through: Dask or NumPy arrays, a tuple or a dict of them with the same rows; a
+        Dask or pandas DataFrame; a list of delayed partitions; a published data set. That of role ``worker``, or a
+        dict by role. Dask computes it, each partition into shared memory of the Dask worker where it lies, and role
+        processes of that host map it: one copy, besides one that you keep persisted.
+    features, label
+        Of DataFrames, which columns batches are made of: a list makes one matrix of them, a name gives that column;
+        with a label batches are tuples ``(x, y)``.
+    streaming
+        True for data larger than memory: it is computed a group of partitions at a time, ahead of the roles, and
+        freed behind, in every epoch anew; ``shuffle=True`` then draws from one group after the other. A number says
+        how many partitions make a group.
     framework
         ``None`` (batches are NumPy arrays), ``"tensorflow"``, ``"torch"``, or an adapter.
     recovery
@@ -126,7 +139,8 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     if on is not None and (isinstance(on, str) or not on):
         raise ValueError(f"on is {on!r}; pass a list of Dask workers' addresses, or leave it out.")
     counts = None if roles is None else check_jobs(roles, {})
-    columns = _data(data, functions)
+    columns = _data(data, functions, features, label)
+    window = check_streaming(streaming)
     client = client_or_local(client, sum((counts or {}).values()))
     peer = Peer(client)
     check_progress(progress, waits=wait and not peer.asynchronous)
@@ -154,9 +168,9 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here
     cell = this_cell()
     if peer.asynchronous:
-        return _start_async(peer, job, columns, wait, cell)
-    peer.run(_check, peer, job, cell)
-    run = Run(Driver(peer, job, RunData(client, columns)))
+        return _start_async(peer, job, columns, window, wait, cell)
+    peer.run(_check, peer, job, cell, columns, window)
+    run = Run(Driver(peer, job, RunData(peer, columns, window)))
     remember(cell, run)
     if not wait:
         return run
@@ -164,15 +178,20 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         return run.result(watch=display.update if display.shown else None)
 
 
-async def _start_async(peer: Peer, job: Job, columns: dict[str, Columns], wait: bool, cell: Cell | None) -> Any:
-    await _check(peer, job, cell)
-    run = Run(Driver(peer, job, RunData(peer.dask_end, columns)))
+async def _start_async(
+    peer: Peer, job: Job, columns: dict[str, Source], window: int | None, wait: bool, cell: Cell | None
+) -> Any:
+    await _check(peer, job, cell, columns, window)
+    run = Run(Driver(peer, job, RunData(peer, columns, window)))
     remember(cell, run)
     return await run.result() if wait else run
 
 
-async def _check(peer: Peer, job: Job, cell: Cell | None) -> None:
+async def _check(peer: Peer, job: Job, cell: Cell | None, columns: Mapping[str, Source], window: int | None) -> None:
     await ensure_plugin(peer)
+    if window is None:
+        sizes = {role: source.nbytes for role, source in columns.items() if source.nbytes is not None}
+        await check_budget(peer, sizes, sum(job.plan.counts.values()), job.framework.role_bytes)
     await check_modules(peer, job.functions, job.on)
     for old in runs_before(cell):
         await old.replaced()
@@ -198,13 +217,17 @@ def _functions(function: Any) -> dict[str, Any]:
     return dict(function)
 
 
-def _data(data: Any, functions: Mapping[str, Any]) -> dict[str, Columns]:
+def _data(
+    data: Any, functions: Mapping[str, Any], features: str | Sequence[str] | None, label: str | None
+) -> dict[str, Source]:
     if data is None:
         return {}
     by_role = data if isinstance(data, Mapping) and set(data) <= {*functions, "worker", "chief", "scorer"} else None
     if by_role is None:
         by_role = {"worker": data}
-    return {role: check_data(f"data[{role!r}]", value) for role, value in by_role.items()}
+    return {
+        role: check_data(f"data[{role!r}]", value, features=features, label=label) for role, value in by_role.items()
+    }
 
 
 def _default_counts(peer: Peer, functions: Mapping[str, Any], on: Sequence[str] | None) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -144,3 +145,14 @@ def dask_process() -> Callable[..., AbstractContextManager[subprocess.Popen[byte
             process.wait(30)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def hosts() -> Callable[..., AbstractContextManager[Any]]:
+    """Makes hosts with a network and processes of their own; see ``hosts.py``."""
+    spec = importlib.util.spec_from_file_location("several_hosts", HERE / "hosts.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.hosts

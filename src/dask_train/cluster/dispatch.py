@@ -24,6 +24,8 @@ from dask_train.version import __version__
 
 if TYPE_CHECKING:
     from dask_train.cluster.driver import Driver
+    from dask_train.cluster.run_data import DataSetOnDask
+    from dask_train.cluster.streaming import StreamOnDask
 
 # How often a run that waits for room says for what.
 PLACE_POLL_S = 1.0
@@ -43,6 +45,7 @@ class Dispatch:
         self._watching: set[asyncio.Task[None]] = set()
         self._hosts: dict[str, str] = {}
         self._told_of_sharing = False
+        self._told: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
         self._wishes: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
         plan = self._job.plan
         self._brief = pickle.dumps(
@@ -66,6 +69,8 @@ class Dispatch:
         elif isinstance(command, commands.OfRole):
             if isinstance(command, commands.Start) and command.address not in self._agents:
                 self._orders.put_nowait(("agent", command.address))
+            if isinstance(command, commands.Load):
+                self._table(command.address, command.role, 0, self._driver.data.by_role[command.role])
             self._letter(command.address, self._worded(command))
 
     def _worded(self, command: commands.OfRole) -> dict[str, Any]:
@@ -74,8 +79,7 @@ class Dispatch:
             case commands.Start():
                 return {"op": "start", "roles_on_host": self._roles_on_host(command.address), **letter}
             case commands.Load():
-                data = self._driver.data.by_role[command.role]
-                return {"op": "load", "layout": data.layout, "keys": data.keys, **letter}
+                return {"op": "load", **letter}
             case commands.Go():
                 return {"op": "go", "peers": self._peers(), "timeout_s": self._job.plan.rendezvous_s, **letter}
             case commands.AskToStop():
@@ -97,20 +101,37 @@ class Dispatch:
             peers.setdefault(role, []).append(member.peer)
         return peers if any(peer for found in peers.values() for peer in found) else {}
 
-    def dataset(
+    def dataset(self, of_role: dict[str, Any], question: int, *, number: int = 0, error: str = "") -> None:
+        """Answer a role's question for a published data set."""
+        address = self._driver.state.roles[of_role["role"], of_role["rank"]].address
+        if not error:
+            self._table(address, of_role["role"], number, self._driver.data.opened(number))
+        self._letter(address, {"op": "dataset", "dataset": number, "question": question, "error": error, **of_role})
+
+    def group(
         self,
         of_role: dict[str, Any],
+        question: dict[str, Any],
         *,
-        number: int = 0,
-        layout: bytes = b"",
-        keys: list[Any] | None = None,
+        schema: bytes = b"",
+        keys: list[tuple[int, Any]] | None = None,
         error: str = "",
     ) -> None:
-        """Answer a role's question for a published data set."""
-        key = (of_role["role"], of_role["rank"])
-        answer = {"number": number, "layout": layout, "keys": keys or [], "error": error}
-        letter = {"op": "dataset", **answer, **of_role}
-        self._letter(self._driver.state.roles[key].address, letter)
+        """Answer a role's question for a group of a data set that is streamed."""
+        address = self._driver.state.roles[of_role["role"], of_role["rank"]].address
+        letter = {"op": "group", "schema": schema, "keys": keys or [], "error": error}
+        self._letter(address, {**letter, **question, **of_role})
+
+    def _table(self, address: str, role: str, number: int, data: DataSetOnDask | StreamOnDask) -> None:
+        """Tell an agent what a data set is, once; the placement of its rows stays for the run."""
+        if (address, role, number) not in self._told:
+            self._told.add((address, role, number))
+            roles = self._driver.state.roles
+            ranks = [roles[role, rank].address for rank in range(self._job.plan.counts[role])]
+            self._letter(
+                address,
+                {"op": "table", "role": role, "dataset": number, "table": data.table(role, ranks), "keys": data.keys},
+            )
 
     def diagnose(self, keys: Iterable[commands.Key]) -> None:
         """Ask for pictures of roles."""
@@ -121,6 +142,7 @@ class Dispatch:
 
     def worker_lost(self, address: str) -> None:
         """Forget the agent of a Dask worker that is gone: its task would wait there for ever."""
+        self._told = {told for told in self._told if told[0] != address}
         if (known := self._agents.pop(address, None)) is not None:
             self._driver.spawn(self._peer.dask_end._cancel([known[1]]))
 

@@ -16,6 +16,7 @@ from dask_train.cluster.own_cluster import shield, unshield
 from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.cluster.run_data import RunData
 from dask_train.collections import check_data
+from dask_train.data.stream import Stream
 from dask_train.errors import DaskTrainError, DataError
 from dask_train.frameworks.base import Framework
 from dask_train.run import commands, events
@@ -137,6 +138,8 @@ class Driver:
                 before = self.state
                 self.state, todo = step(before, event)
                 self.chronicle.turned(before, event, self.state, todo)
+                if isinstance(event, events.OfRole) and self.state.roles[event.key].phase not in ALIVE:
+                    self.data.left(*event.key)
                 self.tell()
         except Exception as error:  # what is our bug, or the scheduler's end, must reach whoever waits
             self.finish = commands.Finish(verdict=commands.Verdict.DRIVER, what=_in_words(error))
@@ -269,7 +272,12 @@ class Driver:
         elif kind == "diagnosis":
             self.chronicle.pictures[key] = raw["picture"]
         elif kind == "dataset":
-            self.spawn(self._open_dataset(of_role, raw["name"]))
+            self.spawn(self._open_dataset(of_role, raw["question"], raw["name"]))
+        elif kind == "group":
+            question = {name: raw[name] for name in ("question", "stream", "group", "needed_from")}
+            self.spawn(self._open_group(of_role, question))
+        elif kind == "left":
+            self.data.by_role[key[0]].left(key[0], key[1], Stream(*raw["stream"]))
         elif kind == "ended":
             self.chronicle.results[key] = raw["result"]
             self.happened(events.Ended(**of_role))
@@ -283,14 +291,25 @@ class Driver:
         else:
             self.happened({"loaded": events.Loaded, "started": events.Started}[kind](**of_role))
 
-    async def _open_dataset(self, of_role: dict[str, Any], name: str) -> None:
+    async def _open_dataset(self, of_role: dict[str, Any], question: int, name: str) -> None:
         try:
-            data = await self.data.open(name, check_data)
+            number = await self.data.open(name, check_data)
         except DataError as error:
-            self._dispatch.dataset(of_role, error=str(error))
+            self._dispatch.dataset(of_role, question, error=str(error))
         else:
-            number = self.data.number_of(name)
-            self._dispatch.dataset(of_role, number=number, layout=data.layout, keys=data.keys)
+            self._dispatch.dataset(of_role, question, number=number)
+
+    async def _open_group(self, of_role: dict[str, Any], question: dict[str, Any]) -> None:
+        role, rank = of_role["role"], of_role["rank"]
+        stream = Stream(*question["stream"])
+        try:
+            schema, keys = await self.data.by_role[role].group(
+                role, rank, stream, question["group"], question["needed_from"]
+            )
+        except DataError as error:
+            self._dispatch.group(of_role, question, error=str(error))
+        else:
+            self._dispatch.group(of_role, question, schema=schema, keys=keys)
 
     def _judge(self) -> None:
         """Ask the stop rule about what is new."""

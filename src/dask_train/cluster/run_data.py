@@ -4,95 +4,119 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distributed import Client, Future
+import numpy as np
+from distributed import Client, Future, as_completed
+from distributed.comm import get_address_host
 
-from dask_train.cluster.extension import ByValue
-from dask_train.collections import pieces
-from dask_train.collections.partitions import Columns, delayed_parts
-from dask_train.data.columns import Column, Layout, same_columns
+from dask_train.cluster.described import check_computed, describe
+from dask_train.cluster.parts import PART, Form, finish_segment
+from dask_train.cluster.peer import Peer
+from dask_train.cluster.streaming import StreamOnDask
+from dask_train.collections.source import Source
+from dask_train.data.columns import Schema, same_columns
+from dask_train.data.settle import settle
+from dask_train.data.table import Table
 from dask_train.errors import DataError
 
 
 class DataSetOnDask:
-    """One data set as partitions in Dask's memory; made in the user's thread, awaited on the event loop."""
+    """One data set as segments in Dask's memory; made in the user's thread, awaited on the event loop.
 
-    def __init__(self, client: Client, what: str, columns: Columns) -> None:
-        self._client, self._what, self._columns = client, what, columns
-        parts = delayed_parts(columns, ByValue(pieces.part, pieces))
-        self._futures: list[Future] = client.compute(parts, sync=False)
-        describe = ByValue(pieces.describe, pieces)
-        self._described: list[Future] = client.map(describe, self._futures, pure=False)
-        self.layout = b""
+    Attributes
+    ----------
+    keys
+        The keys of the segments, in order.
+    num_rows
+        Rows of all of them, once they are described.
+    """
+
+    def __init__(self, peer: Peer, what: str, source: Source) -> None:
+        self._peer, self._what = peer, what
+        self._form = Form(peer, source)
+        parts = source.delayed_parts(PART, finish_segment())
+        self._futures: list[Future] = peer.dask_end.compute(parts, sync=False)
+        self.keys = [future.key for future in self._futures]
         self.num_rows = 0
-
-    @property
-    def keys(self) -> list[Any]:
-        """The keys of the partitions, in order."""
-        return [future.key for future in self._futures]
+        self._schema: Schema
+        self._lengths = np.empty(0, np.int64)
+        self._homes: list[str] = []
+        self._tables: dict[str, bytes] = {}
 
     async def described(self, progressed: Callable[[], None]) -> None:
-        """Wait until every partition is computed, and lay out the rows.
+        """Wait until every partition is computed, and see what they are.
 
         Raises
         ------
         DataError
             A partition can't be computed, or two of them differ.
         """
-        found = await asyncio.gather(*(self._one(future, progressed) for future in self._described))
-        kinds = [tuple(Column(dtype=dtype, row_shape=tuple(shape)) for dtype, shape in specs) for _, specs in found]
+        async for future in as_completed(self._futures):
+            await check_computed(future, self._what)
+            progressed()
+        found, homes = await describe(self._peer, self._what, self.keys)
+        parts = [found[key] for key in self.keys]
         try:
-            columns = same_columns(kinds)
+            columns = same_columns(parts)
         except ValueError as error:
             raise DataError(f"{self._what}: {error}.") from error
-        layout = Layout(
-            columns=columns,
-            names=self._columns.names,
-            is_tuple=self._columns.is_tuple,
-            lengths=tuple(length for length, _ in found),
-        )
-        if not layout.num_rows:
+        self._schema = await self._form.schema(columns)
+        self._lengths = np.array([num_rows for num_rows, _ in parts], np.int64)
+        self._homes = [homes[key] for key in self.keys]
+        self.num_rows = int(self._lengths.sum())
+        if not self.num_rows:
             raise DataError(f"{self._what} has no rows.")
-        self.layout = pickle.dumps(layout)
-        self.num_rows = layout.num_rows
 
-    async def _one(self, future: Future, progressed: Callable[[], None]) -> Any:
-        try:
-            answer = await future
-        except asyncio.CancelledError:
-            if future.cancelled():
-                raise DataError(f"A partition of {self._what} was cancelled or released.") from None
-            raise
-        except Exception as error:
-            raise DataError(
-                f"A partition of {self._what} can't be computed: {type(error).__name__}: {error}.",
-                change="Mend what computes it: its traceback is the cause of this error.",
-            ) from error
-        progressed()
-        return answer
+    def table(self, role: str, ranks: Sequence[str]) -> bytes:
+        """The data set as a role's readers see it, pickled; where the ranks are when it is first asked for counts.
+
+        Parameters
+        ----------
+        ranks
+            The address of each rank's Dask worker.
+        """
+        if role not in self._tables:
+            hosts: dict[str, int] = {}
+            host_of_rank = [hosts.setdefault(get_address_host(address), len(hosts)) for address in ranks]
+            home = [hosts.get(get_address_host(address), -1) for address in self._homes]
+            owner = settle(self._lengths, np.array(home, np.int64), np.bincount(host_of_rank))
+            table = Table(
+                schema=self._schema,
+                lengths=self._lengths,
+                owner=owner,
+                host_of_rank=np.array(host_of_rank, np.int64),
+            )
+            self._tables[role] = pickle.dumps(table)
+        return self._tables[role]
 
     async def cancel(self) -> None:
         """Let Dask stop computing it, and forget it."""
-        await self._client._cancel([*self._futures, *self._described])
-        self._futures, self._described = [], []
+        await self._peer.dask_end._cancel(self._futures)
+        self._futures = []
 
 
 class RunData:
     """The data sets of a run, by role."""
 
-    def __init__(self, client: Client, data: Mapping[str, Columns]) -> None:
-        self.by_role = {role: DataSetOnDask(client, f"data[{role!r}]", columns) for role, columns in data.items()}
+    def __init__(self, peer: Peer, data: Mapping[str, Source], window: int | None = None) -> None:
+        self.by_role: dict[str, Any] = {}
+        for role, source in data.items():
+            what = f"data[{role!r}]"
+            self.by_role[role] = (
+                DataSetOnDask(peer, what, source) if window is None else StreamOnDask(peer, what, source, window)
+            )
         self._opened: dict[str, asyncio.Task[DataSetOnDask]] = {}  # published data sets that roles have asked for
-        self._client = client
+        self._peer = peer
+        self._client: Client = peer.dask_end
 
     async def described(self, progressed: Callable[[], None]) -> None:
         """Wait until all are computed; see :meth:`DataSetOnDask.described`."""
         await asyncio.gather(*(data.described(progressed) for data in self.by_role.values()))
 
-    async def open(self, name: str, check: Callable[[str, Any], Columns]) -> DataSetOnDask:
-        """A collection that was published under that name.
+    async def open(self, name: str, check: Callable[[str, Any], Source]) -> int:
+        """Open a collection that was published under that name; the number under which it is known, from 1.
 
         Raises
         ------
@@ -101,9 +125,10 @@ class RunData:
         """
         if name not in self._opened:  # one task for all roles that ask, perhaps at the same time
             self._opened[name] = asyncio.ensure_future(self._open(name, check))
-        return await asyncio.shield(self._opened[name])
+        await asyncio.shield(self._opened[name])
+        return 1 + list(self._opened).index(name)
 
-    async def _open(self, name: str, check: Callable[[str, Any], Columns]) -> DataSetOnDask:
+    async def _open(self, name: str, check: Callable[[str, Any], Source]) -> DataSetOnDask:
         try:
             published = await self._client.get_dataset(name)
         except KeyError:
@@ -113,13 +138,18 @@ class RunData:
             columns = check(f"data set {name!r}", published)
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
-        data = DataSetOnDask(self._client, f"data set {name!r}", columns)
+        data = DataSetOnDask(self._peer, f"data set {name!r}", columns)
         await data.described(lambda: None)
         return data
 
-    def number_of(self, name: str) -> int:
-        """The number under which the ledger knows a published data set, from 1."""
-        return 1 + list(self._opened).index(name)
+    def left(self, role: str, rank: int) -> None:
+        """A rank is gone, or has returned: nothing is computed for it any more."""
+        if isinstance(data := self.by_role.get(role), StreamOnDask):
+            data.left(role, rank)
+
+    def opened(self, number: int) -> DataSetOnDask:
+        """The published data set of that number."""
+        return list(self._opened.values())[number - 1].result()
 
     def num_rows(self) -> dict[tuple[str, int], int]:
         """Rows of each data set, by role and number; the role's own is 0, a published one has no role in front."""

@@ -1,15 +1,12 @@
-"""Aligned columns in one piece of memory that several processes map."""
+"""What a data set's columns are: rows of one dtype and shape, side by side."""
 
 from __future__ import annotations
 
 import math
-import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-
-ALIGNMENT_BYTES = 64  # what DLPack consumers ask for: https://dmlc.github.io/dlpack/latest/c_api.html
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,65 +29,33 @@ class Column:
         """Bytes of one row."""
         return int(np.dtype(self.dtype).itemsize * math.prod(self.row_shape))
 
+    def empty(self, num_rows: int) -> np.ndarray:
+        """New memory for rows, not initialised."""
+        return np.empty((num_rows, *self.row_shape), self.dtype)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
-    """Where the rows of a data set lie: column after column, each from an aligned offset, partitions in order.
+class Schema:
+    """The columns of a data set, and how a batch of them is given.
 
     Attributes
     ----------
     columns
         The columns.
     names
-        Their names where the data set is a dict, else None.
+        Their names where batches are dicts, else None.
     is_tuple
         Whether a batch is a tuple, also of one; a bare array gives bare batches.
-    lengths
-        Rows of each partition.
     """
 
     columns: tuple[Column, ...]
     names: tuple[str, ...] | None
     is_tuple: bool
-    lengths: tuple[int, ...]
 
     @property
-    def num_rows(self) -> int:
-        """Rows in all."""
-        return sum(self.lengths)
-
-    def offsets(self) -> list[int]:
-        """Where each column begins, and the size of it all, in bytes."""
-        found = [0]
-        for column in self.columns:
-            end = found[-1] + column.row_bytes * self.num_rows
-            found.append(-(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
-        return found
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of it all."""
-        return self.offsets()[-1]
-
-
-def open_columns(descriptor: int, layout: Layout) -> list[np.ndarray]:
-    """Map the columns of a file descriptor; nothing is copied.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        ``(num_rows, *row_shape)``, C-contiguous. The mapping is private: what a process writes into it, it alone sees.
-    """
-    offsets = layout.offsets()
-    if not offsets[-1]:
-        return [np.empty((layout.num_rows, *column.row_shape), column.dtype) for column in layout.columns]
-    mapping = mmap.mmap(descriptor, offsets[-1], flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    return [
-        np.frombuffer(mapping, column.dtype, math.prod((layout.num_rows, *column.row_shape)), offset).reshape(
-            layout.num_rows, *column.row_shape
-        )
-        for column, offset in zip(layout.columns, offsets, strict=False)
-    ]
+    def row_bytes(self) -> int:
+        """Bytes of one row over all columns."""
+        return sum(column.row_bytes for column in self.columns)
 
 
 def column_of(array: np.ndarray) -> Column:
@@ -106,16 +71,31 @@ def column_of(array: np.ndarray) -> Column:
     return Column(dtype=array.dtype.str, row_shape=tuple(array.shape[1:]))
 
 
-def same_columns(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
+def same_columns(parts: Iterable[tuple[int, tuple[Column, ...]]]) -> tuple[Column, ...]:
     """The columns that all partitions have.
+
+    Parameters
+    ----------
+    parts
+        Rows and columns of each partition. One without rows says nothing: a filter may have left it without its dtype.
 
     Raises
     ------
     ValueError
         Two partitions differ.
     """
-    first = parts[0]
-    for number, part in enumerate(parts):
-        if part != first:
-            raise ValueError(f"partition 0 has columns {first} and partition {number} has {part}; make them the same")
-    return first
+    first: tuple[int, tuple[Column, ...]] | None = None
+    found: tuple[Column, ...] = ()
+    for number, (num_rows, columns) in enumerate(parts):
+        if first is None or (num_rows and not first[1]):
+            first, found = (number, columns if num_rows else ()), columns
+        elif num_rows and columns != found:
+            raise ValueError(
+                f"partition {first[0]} has {_words(found)} and partition {number} has {_words(columns)}; "
+                "make them the same"
+            )
+    return found
+
+
+def _words(columns: tuple[Column, ...]) -> str:
+    return " and ".join(f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}" for column in columns)

@@ -27,7 +27,8 @@ def permuted(index: np.ndarray, length: np.ndarray, key: np.ndarray) -> np.ndarr
     cycle until it is inside (Black and Rogaway, 2002: "Ciphers with arbitrary finite domains"), which takes fewer than
     4 rounds on average. No memory but the arrays: a stored permutation of every partition would take 8 bytes a row.
     """
-    half = np.maximum(1, (np.ceil(np.log2(np.maximum(2, length))).astype(np.int64) + 1) // 2).astype(np.uint64)
+    num_bits = np.frexp(length - 1)[1]  # exact on every machine, as a logarithm need not be
+    half = np.maximum(1, (num_bits + 1) // 2).astype(np.uint64)
     mask = (np.uint64(1) << half) - np.uint64(1)
     found = index.astype(np.uint64)
     size = length.astype(np.uint64)

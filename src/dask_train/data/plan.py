@@ -33,18 +33,23 @@ class EpochPlan:
         shuffled; False keeps the order of the collection.
     seed, epoch
         What fixes the order.
+    window
+        Partitions of a group, for data larger than memory: the partitions, in a new order where anything is shuffled,
+        are cut into groups, and rows are drawn from one group after the other. None makes one group of all.
 
     Notes
     -----
     Stratified: row j of a partition's own order, of n, gets the time ``(j + u) / n``, with one random u in (0, 1) for
-    each partition, and rows come by time. So any stretch of the order has of each partition its due, within one row,
-    and nothing of the size of the data set is stored or sorted: times are worked out a window at a time.
+    each partition, and rows come by time. So any stretch of a group's order has of each partition its due, within one
+    row, and nothing of the size of the data set is stored or sorted: times are worked out some ten thousand rows at a
+    time.
     """
 
     lengths: np.ndarray = field(repr=False)
     shuffle: Shuffle
     seed: int
     epoch: int
+    window: int | None = None
 
     @cached_property
     def num_rows(self) -> int:
@@ -53,7 +58,7 @@ class EpochPlan:
 
     @cached_property
     def _keys(self) -> np.ndarray:
-        """One hash a partition: of the seed, the epoch and its number."""
+        """One hash a partition: of the seed, the epoch and its number; no two are the same."""
         numbers = np.arange(len(self.lengths), dtype=np.uint64)
         start = mixed(np.array([self.seed % 2**64], np.uint64) + mixed(np.array([self.epoch], np.uint64)))
         return mixed(numbers * np.uint64(0xD1B54A32D192ED03) + start)
@@ -63,66 +68,77 @@ class EpochPlan:
         return (mixed(self._keys).astype(np.float64) + 0.5) / 2.0**64
 
     @cached_property
-    def _in_turn(self) -> tuple[np.ndarray, np.ndarray]:
-        """The partitions one after the other, and where each begins in the order."""
-        turn = np.argsort(self._keys) if self.shuffle == "partition" else np.arange(len(self.lengths))
-        return turn, np.concatenate([[0], np.cumsum(self.lengths[turn])])
+    def _turn(self) -> np.ndarray:
+        """The partitions in the order in which groups take them."""
+        return np.argsort(self._keys) if self.shuffle else np.arange(len(self.lengths))
 
-    def stretches(self, start: int = 0) -> Iterator[Rows]:
-        """The order from a position on, in stretches of some ten thousand rows.
+    def groups(self) -> list[np.ndarray]:
+        """The partitions of each group, int64, in the order in which the epoch goes through them."""
+        size = self.window or max(1, len(self._turn))
+        return [self._turn[first : first + size] for first in range(0, len(self._turn), size)]
+
+    @cached_property
+    def group_of_partition(self) -> np.ndarray:
+        """int64 ``(num_partitions,)``: which of :meth:`groups` each partition is in."""
+        found = np.empty(len(self._turn), np.int64)
+        found[self._turn] = np.arange(len(self._turn)) // (self.window or max(1, len(self._turn)))
+        return found
+
+    def order(self, start: int = 0) -> Iterator[Rows]:
+        """The order from a position on, in stretches of some ten thousand rows or the rest of a group.
 
         Yields
         ------
-        partition, row
-            int64 arrays: of each row its partition, and its number there.
+        partition, nth
+            int64 arrays: of each row its partition, and its place in that partition's own order; :meth:`rows` tells
+            which row that is, so that a rank works it out for its own rows alone.
         """
-        return self._by_time(start) if self.shuffle is True else self._one_by_one(start)
+        for group in self.groups():
+            lengths = self.lengths[group]
+            num_rows = int(lengths.sum())
+            if start < num_rows:
+                stratified = self.shuffle is True
+                drawn = _by_time(lengths, self._phases[group], start) if stratified else _one_by_one(lengths, start)
+                for partition, nth in drawn:
+                    yield group[partition], nth
+            start = max(0, start - num_rows)
 
-    def _one_by_one(self, start: int) -> Iterator[Rows]:
-        turn, starts = self._in_turn
-        for first in range(start, self.num_rows, WINDOW_ROWS):
-            position = np.arange(first, min(first + WINDOW_ROWS, self.num_rows))
-            nth = np.searchsorted(starts, position, side="right") - 1
-            partition, row = turn[nth], position - starts[nth]
-            if self.shuffle == "partition":
-                row = permuted(row, self.lengths[partition], self._keys[partition])
-            yield partition, row
+    def rows(self, partition: np.ndarray, nth: np.ndarray) -> np.ndarray:
+        """Which row of its partition, int64 ``(n,)``, each place in the partition's own order is."""
+        return permuted(nth, self.lengths[partition], self._keys[partition]) if self.shuffle else nth
 
-    def _drawn(self, time: float) -> np.ndarray:
+    def stretches(self, start: int = 0) -> Iterator[Rows]:
+        """As :meth:`order`, with the number of each row in its partition."""
+        for partition, nth in self.order(start):
+            yield partition, self.rows(partition, nth)
+
+
+def _one_by_one(lengths: np.ndarray, start: int) -> Iterator[Rows]:
+    ends = np.cumsum(lengths)
+    for first in range(start, int(ends[-1]), WINDOW_ROWS):
+        position = np.arange(first, min(first + WINDOW_ROWS, int(ends[-1])))
+        partition = np.searchsorted(ends, position, side="right")
+        yield partition, position - (ends - lengths)[partition]
+
+
+def _by_time(lengths: np.ndarray, phases: np.ndarray, start: int) -> Iterator[Rows]:
+    def drawn(time: float) -> np.ndarray:
         """How many rows each partition has given before that time."""
-        return np.clip(np.ceil(self.lengths * time - self._phases), 0, self.lengths).astype(np.int64)
+        return np.clip(np.ceil(lengths * time - phases), 0, lengths).astype(np.int64)
 
-    def _by_time(self, start: int) -> Iterator[Rows]:
-        num_windows = max(1, self.num_rows // max(WINDOW_ROWS, len(self.lengths)))
-        low, high = 0, num_windows - 1  # the last window that begins at or before the start
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._drawn(middle / num_windows).sum() <= start else (low, middle - 1)
-        before = self._drawn(low / num_windows)
-        skip = start - int(before.sum())
-        for window in range(low, num_windows):
-            after = self.lengths if window + 1 == num_windows else self._drawn((window + 1) / num_windows)
-            counts = after - before
-            partition = np.repeat(np.arange(len(counts)), counts)
-            first = np.repeat(np.cumsum(counts) - counts, counts)
-            nth = np.arange(len(partition)) - first + before[partition]
-            order = np.argsort((nth + self._phases[partition]) / self.lengths[partition], kind="stable")[skip:]
-            partition, nth = partition[order], nth[order]
-            yield partition, permuted(nth, self.lengths[partition], self._keys[partition])
-            before, skip = after, 0
-
-
-def global_batches(plan: EpochPlan, batch_size: int, first: int = 0) -> Iterator[Rows]:
-    """The rows of each global batch from batch ``first`` on, as :meth:`EpochPlan.stretches` yields them.
-
-    The last batch of an epoch has what is left; none goes on into the next epoch.
-    """
-    left: Rows = (np.empty(0, np.int64), np.empty(0, np.int64))
-    for stretch in plan.stretches(first * batch_size):
-        partition, row = (np.concatenate(pair) for pair in zip(left, stretch, strict=True))
-        whole = len(row) // batch_size * batch_size
-        for start in range(0, whole, batch_size):
-            yield partition[start : start + batch_size], row[start : start + batch_size]
-        left = partition[whole:], row[whole:]
-    if len(left[0]):
-        yield left
+    # Each window costs a look at all partitions, which half as many rows outweigh.
+    num_windows = max(1, int(lengths.sum()) // max(WINDOW_ROWS, len(lengths) // 2))
+    low, high = 0, num_windows - 1  # the last window that begins at or before the start
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if drawn(middle / num_windows).sum() <= start else (low, middle - 1)
+    before = drawn(low / num_windows)
+    skip = start - int(before.sum())
+    for window in range(low, num_windows):
+        after = lengths if window + 1 == num_windows else drawn((window + 1) / num_windows)
+        counts = after - before
+        partition = np.repeat(np.arange(len(counts)), counts)
+        nth = np.arange(len(partition)) + (before + counts - np.cumsum(counts))[partition]
+        order = np.argsort((nth + phases[partition]) / lengths[partition], kind="stable")[skip:]
+        yield partition[order], nth[order]
+        before, skip = after, 0

@@ -53,9 +53,17 @@ class Framework:
     ----------
     name
         What users pass as ``framework=``.
+    views
+        Whether batches may be views of the rows in shared memory: ``"read-only"``; ``"writable"`` where the framework
+        asks for writable memory and never writes to it; None where users may write to its tensors.
+    role_bytes
+        What a role process takes for itself once its framework is imported, in bytes; reckoned with where data is
+        large.
     """
 
     name = "numpy"
+    views: str | None = "read-only"
+    role_bytes = 100 << 20
 
     def check(self, counts: Mapping[str, int]) -> None:
         """Refuse roles that the framework can't serve, in the client, before anything starts; imports nothing.
@@ -112,14 +120,18 @@ class Framework:
         """
         return _nothing_to_meet()
 
+    def empty(self, size: int) -> np.ndarray | None:
+        """New memory for batches where the framework has a better kind: ``(size,)`` uint8, aligned to 64 bytes."""
+        return None
+
     def to_batch(self, arrays: tuple[np.ndarray, ...]) -> Any:
         """The arrays of one batch as the framework's tensors; a tuple stays a tuple.
 
         Parameters
         ----------
         arrays
-            Rows along the first axis of each, the same number in all; C-contiguous, writable, and only this batch's
-            own: the adapter may share their memory.
+            Rows along the first axis of each, the same number in all; C-contiguous. The adapter may share their
+            memory: it is this batch's own while anything refers to it, or a view as :attr:`views` allows.
         """
         return arrays
 

@@ -9,6 +9,9 @@ import pickle
 import struct
 from typing import Any
 
+# The kernel takes 253 descriptors a message (SCM_MAX_FD: man unix(7)).
+MAX_DESCRIPTORS = 253
+
 _LENGTH = struct.Struct(">Q")
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.data.columns import Layout, open_columns
+from dask_train.data.rows import Rows
+from dask_train.data.stream import Stream
+from dask_train.data.table import Table
 from dask_train.errors import DataError, StalledError
-from dask_train.role_process.frames import FrameReader, encode
+from dask_train.role_process.frames import MAX_DESCRIPTORS, FrameReader, encode
 
 # How often progress is told; a stalled run is looked for in steps of a minute or more.
 PROGRESS_INTERVAL_S = 0.5
@@ -35,7 +37,7 @@ class SocketLink:
         self._moves = 0
         self._doing = ""
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._descriptors: list[int] = []
+        self._asked: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._patience_s = 120.0
         self._writer = threading.Thread(target=self._write, name="dask-train-outbox", daemon=True)
         self._writer.start()
@@ -104,15 +106,9 @@ class SocketLink:
 
     # From the agent
 
-    def expect(self, kind: str, timeout_s: float | None = None) -> dict[str, Any]:
-        """The next answer of the agent, which has to be of that kind.
-
-        Without a timeout it waits for the run's own deadlines: the agent ends this process.
-        """
-        try:
-            answer = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            raise StalledError(f"The agent did not answer with {kind} within {timeout_s:g} s.") from None
+    def expect(self, kind: str) -> dict[str, Any]:
+        """The next order of the agent, which has to be of that kind; the run's own deadlines end this process."""
+        answer = self._answers.get()
         assert answer["kind"] == kind, (kind, answer["kind"])
         return answer
 
@@ -120,21 +116,56 @@ class SocketLink:
         """Sleep until the role is to stop; the run's own deadlines end this process."""
         self._stopped.wait()
 
-    def dataset(self, name: str) -> tuple[int, Layout, list[np.ndarray]]:
+    def dataset(self, name: str) -> tuple[int, Table, Rows]:
         """A published data set, which the agent brings here."""
-        self.tell("dataset", name=name)
-        answer = self.expect("dataset", self._patience_s)
+        answer = self._ask("dataset", name=name)
+        return answer["number"], answer["table"], self.mapped(answer)
+
+    def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
+        """Rows that lie on other hosts, which the agent brings."""
+        columns: list[np.ndarray] = self._ask("rows", stream=stream, partition=partition, row=row)["columns"]
+        return columns
+
+    def open_group(self, stream: Stream, group: int, needed_from: int) -> Rows:
+        """A group of partitions, which the driver has computed by then or computes now."""
+        return self.mapped(self._ask("group", stream=stream, group=group, needed_from=needed_from))
+
+    def leave(self, stream: Stream) -> None:
+        """Tell that no more groups are needed."""
+        self.tell("left", stream=stream)
+
+    def _ask(self, kind: str, **question: Any) -> dict[str, Any]:
+        """Ask the agent for data; from any thread.
+
+        Raises
+        ------
+        DataError
+            It can't be had.
+        StalledError
+            It did not come within ``train.progress.timeout``.
+        """
+        answered: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        number = id(answered)
+        self._asked[number] = answered
+        self.tell(kind, question=number, **question)
+        try:
+            answer = answered.get(timeout=self._patience_s)
+        except queue.Empty:
+            raise StalledError(f"The agent did not answer with {kind} within {self._patience_s:g} s.") from None
+        finally:
+            del self._asked[number]
         if answer["error"]:
             raise DataError(answer["error"])
-        return answer["number"], answer["layout"], self.columns(answer["layout"])
+        return answer
 
-    def columns(self, layout: Layout) -> list[np.ndarray]:
-        """Map what came along with the last answer."""
-        descriptor = self._descriptors.pop(0)
+    def mapped(self, answer: dict[str, Any]) -> Rows:
+        """The rows that an answer brought descriptors for."""
+        descriptors = answer["descriptors"]
         try:
-            return open_columns(descriptor, layout)
+            return Rows(answer["table"].schema, answer["table"].lengths, answer["held"], descriptors)
         finally:
-            os.close(descriptor)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def wait_at_most(self, patience_s: float) -> None:
         """How long a wait for an answer may take."""
@@ -142,17 +173,26 @@ class SocketLink:
 
     def _read(self) -> None:
         reader = FrameReader()
+        came: list[int] = []  # descriptors come with or before the first byte of the message that they are for
         while True:
             try:
-                data, descriptors, _, _ = socket.recv_fds(self._end, 1 << 16, 4)
+                data, descriptors, _, _ = socket.recv_fds(self._end, 1 << 16, MAX_DESCRIPTORS)
             except OSError:
                 data = b""
             if not data:
                 os._exit(1)  # the agent is gone
-            self._descriptors += descriptors
+            came += descriptors
             for message in reader.feed(data):
+                if "num_descriptors" in message:
+                    num = message.pop("num_descriptors")
+                    message["descriptors"], came = came[:num], came[num:]
                 if message["kind"] == "stop":
                     self.stop_reason = message["reason"] or "the run stops"
                     self._stopped.set()
-                else:
+                elif "question" not in message:
                     self._answers.put(message)
+                elif (asked := self._asked.get(message["question"])) is not None:
+                    asked.put(message)
+                else:  # nobody waits for it any more
+                    for descriptor in message.get("descriptors", ()):
+                        os.close(descriptor)

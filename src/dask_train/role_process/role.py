@@ -36,7 +36,7 @@ def run_role(end: int, account: int) -> None:
         link.tell("ready", peer=framework.prepare(me), pid=os.getpid())
         go = link.expect("go")
         link.wait_at_most(go["patience_s"])
-        data = None if go["layout"] is None else (go["layout"], link.columns(go["layout"]))
+        data = None if go["table"] is None else (go["table"], link.mapped(go))
         with framework.rendezvous(me, go["peers"], go["timeout_s"]) as extras:
             launching = False
             link.tell("started")

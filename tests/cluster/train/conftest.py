@@ -14,6 +14,8 @@ import psutil
 import pytest
 from distributed import Client
 
+from dask_train.data.pool import process_pool
+
 
 def _belongings(dask_worker: Any = None) -> dict[str, Any]:
     """What a Dask worker has that a run might leave there."""
@@ -43,7 +45,13 @@ def train_client(local_clusters: Callable[..., Any]) -> Iterator[Client]:
         local_clusters() as make,
         Client(make(n_workers=2, threads_per_worker=2)) as client,
     ):
+        client.run(_keep_little)
         yield client
+
+
+def _keep_little() -> None:
+    """Shared memory that is free goes back at once, so that each test can see that it does."""
+    process_pool().keep_warm_s = 0.05
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
-import pickle
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -19,11 +17,10 @@ from typing import Any
 from dask.system import CPU_COUNT
 from distributed import Worker
 
-from dask_train.cluster.on_worker import arena
 from dask_train.cluster.on_worker.child import Child
-from dask_train.cluster.on_worker.results import fetch_result
+from dask_train.cluster.on_worker.role_data import RoleData
 from dask_train.cluster.peer import POLL_S, Peer
-from dask_train.data.columns import Layout
+from dask_train.data.stream import Stream
 from dask_train.errors import DaskTrainError, RoleLostError
 from dask_train.frameworks.base import Me
 from dask_train.roles import AddressBook
@@ -82,8 +79,7 @@ class Agent:
         self.peer = Peer(worker)
         self.children: dict[Key, Child] = {}
         self._old: list[Child] = []  # killed for the next attempt of their role, not gone yet
-        self._arenas: dict[str, asyncio.Task[int]] = {}
-        self._layouts: dict[str, Layout] = {}
+        self._data = RoleData(self.peer, self.on_worker_loop, brief.patience_s)
         self._events: list[dict[str, Any]] = []
         self._output: list[Any] = []
         self._news = asyncio.Event()
@@ -114,7 +110,8 @@ class Agent:
             self._failure = task.exception()
             self._over.set()
 
-    async def _on_worker_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def on_worker_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What a coroutine gives on the Dask worker's event loop."""
         loop = self.worker.loop.asyncio_loop
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
@@ -124,7 +121,7 @@ class Agent:
         deadline = loop.time() + PATIENCE_S
         while True:
             try:
-                answer = await self._on_worker_loop(
+                answer = await self.on_worker_loop(
                     self.peer.ask(handler, run=self.brief.run, agent=self.name, **message)
                 )
             except RoleLostError:
@@ -188,6 +185,9 @@ class Agent:
     # Commands
 
     def _obey(self, command: dict[str, Any]) -> None:
+        if command["op"] == "table":
+            self._data.tell(command["dataset"], command["role"], command["table"], list(command["keys"]))
+            return
         key = (command["role"], command["rank"])
         child = self.children.get(key)
         op = command["op"]
@@ -201,8 +201,7 @@ class Agent:
         elif child is None or child.attempt != command["attempt"]:
             return  # for a process that has been replaced
         elif op == "load":
-            self._layouts.setdefault(child.role, pickle.loads(command["layout"]))  # noqa: S301 - from the client
-            self._spawn(self._load(child, list(command["keys"])))
+            self._spawn(self._load(child))
         elif op == "go":
             self._go(child, command)
         elif op == "stop":
@@ -211,6 +210,8 @@ class Agent:
             child.kill()
         elif op == "dataset":
             self._spawn(self._bring_dataset(child, command))
+        elif op == "group":
+            self._spawn(self._bring_group(child, command))
         elif op == "diagnose":
             self._spawn(self._diagnose(child))
 
@@ -237,61 +238,66 @@ class Agent:
             scratch=child.scratch,
         )
 
-    async def _load(self, child: Child, keys: list[Any]) -> None:
-        loading = self._arenas.get(child.role)
-        if loading is None:
-            loading = self._arenas[child.role] = asyncio.create_task(
-                self._arena(child, self._layouts[child.role], keys)
-            )
+    async def _load(self, child: Child) -> None:
         try:
-            await asyncio.shield(loading)
+            await self._data.hold(0, child.role, child.rank, lambda: self._tell(child, "data progressed"))
         except DaskTrainError as error:
             self._tell(child, "data failed", error=str(error))
         else:
             self._tell(child, "loaded")
 
-    async def _arena(self, child: Child, layout: Layout, keys: list[Any]) -> int:
-        async def where(missing: list[Any]) -> dict[str, Any]:
-            answer = await self._on_worker_loop(self.peer.ask("train_run_who_has", keys=missing))
-            return dict(answer)
-
-        return await arena.load(
-            layout,
-            keys,
-            where=where,
-            fetch=lambda key, addresses: self._on_worker_loop(fetch_result(self.worker, key, addresses)),
-            progressed=lambda: self._tell(child, "data progressed"),
-            patience_s=self.brief.patience_s,
-        )
-
     def _go(self, child: Child, command: dict[str, Any]) -> None:
-        loading = self._arenas.get(child.role)
         child.tell(
             "go",
             peers=AddressBook({role: list(peers) for role, peers in command["peers"].items()}),
             timeout_s=command["timeout_s"],
             patience_s=self.brief.patience_s,
-            layout=self._layouts.get(child.role),
-            descriptors=None if loading is None else [loading.result()],
+            **self._data.letter(0, child.role, child.rank),
         )
 
     async def _diagnose(self, child: Child) -> None:
         self._tell(child, "diagnosis", picture=await child.picture())
 
     async def _bring_dataset(self, child: Child, command: dict[str, Any]) -> None:
-        if command["error"]:
-            child.tell("dataset", error=command["error"], layout=None)
-            return
-        layout: Layout = pickle.loads(command["layout"])  # noqa: S301 - from the client
+        """Open a published data set for a role process that has asked for it."""
+        number, error = command["dataset"], command["error"]
+        letter: dict[str, Any] = {}
         try:
-            descriptor = await self._arena(child, layout, list(command["keys"]))
-        except DaskTrainError as error:
-            child.tell("dataset", error=str(error), layout=None)
-            return
+            if not error:
+                await self._data.hold(number, child.role, child.rank, lambda: self._tell(child, "data progressed"))
+                letter = self._data.letter(number, child.role, child.rank)
+        except DaskTrainError as failure:
+            error = str(failure)
+        child.tell("dataset", question=command["question"], error=error, number=number, **letter)
+
+    async def _bring_group(self, child: Child, command: dict[str, Any]) -> None:
+        """Open a group of a data set that is streamed, which the driver has computed."""
+        error, letter = command["error"], {}
         try:
-            child.tell("dataset", error="", number=command["number"], layout=layout, descriptors=[descriptor])
-        finally:
-            os.close(descriptor)
+            if not error:
+                letter = await self._data.open_group(
+                    Stream(*command["stream"]),
+                    child.role,
+                    child.rank,
+                    command["group"],
+                    command["needed_from"],
+                    command["schema"],
+                    dict(command["keys"]),
+                    lambda: self._tell(child, "data progressed"),
+                )
+        except DaskTrainError as failure:
+            error = str(failure)
+        child.tell("group", question=command["question"], error=error, **letter)
+
+    async def _bring_rows(self, child: Child, message: dict[str, Any]) -> None:
+        """Rows that a role process needs and that lie on other hosts."""
+        error, columns = "", []
+        asked = (message["partition"], message["row"])
+        try:
+            columns = await self._data.rows(Stream(*message["stream"]), child.role, child.rank, *asked)
+        except DaskTrainError as failure:
+            error = str(failure)
+        child.tell("rows", question=message["question"], error=error, columns=columns)
 
     # What role processes say
 
@@ -299,6 +305,11 @@ class Agent:
         if self.children.get((child.role, child.rank)) is not child:
             return  # it has been replaced
         kind = message.pop("kind")
+        if kind == "rows":
+            self._spawn(self._bring_rows(child, message))
+            return
+        if kind == "left":
+            self._data.leave(Stream(*message["stream"]), child.role, child.rank)
         if kind in ("ended", "failed"):
             self._keep_output(child)
             message["account"] = child.batches()
@@ -329,16 +340,13 @@ class Agent:
                     await asyncio.wait(self._starting)
                 for child in children:
                     await child.done.wait()
-        for loading in self._arenas.values():
-            loading.cancel()
-            with suppress(asyncio.CancelledError, DaskTrainError):
-                os.close(await loading)
+        await self._data.close()
         if self._output:  # nobody waits for it, but it is what those who look later will want
             with suppress(DaskTrainError, TimeoutError):
                 last = self.peer.ask(
                     "train_run_tell", run=self.brief.run, agent=self.name, events=[], output=self._output, timeout_s=1.0
                 )
-                await asyncio.wait_for(self._on_worker_loop(last), 1.0)
+                await asyncio.wait_for(self.on_worker_loop(last), 1.0)
         if self._failure is not None:
             raise copy.copy(self._failure)
 

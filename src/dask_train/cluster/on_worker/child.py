@@ -18,7 +18,7 @@ from typing import Any
 from dask_train.cluster.on_worker.memory_limit import num_oom_kills
 from dask_train.cluster.on_worker.output import Output
 from dask_train.data.account import read_account
-from dask_train.role_process.frames import FrameReader, encode
+from dask_train.role_process.frames import MAX_DESCRIPTORS, FrameReader, encode
 from dask_train.role_process.life import STACKS_SIGNAL
 
 # Libraries read their number of threads from these when they are first used. A Dask worker has them at 1, because it
@@ -143,6 +143,8 @@ class Child:
     def tell(self, kind: str, *, descriptors: list[int] | None = None, **message: Any) -> None:
         """Send a message after those before; descriptors are duplicated for the process."""
         duplicates = [os.dup(descriptor) for descriptor in descriptors or ()]
+        if descriptors is not None:
+            message["num_descriptors"] = len(duplicates)
         self._letters.put_nowait((encode({"kind": kind, **message}), duplicates))
 
     async def _post(self) -> None:
@@ -150,12 +152,14 @@ class Child:
         with suppress(OSError):  # the process is gone, which its pidfd tells
             while self._end is not None:
                 data, descriptors = await self._letters.get()
-                if descriptors:
-                    # The socket's buffer holds 200 kB and the process reads all the time: one byte has room.
-                    socket.send_fds(self._end, [data[:1]], descriptors)
+                try:
+                    for start in range(0, len(descriptors), MAX_DESCRIPTORS):
+                        # The socket's buffer holds 200 kB and the process reads all the time: one byte has room.
+                        socket.send_fds(self._end, [data[:1]], descriptors[start : start + MAX_DESCRIPTORS])
+                        data = data[1:]
+                finally:
                     for descriptor in descriptors:
                         os.close(descriptor)
-                    data = data[1:]
                 await loop.sock_sendall(self._end, data)
 
     def pause(self) -> None:

@@ -50,6 +50,8 @@ class TensorFlowFramework(Framework):
     """
 
     name = "tensorflow"
+    views = "writable"  # a tensor is never written to, and DLPack takes no read-only array
+    role_bytes = 460 << 20  # idle, with a server (PSS, TensorFlow 2.21)
 
     def __init__(self) -> None:
         self._port_holder: socket.socket | None = None

@@ -1,0 +1,111 @@
+"""Whether a run's data fits into the cluster's memory; asked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.config
+from dask.utils import format_bytes, parse_bytes
+from distributed import Worker
+from distributed.comm import get_address_host
+
+from dask_train.cluster.on_worker.memory_limit import bytes_left
+from dask_train.cluster.peer import Peer
+from dask_train.errors import DataError
+
+# Beyond this part of its limit a Dask worker writes results to disk, segments among them.
+_SPILL = "distributed.worker.memory.target"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What one Dask worker can take.
+
+    Attributes
+    ----------
+    bytes
+        Of results, before it spills; as ``train.memory.limit`` says, where it is set.
+    left
+        What its container can still take; None without a limit.
+    """
+
+    bytes: int
+    left: int | None
+
+
+def room(limit: int | None, dask_worker: Worker) -> Room:
+    """What this Dask worker can take; runs there."""
+    if limit is not None:
+        return Room(bytes=limit, left=None)
+    spill_at = dask.config.get(_SPILL)
+    most = dask_worker.memory_manager.memory_limit
+    used = dask_worker.monitor.get_process_memory()
+    room = 1 << 62 if not most else max(0, int(most * (spill_at or 1.0)) - used)
+    return Room(bytes=room, left=bytes_left())
+
+
+def memory_limit() -> int | None:
+    """``train.memory.limit`` in bytes; None where Dask's limit and the container's count.
+
+    Raises
+    ------
+    ValueError
+        It is no number of bytes.
+    """
+    setting = dask.config.get("train.memory.limit")
+    if setting is None:
+        return None
+    try:
+        return int(parse_bytes(setting))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"train.memory.limit is {setting!r}, which is no size. Write it like '8 GiB'.") from error
+
+
+async def check_budget(peer: Peer, sizes: Mapping[str, int], num_roles: int, role_bytes: int) -> None:
+    """Refuse data that can't fit.
+
+    Parameters
+    ----------
+    peer
+        The client.
+    sizes
+        Bytes of the data of each role, where known.
+    num_roles, role_bytes
+        How many role processes there will be, and what one takes for itself.
+
+    Raises
+    ------
+    DataError
+        It is more than what the Dask workers and their containers can take.
+    """
+    needed = sum(sizes.values())
+    limit = memory_limit()
+    if not needed:
+        return
+    rooms: dict[str, Room] = await peer.on_workers(room, limit, on_error="ignore")
+    by_host: dict[str, list[Room]] = {}
+    for address, each in rooms.items():
+        by_host.setdefault(get_address_host(address), []).append(each)
+    available = 0
+    for of_host in by_host.values():
+        left = [each.left for each in of_host if each.left is not None]
+        available += min([sum(each.bytes for each in of_host), *left])
+    own = num_roles * role_bytes if limit is None else 0
+    if needed > max(0, available - own):
+        of_roles = f", less {format_bytes(own)} for {num_roles} role processes" if own else ""
+        raise DataError(
+            f"The run's data takes {format_bytes(needed)} ({_by_role(sizes)}), and {len(rooms)} Dask workers can take "
+            f"{format_bytes(available)}{of_roles}.",
+            "That is what their memory limits leave before Dask writes results to disk, or what is left of their "
+            "containers' limits."
+            if limit is None
+            else f"train.memory.limit is {format_bytes(limit)} a Dask worker.",
+            "Pass streaming=True, use smaller dtypes, free what is persisted, add Dask workers, or set "
+            "train.memory.limit.",
+        )
+
+
+def _by_role(sizes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{role}: {format_bytes(size)}" for role, size in sizes.items())

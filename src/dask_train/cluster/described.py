@@ -1,0 +1,89 @@
+"""What segments in Dask's memory are: asked of the Dask workers that hold them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import Future
+
+from dask_train.cluster.on_worker import offers
+from dask_train.cluster.peer import Peer
+from dask_train.data.columns import Column
+from dask_train.errors import DaskTrainError, DataError
+
+# How long Dask workers may take to tell, and between two looks for segments that were moved meanwhile.
+DESCRIBE_S = 30.0
+LOOK_AGAIN_S = 0.1
+
+
+async def check_computed(future: Future, what: str) -> None:
+    """See that a partition that is done is there.
+
+    Raises
+    ------
+    DataError
+        It could not be computed, or was released.
+    """
+    if future.status == "error":
+        error = await future._exception()
+        raise DataError(
+            f"A partition of {what} can't be computed: {type(error).__name__}: {error}.",
+            change="Mend what computes it: its traceback is the cause of this error.",
+        ) from error
+    if future.status != "finished":
+        raise DataError(f"A partition of {what} was cancelled or released.")
+
+
+async def describe(
+    peer: Peer, what: str, keys: Sequence[Any]
+) -> tuple[dict[Any, tuple[int, tuple[Column, ...]]], dict[Any, str]]:
+    """Rows and columns of segments, and the address of a Dask worker that holds each.
+
+    Raises
+    ------
+    DataError
+        One is lost, or no segment, or nobody told in time.
+    """
+    found: dict[Any, tuple[int, tuple[Column, ...]]] = {}
+    homes: dict[Any, str] = {}
+    try:
+        async with asyncio.timeout(DESCRIBE_S):
+            while missing := [key for key in keys if key not in found]:
+                await _ask(peer, what, missing, found, homes)
+                if len(found) < len(keys):
+                    await asyncio.sleep(LOOK_AGAIN_S)
+    except TimeoutError:
+        raise DataError(
+            f"{len(keys) - len(found)} of {len(keys)} partitions of {what} were not told of within {DESCRIBE_S:g} s.",
+            "Dask workers are busy, or the partitions are being computed again.",
+        ) from None
+    return found, homes
+
+
+async def _ask(
+    peer: Peer,
+    what: str,
+    missing: list[Any],
+    found: dict[Any, tuple[int, tuple[Column, ...]]],
+    homes: dict[Any, str],
+) -> None:
+    answer = await peer.ask("train_run_who_has", keys=missing)
+    if answer["lost"]:
+        raise DataError(f"A partition of {what} was lost, and can't be computed again.")
+    by_address: dict[str, list[Any]] = {}
+    for key, addresses in answer["where"]:
+        if addresses:
+            by_address.setdefault(addresses[0], []).append(key)
+    answers = await asyncio.gather(
+        *(peer.on_workers(offers.describe, keys, workers=[address]) for address, keys in by_address.items()),
+        return_exceptions=True,
+    )
+    for told in answers:
+        if isinstance(told, Exception) and not isinstance(told, OSError | DaskTrainError):
+            raise DataError(f"{what}: {told}.") from told
+        if not isinstance(told, BaseException):
+            for address, described in told.items():
+                found.update(described)
+                homes.update(dict.fromkeys(described, address))

@@ -1,0 +1,245 @@
+"""The partitions that a Dask worker's role processes map: opened where they lie, or brought from other hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+from distributed.comm import get_address_host
+
+from dask_train.cluster.on_worker import offers
+from dask_train.data.borrowing import borrow
+from dask_train.data.rows import Held, held_by
+from dask_train.data.segment import Place, Segment
+from dask_train.data.table import Table
+from dask_train.errors import DataError
+
+# Between two looks for partitions that Dask is computing again.
+LOOK_AGAIN_S = 0.1
+# One partition, or an answer, from another Dask worker; then it is asked for anew.
+FETCH_S = 30.0
+# Partitions that come from other hosts at the same time.
+FETCHES = 4
+
+
+class Neighbours(Protocol):
+    """How a Dask worker reaches results and other Dask workers; awaited on the agent's event loop."""
+
+    address: str
+
+    async def where(self, keys: list[Any]) -> dict[str, Any]:
+        """Ask the scheduler where results lie: ``where``, pairs of a key and addresses, and ``lost`` keys."""
+
+    async def fetch(self, key: Any, addresses: list[str]) -> Any:
+        """A result: the very object where it lies here, else a copy."""
+
+    async def ask(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function of :mod:`~dask_train.cluster.on_worker.offers` says on a Dask worker."""
+
+
+class Holding:
+    """Partitions of one data set, mapped by descriptors until it is closed.
+
+    Parameters
+    ----------
+    table
+        The data set.
+    keys
+        The segments' keys by partition number; those that may be asked for.
+    around
+        The way to other Dask workers.
+
+    Attributes
+    ----------
+    held, descriptors
+        What :class:`~dask_train.data.rows.Rows` takes; the descriptors are this object's.
+    """
+
+    def __init__(self, table: Table, keys: Mapping[int, Any], around: Neighbours) -> None:
+        self._table, self._keys, self._around = table, keys, around
+        self._files: list[int] = []
+        self._found: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._copies: list[Segment] = []
+        self._foreign: set[str] = set()
+        self._where: dict[Any, list[str]] = {}
+
+    @property
+    def held(self) -> Held:
+        """What can be mapped."""
+        pieces = ((number, file, offsets) for number, (file, offsets) in self._found.items())
+        return held_by(pieces, len(self._table.schema.columns))
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Of the pools in which it lies."""
+        return self._files
+
+    async def hold(self, partitions: Iterable[int], progressed: Callable[[], None], patience_s: float) -> None:
+        """Open these partitions, waiting for those that Dask is computing again.
+
+        Parameters
+        ----------
+        partitions
+            Their numbers; those without rows are left out.
+        progressed
+            Called whenever some have come.
+        patience_s
+            How long none may come, in seconds.
+
+        Raises
+        ------
+        DataError
+            A partition can't be had any more, or none came in time.
+        """
+        missing = {self._keys[number]: number for number in partitions if self._table.lengths[number]}
+        total = len(missing)
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while missing:
+            before = len(missing)
+            by_address = await self._holders(list(missing))
+            near = {address: keys for address, keys in by_address.items() if self._is_near(address)}
+            for address, keys in near.items():
+                await self._open(address, keys, missing)
+            far = [key for address, keys in by_address.items() if address not in near for key in keys]
+            far += [key for address, keys in near.items() if address in self._foreign for key in keys]
+            await self._bring([key for key in far if key in missing], missing, progressed)
+            if len(missing) < before:
+                last = loop.time()
+                progressed()
+            elif loop.time() - last > patience_s:
+                raise DataError(f"{len(missing)} of {total} partitions did not come within {patience_s:g} s.")
+            else:
+                await asyncio.sleep(LOOK_AGAIN_S)
+
+    def _is_near(self, address: str) -> bool:
+        """Whether that Dask worker seems to be on this host."""
+        if address in self._foreign:
+            return False
+        return address == self._around.address or get_address_host(address) == get_address_host(self._around.address)
+
+    async def _holders(self, keys: list[Any]) -> dict[str, list[Any]]:
+        """Which Dask worker each of them can be had from: this one, one that is near, or any."""
+        answer = await self._around.where(keys)
+        if answer["lost"]:
+            number = next(number for number, key in self._keys.items() if key == answer["lost"][0])
+            raise DataError(
+                f"Partition {number} of {len(self._table.lengths)} was released, or can't be computed again.",
+                "It was computed from data that is no longer there, or somebody released it.",
+                "Keep what it is computed from, or publish the data set.",
+            )
+        by_address: dict[str, list[Any]] = {}
+        for key, addresses in answer["where"]:
+            self._where[key] = list(addresses)
+            if addresses:
+                best = min(addresses, key=lambda address: (address != self._around.address, not self._is_near(address)))
+                by_address.setdefault(best, []).append(key)
+        return by_address
+
+    async def _open(self, address: str, keys: list[Any], missing: dict[Any, int]) -> None:
+        """Map what lies in the pool of a Dask worker of this host; what has moved meanwhile stays missing."""
+        places = await self._places(address, keys)
+        if not places:
+            return
+        descriptor = borrow(list(places.values()))
+        if descriptor is None:
+            self._foreign.add(address)
+            return
+        file = len(self._files)
+        self._files.append(descriptor)
+        for key, place in (await self._places(address, list(places))).items():
+            if place == places[key]:
+                self._found[missing.pop(key)] = (file, place.offsets)
+
+    async def _places(self, address: str, keys: list[Any]) -> dict[Any, Place]:
+        with suppress(OSError, TimeoutError):  # it is gone; the scheduler knows where to find them next
+            found: dict[Any, Place] = await asyncio.wait_for(self._around.ask(address, offers.places, keys), FETCH_S)
+            return found
+        return {}
+
+    async def _bring(self, keys: list[Any], missing: dict[Any, int], progressed: Callable[[], None]) -> None:
+        """Copy partitions from other hosts into this process's pool."""
+        limit = asyncio.Semaphore(FETCHES)
+
+        async def one(key: Any) -> None:
+            async with limit:
+                try:
+                    segment = await asyncio.wait_for(self._around.fetch(key, self._where[key]), FETCH_S)
+                except (DataError, OSError, TimeoutError):
+                    return
+            descriptor = borrow([segment.place])
+            if descriptor is None:
+                raise DataError("A Dask worker can't open its own shared memory through /proc.")
+            self._copies.append(segment)
+            self._found[missing.pop(key)] = (len(self._files), segment.place.offsets)
+            self._files.append(descriptor)
+            progressed()
+
+        await asyncio.gather(*map(one, keys))
+
+    async def rows(self, partition: np.ndarray, row: np.ndarray, patience_s: float) -> list[np.ndarray]:
+        """Rows that are not held here, from wherever they lie.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            ``(k, *row_shape)`` for each column, in the order asked for.
+
+        Raises
+        ------
+        DataError
+            They can't be had any more, or did not come in time.
+        """
+        columns = [column.empty(len(row)) for column in self._table.schema.columns]
+        wanted = {self._keys[number]: np.flatnonzero(partition == number) for number in np.unique(partition).tolist()}
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_s
+        while wanted:
+            by_address: dict[str, list[Any]] = {}
+            if unknown := [key for key in wanted if not self._where.get(key)]:
+                await self._holders(unknown)
+            for key in wanted:
+                if addresses := self._where.get(key):
+                    by_address.setdefault(addresses[0], []).append(key)
+            answers = await asyncio.gather(
+                *(
+                    self._rows_at(address, keys, [row[wanted[key]] for key in keys])
+                    for address, keys in by_address.items()
+                )
+            )
+            for keys, found in zip(by_address.values(), answers, strict=True):
+                for number, key in enumerate(keys):
+                    if found is None:
+                        self._where.pop(key, None)
+                        continue
+                    positions = wanted.pop(key)
+                    for column, array in zip(columns, found[number], strict=True):
+                        column[positions] = array
+            if wanted and loop.time() > deadline:
+                raise DataError(f"Rows of {len(wanted)} partitions did not come within {patience_s:g} s.")
+            if wanted:
+                await asyncio.sleep(LOOK_AGAIN_S)
+        return columns
+
+    async def _rows_at(self, address: str, keys: list[Any], numbers: list[np.ndarray]) -> list[list[np.ndarray]] | None:
+        try:
+            found: list[list[np.ndarray]] | None = await asyncio.wait_for(
+                self._around.ask(address, offers.rows, keys, numbers), FETCH_S
+            )
+        except (OSError, TimeoutError):
+            return None
+        return found
+
+    def knows(self, partition: np.ndarray) -> np.ndarray:
+        """Of each partition, bool ``(n,)``, whether it may be asked for here."""
+        return np.isin(partition, list(self._keys))
+
+    def close(self) -> None:
+        """Let go of everything; role processes that have mapped it keep their mappings."""
+        for descriptor in self._files:
+            os.close(descriptor)
+        self._files, self._copies = [], []

@@ -1,0 +1,188 @@
+"""The data of a run on one Dask worker: what its role processes map, and what is brought to them row by row."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import pickle
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from distributed.protocol.pickle import dumps
+
+from dask_train.cluster.on_worker.holding import Holding
+from dask_train.cluster.on_worker.results import fetch_result
+from dask_train.cluster.peer import Peer
+from dask_train.data.stream import Stream
+from dask_train.data.table import Table
+from dask_train.errors import DaskTrainError
+
+
+class RoleData:
+    """See the module; lives on an agent's event loop.
+
+    Parameters
+    ----------
+    peer
+        The Dask worker.
+    on_worker_loop
+        Awaits a coroutine on the Dask worker's event loop.
+    patience_s
+        How long no data may come, in seconds.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        on_worker_loop: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
+        patience_s: float,
+    ) -> None:
+        self._around = _Around(peer, on_worker_loop)
+        self._patience_s = patience_s
+        self._tables: dict[tuple[int, str], tuple[Table, dict[int, Any]]] = {}
+        self._holdings: dict[tuple[int, str, int], tuple[Holding, asyncio.Task[None]]] = {}
+        self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
+
+    def tell(self, dataset: int, role: str, table: bytes, keys: Sequence[Any]) -> None:
+        """What a data set is; a role's own is number 0. One that is streamed has no keys yet."""
+        known = (pickle.loads(table), dict(enumerate(keys)))  # noqa: S301 - from the client
+        self._tables.setdefault((dataset, role), known)
+
+    async def hold(self, dataset: int, role: str, rank: int, progressed: Callable[[], None]) -> None:
+        """Open what a rank maps; ranks of one host share it.
+
+        Raises
+        ------
+        DataError
+            It can't be had.
+        """
+        table, keys = self._tables[dataset, role]
+        host = int(table.host_of_rank[rank])
+        if (dataset, role, host) not in self._holdings:
+            holding = Holding(table, keys, self._around)
+            partitions = [] if table.window else np.flatnonzero(table.owner == host).tolist()
+            holding_it = asyncio.create_task(holding.hold(partitions, progressed, self._patience_s))
+            self._holdings[dataset, role, host] = (holding, holding_it)
+        await asyncio.shield(self._holdings[dataset, role, host][1])
+
+    def letter(self, dataset: int, role: str, rank: int) -> dict[str, Any]:
+        """What a role process needs to map it; with no table where the role has no data."""
+        if (dataset, role) not in self._tables:
+            return {"table": None}
+        table, _ = self._tables[dataset, role]
+        holding, _ = self._holdings[dataset, role, int(table.host_of_rank[rank])]
+        return {"table": table, "held": holding.held, "descriptors": holding.descriptors}
+
+    async def open_group(
+        self,
+        stream: Stream,
+        role: str,
+        rank: int,
+        group: int,
+        needed_from: int,
+        columns: bytes,
+        keys: Mapping[int, Any],
+        progressed: Callable[[], None],
+    ) -> dict[str, Any]:
+        """Open a group of a data set that is streamed, for one rank; what a role process needs to map it.
+
+        Parameters
+        ----------
+        stream, group
+            Which.
+        needed_from
+            Groups before it are let go.
+        columns
+            The schema, pickled, which is known since the first group was computed.
+        keys
+            The group's segments by partition number.
+
+        Raises
+        ------
+        DataError
+            It can't be had.
+        """
+        table, _ = self._tables[stream.dataset, role]
+        table = dataclasses.replace(table, schema=pickle.loads(columns))  # noqa: S301 - from the client
+        groups = self._groups.setdefault((role, rank), {}).setdefault(stream, {})
+        for old in [number for number in groups if number < needed_from]:
+            groups.pop(old).close()
+        holding = Holding(table, keys, self._around)
+        mine = [number for number in keys if table.owner[number] == table.host_of_rank[rank]]
+        try:
+            await holding.hold(mine, progressed, self._patience_s)
+        except BaseException:
+            holding.close()
+            raise
+        groups[group] = holding
+        return {"table": table, "held": holding.held, "descriptors": holding.descriptors}
+
+    def leave(self, stream: Stream, role: str, rank: int) -> None:
+        """Let go of the groups that a rank has open."""
+        for holding in self._groups.get((role, rank), {}).pop(stream, {}).values():
+            holding.close()
+
+    async def rows(
+        self, stream: Stream, role: str, rank: int, partition: np.ndarray, row: np.ndarray
+    ) -> list[np.ndarray]:
+        """Rows from other hosts; see :meth:`Holding.rows`."""
+        table, _ = self._tables[stream.dataset, role]
+        if not table.window:
+            holding, _ = self._holdings[stream.dataset, role, int(table.host_of_rank[rank])]
+            return await holding.rows(partition, row, self._patience_s)
+        groups = self._groups[role, rank][stream].values()
+        columns: list[np.ndarray] = []
+        for holding in groups:
+            its = np.flatnonzero(holding.knows(partition))
+            if len(its):
+                found = await holding.rows(partition[its], row[its], self._patience_s)
+                columns = columns or [np.empty((len(row), *each.shape[1:]), each.dtype) for each in found]
+                for column, rows in zip(columns, found, strict=True):
+                    column[its] = rows
+        return columns
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for holding, holding_it in self._holdings.values():
+            holding_it.cancel()
+            with suppress(asyncio.CancelledError, DaskTrainError):
+                await holding_it
+            holding.close()
+        for of_rank in self._groups.values():
+            for groups in of_rank.values():
+                for holding in groups.values():
+                    holding.close()
+        self._holdings.clear()
+        self._groups.clear()
+
+
+class _Around:
+    """See :class:`~dask_train.cluster.on_worker.holding.Neighbours`."""
+
+    def __init__(
+        self, peer: Peer, on_worker_loop: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self._peer, self._on_worker_loop = peer, on_worker_loop
+        self.address: str = peer.dask_end.address
+
+    async def where(self, keys: list[Any]) -> dict[str, Any]:
+        return dict(await self._on_worker_loop(self._peer.ask("train_run_who_has", keys=keys)))
+
+    async def fetch(self, key: Any, addresses: list[str]) -> Any:
+        return await self._on_worker_loop(fetch_result(self._peer.dask_end, key, addresses))
+
+    async def ask(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._on_worker_loop(self._ask(address, function, args))
+
+    async def _ask(self, address: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        worker = self._peer.dask_end
+        if address == self.address:
+            return function(*args, dask_worker=worker)
+        answer = await worker.rpc(address).run(function=dumps(function), args=dumps(args))
+        if answer["status"] != "OK":
+            raise DaskTrainError(
+                f"Dask worker {address} could not tell of its segments: {answer.get('exception-text')}."
+            )
+        return answer["result"]

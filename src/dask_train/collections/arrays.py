@@ -1,0 +1,114 @@
+"""Arrays as a source: Dask's, NumPy's, and what frames of pandas in the client become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import delayed
+from dask.utils import parse_bytes
+
+from dask_train.collections.carried import carried
+from dask_train.collections.persisted import array_persisted_nbytes
+from dask_train.collections.pieces.form import Form
+from dask_train.collections.pieces.plan import make_plan
+from dask_train.collections.pieces.reading import read
+from dask_train.collections.source import Source
+
+# Arrays of a client are cut into pieces of about this size before they travel.
+PIECE_BYTES = parse_bytes("32 MiB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArraySource(Source):
+    """Arrays that are cut at the same rows.
+
+    Attributes
+    ----------
+    arrays
+        As the user passed them, ``(n, *row_shape)`` each.
+    cut
+        The same rows, one chunk a partition.
+    plan
+        A :class:`dask_train.collections.pieces.plan.Plan`.
+    """
+
+    arrays: tuple[da.Array, ...]
+    cut: tuple[da.Array, ...]
+    plan: Mapping[str, Any]
+
+    @property
+    def persisted_nbytes(self) -> int | None:
+        return array_persisted_nbytes(self.arrays)
+
+    def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
+        blocks = [array.to_delayed().ravel() for array in self.cut]
+        make = delayed(carried(part, finish, self.plan), pure=False)
+        return [make(number, *pieces) for number, pieces in enumerate(zip(*blocks, strict=True))]
+
+
+def array_source(what: str, form: Form) -> Source:
+    """Arrays, and frames of pandas, which are made arrays here (one copy).
+
+    Raises
+    ------
+    TypeError, ValueError
+        There are no rows, their counts differ, or they can't be numbers.
+    """
+    plan, values = make_plan(what, form), form["values"]
+    found = [read(what, one, values) if one["columns"] else values[one["piece"]] for one in plan["reads"]]
+    arrays = tuple(_dask_array(what, value) for value in found)
+    as_arrays: list[Any] = [{"piece": number, "columns": None, "matrix": None} for number in range(len(arrays))]
+    counts = [array.shape[0] for array in arrays]
+    known = [int(count) for count in counts if not np.isnan(count)]
+    if len(set(known)) > 1:
+        raise ValueError(f"The arrays of {what} have {', '.join(map(str, counts))} rows; they have to be the same.")
+    if known and not known[0]:
+        raise ValueError(f"{what} has no rows.")
+    cut = _cut_alike(arrays)
+    nbytes = [array.nbytes for array in arrays]
+    return ArraySource(
+        names=plan["names"],
+        is_tuple=plan["is_tuple"],
+        num_rows=known[0] if known else None,
+        nbytes=None if np.isnan(sum(nbytes)) else int(sum(nbytes)),
+        lengths=next((tuple(map(int, array.chunks[0])) for array in cut if not np.isnan(array.shape[0])), None),
+        arrays=arrays,
+        cut=cut,
+        plan={**plan, "reads": as_arrays, "taken_apart": True},
+    )
+
+
+def _dask_array(what: str, value: Any) -> da.Array:
+    if value.ndim == 0:
+        raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
+    if value.dtype.hasobject:
+        raise TypeError(f"{what} has an array of {value.dtype}; make it numbers, with astype for instance.")
+    if isinstance(getattr(value, "_meta", value), np.ma.MaskedArray):
+        raise TypeError(f"{what} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
+    if isinstance(value, da.Array):
+        return value
+    row_bytes = max(1, value.nbytes // max(1, len(value)))
+    return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
+
+
+def _cut_alike(arrays: Sequence[da.Array]) -> tuple[da.Array, ...]:
+    """The same rows in chunks like those of the largest array, each with its rows whole."""
+    first = max(arrays, key=lambda array: (not np.isnan(array.shape[0]), array.nbytes))
+    cut = []
+    for array in arrays:
+        whole_rows = dict.fromkeys(range(1, array.ndim), -1)
+        rows_known = not (np.isnan(array.shape[0]) or np.isnan(first.shape[0]))
+        if rows_known:
+            cut.append(array.rechunk({0: first.chunks[0], **whole_rows}))
+        elif array.numblocks[0] == first.numblocks[0]:
+            cut.append(array.rechunk(whole_rows) if whole_rows else array)
+        else:
+            raise ValueError(
+                f"Two arrays of unknown length have {first.numblocks[0]} and {array.numblocks[0]} chunks. Call "
+                "compute_chunk_sizes() on both, and train again."
+            )
+    return tuple(cut)

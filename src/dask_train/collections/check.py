@@ -1,0 +1,98 @@
+"""What users pass as ``data=``, told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+
+from dask_train.collections.arrays import array_source
+from dask_train.collections.delayed import delayed_source
+from dask_train.collections.frames import frame_source
+from dask_train.collections.pieces.form import open_form
+from dask_train.collections.source import Source
+
+
+def check_data(
+    what: str, data: Any, *, features: str | Sequence[str] | None = None, label: str | None = None
+) -> Source:
+    """What a user passed, as a source of partitions; nothing is computed.
+
+    Parameters
+    ----------
+    what
+        How errors call it, such as ``data['worker']``.
+    data
+        A Dask or NumPy array with rows along its first axis; a Dask or pandas frame, or one of its columns; a tuple,
+        list or dict of these; or a list of delayed results, each a partition of such rows.
+    features
+        Columns of a frame: one name gives that column, ``(n, *row_shape)``; a list gives one matrix,
+        ``(n, len(features))``, in the common dtype (``numpy.result_type``); None means all but the label. Of a dict:
+        the name of one entry.
+    label
+        A column of a frame, or an entry of a dict, that makes batches ``(x, y)``.
+
+    Returns
+    -------
+    Source
+        Frames of pandas have been made arrays, of which there is one copy in the client.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is something else, columns can't be numbers, names are unknown, or the row counts differ.
+
+    Notes
+    -----
+    Numbers and booleans keep their dtype, and NaN stays NaN. Nullable columns become float with NaN for NA: float64,
+    or the width of a narrower float. Categories become their int64 codes, -1 for NaN. Lists, tensors and objects that
+    are arrays of one shape become ``(n, *shape)``.
+    """
+    if isinstance(data, list) and data and any(map(_is_delayed, data)):
+        if not all(map(_is_delayed, data)):
+            odd = next(value for value in data if not _is_delayed(value))
+            raise TypeError(
+                f"{what} is a list of delayed results and a {type(odd).__name__}. Each element of such a list is a "
+                "partition; make all of them delayed."
+            )
+        return delayed_source(what, data, features, label)
+    form = open_form(what, data, features, label)
+    for value in form["values"]:
+        _check_type(what, value)
+    if any(map(_is_dask_frame, form["values"])):
+        return frame_source(what, form)
+    return array_source(what, form)
+
+
+def _check_type(what: str, value: Any) -> None:
+    if _is_delayed(value):
+        raise TypeError(
+            f"{what} has a {type(value).__name__}, which does not tell its rows. Pass a list, [part, part, ...], in "
+            "which each delayed result is a partition with all columns; or make an array of it, with "
+            "dask.array.from_delayed."
+        )
+    if not (isinstance(value, da.Array | np.ndarray) or _is_dask_frame(value) or _is_pandas(value)):
+        raise TypeError(
+            f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, Dask or pandas frames, a tuple or dict "
+            "of them, or a list of delayed partitions."
+        )
+
+
+def _is_delayed(value: Any) -> bool:
+    return isinstance(value, Delayed)
+
+
+def _is_dask_frame(value: Any) -> bool:
+    return _comes_from(value, "dask.dataframe") and hasattr(getattr(value, "_meta", None), "iloc")
+
+
+def _is_pandas(value: Any) -> bool:
+    return _comes_from(value, "pandas.") and hasattr(value, "iloc")
+
+
+def _comes_from(value: Any, module: str) -> bool:
+    """Whether a class of it is from there; nothing is imported, so those who use only arrays need no pandas."""
+    return any(kind.__module__.startswith(module) for kind in type(value).__mro__)

@@ -1,0 +1,69 @@
+"""A list of delayed results as a source: each is a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from dask import delayed
+
+from dask_train.collections.carried import carried
+from dask_train.collections.persisted import delayed_persisted_nbytes
+from dask_train.collections.pieces.form import check_label
+from dask_train.collections.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayedSource(Source):
+    """Partitions that nobody knows until they are computed; the first one's form is that of all.
+
+    Attributes
+    ----------
+    what
+        How errors call it.
+    values
+        Delayed results: each a tuple, a dict, an array or a frame of pandas.
+    features, label
+        As :func:`dask_train.collections.check_data` takes them.
+    id
+        In the key of what all partitions have to be like.
+    """
+
+    what: str
+    values: tuple[Any, ...]
+    features: Any
+    label: Any
+    id: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def persisted_nbytes(self) -> int | None:
+        return delayed_persisted_nbytes(self.values)
+
+    def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
+        plan = self._plan(part)
+        make = delayed(carried(part, finish), pure=False)
+        return [make(plan, number, value) for number, value in enumerate(self.values)]
+
+    def delayed_form(self, part: Callable[..., Any]) -> Any | None:
+        if self.features is not None or self.label is not None:
+            return None
+        plan = self._plan(part)
+        return delayed(tuple, pure=False)([plan["names"], plan["is_tuple"]])
+
+    def _plan(self, part: Callable[..., Any]) -> Any:
+        """What all partitions have to be like; under the same key each time it is asked for."""
+        wanted = {"what": self.what, "features": self.features, "label": self.label}
+        first = self.values[0]
+        return delayed(carried(part, None, wanted))(0, first, dask_key_name=f"form-{self.id}")
+
+
+def delayed_source(what: str, values: Sequence[Any], features: Any, label: Any) -> Source:
+    """A list of delayed results; nothing is computed."""
+    check_label(what, label)
+    if features is not None and not isinstance(features, str):
+        features = list(features)
+    return DelayedSource(
+        names=None, is_tuple=label is not None, what=what, values=tuple(values), features=features, label=label
+    )

@@ -1,0 +1,98 @@
+"""Frames of Dask as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask import delayed
+
+from dask_train.collections.carried import carried
+from dask_train.collections.persisted import frame_persisted_nbytes
+from dask_train.collections.pieces.form import Form
+from dask_train.collections.pieces.plan import make_plan
+from dask_train.collections.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSource(Source):
+    """Frames and columns cut from one frame; partitions are those of their one expression.
+
+    Attributes
+    ----------
+    frames
+        ``dask.dataframe`` DataFrames and Series.
+    plan
+        A :class:`dask_train.collections.pieces.plan.Plan`, decided from the dtypes.
+    """
+
+    frames: tuple[Any, ...]
+    plan: Mapping[str, Any]
+
+    @property
+    def persisted_nbytes(self) -> int | None:
+        return frame_persisted_nbytes(self.frames)
+
+    def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
+        # One expression is optimized as a whole. Two are not: reading fewer columns of a Parquet file, for instance,
+        # joins partitions, so that the lists of X and y would differ (https://github.com/dask/dask/issues/12488).
+        one = _together(self.frames, self.names) if self.plan["same_index"] else self.frames[0]
+        make = delayed(carried(part, finish, self.plan), pure=False)
+        return [make(number, piece) for number, piece in enumerate(one.to_delayed())]
+
+
+def frame_source(what: str, form: Form) -> Source:
+    """Frames of Dask; nothing is computed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A column can't be numbers, or the frames were not cut from one.
+    """
+    values = form["values"]
+    if len(values) > 1:
+        _check_one_origin(what, values)
+    plan = make_plan(what, {**form, "values": [value._meta for value in values]})
+    if form["features"] is not None or form["label"] is not None:
+        needed = [column["name"] for one in plan["reads"] for column in one["columns"] or ()]
+        values = [values[0] if needed == list(values[0].columns) else values[0][needed]]
+    is_put_together = form["is_tuple"] or form["names"] is not None
+    return FrameSource(
+        names=plan["names"],
+        is_tuple=plan["is_tuple"],
+        frames=tuple(values),
+        plan={**plan, "same_index": is_put_together},
+    )
+
+
+def _check_one_origin(what: str, values: Sequence[Any]) -> None:
+    """Refuse what does not surely have the same rows in each partition."""
+    import dask.dataframe as dd
+    from dask.dataframe.dask_expr._expr import are_co_aligned
+
+    change = (
+        "Put the columns in one frame, and pass that frame with features= and label=; or pass arrays, with "
+        ".to_dask_array(lengths=True) of each."
+    )
+    if other := [value for value in values if not isinstance(value, dd.DataFrame | dd.Series)]:
+        raise TypeError(
+            f"{what} has a Dask frame beside a {type(other[0]).__name__}. Their rows can't be brought together, since "
+            f"a frame does not know how many it has. {change}"
+        )
+    counts = [value.npartitions for value in values]
+    if len(set(counts)) > 1 or not are_co_aligned(*(value.expr for value in values)):
+        raise ValueError(
+            f"{what} has frames of {', '.join(map(str, counts))} partitions that were not cut from one frame, or not "
+            f"partition by partition, so their rows may not belong together. {change}"
+        )
+
+
+def _together(frames: Sequence[Any], names: Sequence[str] | None) -> Any:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    def gathered(*pieces: Any) -> Any:  # travels by value, since it is no name of a module
+        return pieces if names is None else dict(zip(names, pieces, strict=True))
+
+    return dd.map_partitions(gathered, *frames, meta=pd.Series(dtype=object), enforce_metadata=False)

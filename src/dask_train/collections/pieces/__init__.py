@@ -1,0 +1,10 @@
+"""What becomes of one partition on its Dask worker.
+
+These modules travel there by value (``dask_train.cluster.extension``), so that neither the scheduler nor the Dask
+workers need dask-train: they import nothing at their top but the standard library, NumPy and each other's functions,
+and what they are told and answer is plain dicts.
+"""
+
+from dask_train.collections.pieces.part import part
+
+__all__ = ["part"]

@@ -1,0 +1,67 @@
+"""What every kind of data can say and do: the rows of one data set, as partitions on Dask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """One data set, before anything of it is computed.
+
+    Attributes
+    ----------
+    names
+        The columns' names where batches are dicts.
+    is_tuple
+        Whether batches are tuples; else they are dicts, or one bare array.
+    num_rows
+        Rows in all, where they are known without computing.
+    nbytes
+        Bytes of all rows as arrays, where they are known without computing.
+    lengths
+        Rows of each partition, where they are known without computing.
+    """
+
+    names: tuple[str, ...] | None
+    is_tuple: bool
+    num_rows: int | None = None
+    nbytes: int | None = None
+    lengths: tuple[int, ...] | None = None
+
+    @property
+    @abstractmethod
+    def persisted_nbytes(self) -> int | None:
+        """Bytes of the user's own collection that lie in Dask's memory already; None: some do, unknown how many."""
+
+    @abstractmethod
+    def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
+        """One delayed result a partition, in order: what ``finish`` makes of its columns.
+
+        Parameters
+        ----------
+        part
+            :func:`dask_train.collections.pieces.part`, as it travels.
+        finish
+            Given a list of C-contiguous arrays of numbers, one a column, each ``(rows, *row_shape)``; picklable. It
+            runs in the same task as ``part``, and must not write into what it is given, which may be the user's own
+            memory. A partition without rows may come as ``(0,)`` whatever its row shape and dtype are elsewhere.
+
+        Returns
+        -------
+        list of dask.delayed.Delayed
+            Never pure, so two runs over the same data share nothing that has side effects.
+
+        Notes
+        -----
+        What can only be seen in the rows themselves is a ValueError or TypeError of the task, which names the
+        partition, and the column where there is one.
+        """
+
+    def delayed_form(self, part: Callable[..., Any]) -> Any | None:
+        """``(names, is_tuple)`` as one delayed result, where only the first partition can tell them; else None."""
+        _ = part
+        return None

@@ -1,0 +1,54 @@
+"""Opening other processes' pools for reading, so that what is read there is not given out again meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from dask_train.data.pool import lock_range
+from dask_train.data.segment import Place
+
+
+def borrow(places: Sequence[Place]) -> int | None:
+    """Open the pool in which segments lie, read-only, and lock their ranges.
+
+    The caller asks their owner again afterwards: a segment that is still in the same place then stays there, for the
+    lock lasts until every duplicate of the descriptor is closed, in whatever process.
+
+    Parameters
+    ----------
+    places
+        All of one pool.
+
+    Returns
+    -------
+    int or None
+        A file descriptor, the caller's to close; None where the process can't be reached from here: it is on another
+        host, in another container or another user's, or gone.
+    """
+    first = places[0]
+    try:
+        descriptor = os.open(f"/proc/{first.pid}/fd/{first.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_ino == first.inode:
+            for start, stop in _joined(places):
+                lock_range(descriptor, start, stop)
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _joined(places: Sequence[Place]) -> list[tuple[int, int]]:
+    """Ranges that touch are one lock."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted((place.start, place.stop) for place in places):
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined

@@ -1,0 +1,74 @@
+"""A data set that is larger than memory, as one reader has it: groups of partitions that come and go in an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dask_train.data.columns import Schema
+from dask_train.data.plan import EpochPlan
+from dask_train.data.rows import Rows
+from dask_train.data.table import Table
+
+
+class StreamedRows:
+    """The rows of one epoch, with the same methods as :class:`~dask_train.data.rows.Rows`.
+
+    Parameters
+    ----------
+    table, plan
+        The data set, and the epoch's order, whose groups are gone through in order.
+    rank
+        Whose rows: its host's partitions are mapped, others are fetched row by row.
+    open_group
+        Maps a group; called with its number and the first group that is still needed; may wait.
+
+    Attributes
+    ----------
+    schema
+        The columns, once a group is open.
+    """
+
+    schema: Schema
+
+    def __init__(self, table: Table, plan: EpochPlan, rank: int, open_group: Callable[[int, int], Rows]) -> None:
+        self._group_of_partition = plan.group_of_partition
+        self._open_group = open_group
+        self._open: dict[int, Rows] = {}
+        self._is_mine = table.owner == table.host_of_rank[rank]
+        self.all_here = bool(self._is_mine.all())
+
+    def turn_to(self, partition: np.ndarray) -> None:
+        """Open the groups of these partitions, and let go of those before."""
+        groups = np.unique(self._group_of_partition[partition]).tolist() or list(self._open) or [0]
+        for number in [number for number in self._open if number < groups[0]]:
+            del self._open[number]
+        for number in groups:
+            if number not in self._open:
+                self._open[number] = self._open_group(number, groups[0])
+                self.schema = self._open[number].schema
+
+    def is_here(self, partition: np.ndarray) -> np.ndarray:
+        """Of each partition, bool ``(n,)``, whether it can be read here."""
+        found: np.ndarray = self._is_mine[partition]
+        return found
+
+    def take(self, partition: np.ndarray, row: np.ndarray, out: Sequence[np.ndarray]) -> None:
+        """Copy rows, as :meth:`Rows.take <dask_train.data.rows.Rows.take>`; once more where a batch has two groups."""
+        group = self._group_of_partition[partition]
+        present = np.unique(group).tolist()
+        if len(present) == 1:
+            self._open[present[0]].take(partition, row, out)
+            return
+        for number in present:
+            chosen = group == number
+            part = [np.empty_like(target, shape=(int(chosen.sum()), *target.shape[1:])) for target in out]
+            self._open[number].take(partition[chosen], row[chosen], part)
+            for target, rows in zip(out, part, strict=True):
+                target[chosen] = rows
+
+    def view(self, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray] | None:
+        """The rows without a copy, as :meth:`Rows.view <dask_train.data.rows.Rows.view>`."""
+        present = np.unique(self._group_of_partition[partition]).tolist()
+        return self._open[present[0]].view(partition, row) if len(present) == 1 else None

@@ -1,0 +1,39 @@
+"""What every reader of a data set knows of all of it: a small value, the same for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dask_train.data.columns import Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A data set, and which host serves which part of it.
+
+    Attributes
+    ----------
+    schema
+        Its columns.
+    lengths
+        int64 ``(num_partitions,)``: rows of each partition.
+    owner
+        int64 ``(num_partitions,)``: the host whose ranks get a partition's rows first.
+    host_of_rank
+        int64 ``(num_ranks,)``: the host of each rank.
+    window
+        Partitions of a group, where the data set is streamed: computed a group at a time and freed behind; else None.
+    """
+
+    schema: Schema
+    lengths: np.ndarray = field(repr=False)
+    owner: np.ndarray = field(repr=False)
+    host_of_rank: np.ndarray = field(repr=False)
+    window: int | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all partitions."""
+        return int(self.lengths.sum())

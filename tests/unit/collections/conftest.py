@@ -1,0 +1,19 @@
+"""What these tests share."""
+
+from __future__ import annotations
+
+import dask
+import pytest
+
+from dask_train.collections import check_data, pieces
+
+
+def _computed(data, what="data['worker']", finish=list, **picked):
+    source = check_data(what, data, **picked)
+    return list(dask.compute(*source.delayed_parts(pieces.part, finish), scheduler="synchronous"))
+
+
+@pytest.fixture
+def computed():
+    """The columns of each partition, by the synchronous scheduler."""
+    return _computed
