@@ -3,7 +3,8 @@
 Imports point down only, and import-linter holds it::
 
     cli, demo                            ways in
-    training, tensorflow_network          one public verb each
+    training, shared_datasets,
+    tensorflow_network                    public verbs
     testing                              shipped suites for adapters
     cluster                              the only room that imports distributed
     collections, role_process, session   Dask collections as rows; what a role process is and sees
@@ -26,6 +27,7 @@ from dask_train.version import __version__
 
 if TYPE_CHECKING:
     from dask_train.cluster.board import Board, board
+    from dask_train.cluster.published import PublishedDataset
     from dask_train.cluster.run import Run
     from dask_train.data.ledger import Ledger
     from dask_train.errors import (
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from dask_train.run.recovery import RecoveryPolicy
     from dask_train.run.stopping import Patience
     from dask_train.session import DataSet, Session
+    from dask_train.shared_datasets import get_dataset, list_datasets, persist, publish_dataset, unpublish_dataset
     from dask_train.tensorflow_network import TensorFlowNetwork, start_tensorflow
     from dask_train.training import train
 
@@ -59,6 +62,12 @@ _HOMES = {
     "DataSet": "session",
     "Patience": "run.stopping",
     "RecoveryPolicy": "run.recovery",
+    "publish_dataset": "shared_datasets",
+    "get_dataset": "shared_datasets",
+    "list_datasets": "shared_datasets",
+    "unpublish_dataset": "shared_datasets",
+    "persist": "shared_datasets",
+    "PublishedDataset": "cluster.published",
     "start_tensorflow": "tensorflow_network",
     "TensorFlowNetwork": "tensorflow_network",
     "AddressBook": "roles",
@@ -87,6 +96,13 @@ __all__ = [
     "DataSet",
     "Patience",
     "RecoveryPolicy",
+    # data sets in shared memory
+    "publish_dataset",
+    "get_dataset",
+    "list_datasets",
+    "unpublish_dataset",
+    "persist",
+    "PublishedDataset",
     # a TensorFlow network of your own
     "start_tensorflow",
     "TensorFlowNetwork",

@@ -7,17 +7,18 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dask_train.cluster.budget import check_budget
+from dask_train.cluster.budget import check_budget, tell_of_second_copies
 from dask_train.cluster.driver import Driver, Job
 from dask_train.cluster.extension import ensure_plugin
 from dask_train.cluster.local import client_or_local
 from dask_train.cluster.notebook import Cell, remember, runs_before, this_cell
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.preflight import check_modules, pickled
+from dask_train.cluster.published import as_source
 from dask_train.cluster.run import Run
 from dask_train.cluster.run_data import RunData
+from dask_train.cluster.shared_segments import SharedSegments
 from dask_train.cluster.streaming import check_streaming
-from dask_train.collections import check_data
 from dask_train.collections.source import Source
 from dask_train.config import Deadlines
 from dask_train.frameworks.base import TRAINING_ROLES, Framework
@@ -179,7 +180,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
 
 
 async def _start_async(
-    peer: Peer, job: Job, columns: dict[str, Source], window: int | None, wait: bool, cell: Cell | None
+    peer: Peer, job: Job, columns: dict[str, Source | SharedSegments], window: int | None, wait: bool, cell: Cell | None
 ) -> Any:
     await _check(peer, job, cell, columns, window)
     run = Run(Driver(peer, job, RunData(peer, columns, window)))
@@ -187,11 +188,15 @@ async def _start_async(
     return await run.result() if wait else run
 
 
-async def _check(peer: Peer, job: Job, cell: Cell | None, columns: Mapping[str, Source], window: int | None) -> None:
+async def _check(
+    peer: Peer, job: Job, cell: Cell | None, columns: Mapping[str, Source | SharedSegments], window: int | None
+) -> None:
     await ensure_plugin(peer)
     if window is None:
-        sizes = {role: source.nbytes for role, source in columns.items() if source.nbytes is not None}
+        new = {role: source for role, source in columns.items() if not isinstance(source, SharedSegments)}
+        sizes = {role: source.nbytes for role, source in new.items() if source.nbytes is not None}
         await check_budget(peer, sizes, sum(job.plan.counts.values()), job.framework.role_bytes)
+        tell_of_second_copies({role: source.persisted_nbytes for role, source in new.items()})
     await check_modules(peer, job.functions, job.on)
     for old in runs_before(cell):
         await old.replaced()
@@ -219,14 +224,14 @@ def _functions(function: Any) -> dict[str, Any]:
 
 def _data(
     data: Any, functions: Mapping[str, Any], features: str | Sequence[str] | None, label: str | None
-) -> dict[str, Source]:
+) -> dict[str, Source | SharedSegments]:
     if data is None:
         return {}
     by_role = data if isinstance(data, Mapping) and set(data) <= {*functions, "worker", "chief", "scorer"} else None
     if by_role is None:
         by_role = {"worker": data}
     return {
-        role: check_data(f"data[{role!r}]", value, features=features, label=label) for role, value in by_role.items()
+        role: as_source(f"data[{role!r}]", value, features=features, label=label) for role, value in by_role.items()
     }
 
 

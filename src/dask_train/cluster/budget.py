@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +106,23 @@ async def check_budget(peer: Peer, sizes: Mapping[str, int], num_roles: int, rol
             "Pass streaming=True, use smaller dtypes, free what is persisted, add Dask workers, or set "
             "train.memory.limit.",
         )
+
+
+def tell_of_second_copies(persisted: Mapping[str, int | None]) -> None:
+    """Say which data will lie in memory twice.
+
+    Parameters
+    ----------
+    persisted
+        By role, how many bytes of the user's collection lie in Dask's memory already; None: some do.
+    """
+    for role, size in persisted.items():
+        if size is None or size:
+            much = "is persisted" if size is None else f"is persisted ({format_bytes(size)})"
+            sys.stderr.write(
+                f"dask_train: data[{role!r}] {much}, and its rows are copied into shared memory besides. "
+                "dask_train.persist(...) in place of persist() makes that the only copy.\n"
+            )
 
 
 def _by_role(sizes: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from distributed import Future
@@ -16,6 +17,8 @@ from dask_train.errors import DaskTrainError, DataError
 # How long Dask workers may take to tell, and between two looks for segments that were moved meanwhile.
 DESCRIBE_S = 30.0
 LOOK_AGAIN_S = 0.1
+# How long the scheduler may take to forget what nobody wants any more; it is told so by a client now and then.
+FORGET_S = 1.0
 
 
 async def check_computed(future: Future, what: str) -> None:
@@ -87,3 +90,15 @@ async def _ask(
             for address, described in told.items():
                 found.update(described)
                 homes.update(dict.fromkeys(described, address))
+
+
+async def cancel(peer: Peer, futures: Sequence[Future]) -> None:
+    """Let Dask stop computing results and forget them; returns when it has, or after :data:`FORGET_S`."""
+    if not futures:
+        return
+    keys = [future.key for future in futures]
+    await peer.dask_end._cancel(futures)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FORGET_S):
+            while any(addresses for _, addresses in (await peer.ask("train_run_who_has", keys=keys))["where"]):
+                await asyncio.sleep(0.01)

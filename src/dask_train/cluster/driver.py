@@ -166,13 +166,15 @@ class Driver:
         for task in list(self._tasks):
             task.cancel()
         self.chronicle.finished(self.finish)
-        with suppress(DaskTrainError, OSError, TimeoutError):
-            await self._dispatch.end(self.summary())
-        with suppress(DaskTrainError, OSError, RuntimeError, TimeoutError):  # a closed client raises RuntimeError
-            await asyncio.wait_for(self.data.cancel(), CANCEL_S)
-        await unshield(self.peer)
-        self.chronicle.closed = True
-        self.tell()
+        try:
+            with suppress(DaskTrainError, OSError, TimeoutError):
+                await self._dispatch.end(self.summary())
+            with suppress(DaskTrainError, OSError, RuntimeError, TimeoutError):  # a closed client raises RuntimeError
+                await asyncio.wait_for(self.data.cancel(), CANCEL_S)
+            await unshield(self.peer)
+        finally:  # whoever waits is told, whatever went wrong
+            self.chronicle.closed = True
+            self.tell()
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
         """Do something beside the loop; when it fails, so does the run."""

@@ -11,9 +11,10 @@ import numpy as np
 from distributed import Client, Future, as_completed
 from distributed.comm import get_address_host
 
-from dask_train.cluster.described import check_computed, describe
+from dask_train.cluster.described import cancel, check_computed, describe
 from dask_train.cluster.parts import PART, Form, finish_segment
 from dask_train.cluster.peer import Peer
+from dask_train.cluster.shared_segments import SharedSegments, segments_in
 from dask_train.cluster.streaming import StreamOnDask
 from dask_train.collections.source import Source
 from dask_train.data.columns import Schema, same_columns
@@ -80,7 +81,7 @@ class DataSetOnDask:
         if role not in self._tables:
             hosts: dict[str, int] = {}
             host_of_rank = [hosts.setdefault(get_address_host(address), len(hosts)) for address in ranks]
-            home = [hosts.get(get_address_host(address), -1) for address in self._homes]
+            home = [hosts.get(get_address_host(address), -1) if address else -1 for address in self._homes]
             owner = settle(self._lengths, np.array(home, np.int64), np.bincount(host_of_rank))
             table = Table(
                 schema=self._schema,
@@ -91,22 +92,53 @@ class DataSetOnDask:
             self._tables[role] = pickle.dumps(table)
         return self._tables[role]
 
+    def segments(self) -> SharedSegments:
+        """It as others can use it, once it is described."""
+        return SharedSegments(schema=self._schema, lengths=self._lengths, futures=tuple(self._futures))
+
     async def cancel(self) -> None:
         """Let Dask stop computing it, and forget it."""
-        await self._peer.dask_end._cancel(self._futures)
+        await cancel(self._peer, self._futures)
+        self._futures = []
+
+
+class SharedOnDask(DataSetOnDask):
+    """A data set whose segments exist, and may be others' as well: nothing is computed; they are only released."""
+
+    def __init__(self, peer: Peer, what: str, shared: SharedSegments) -> None:
+        self._peer, self._what = peer, what
+        self._futures = list(shared.futures)
+        self.keys, self.num_rows = shared.keys, shared.num_rows
+        self._schema, self._lengths = shared.schema, shared.lengths
+        self._homes: list[str] = []
+        self._tables: dict[str, bytes] = {}
+
+    async def described(self, progressed: Callable[[], None]) -> None:  # noqa: ARG002 - nothing is computed
+        """See that every partition is there, or is being computed again.
+
+        Raises
+        ------
+        DataError
+            One is lost.
+        """
+        self._homes = await self.segments().check_there(self._peer, self._what)
+
+    async def cancel(self) -> None:
+        """Forget it."""
         self._futures = []
 
 
 class RunData:
     """The data sets of a run, by role."""
 
-    def __init__(self, peer: Peer, data: Mapping[str, Source], window: int | None = None) -> None:
+    def __init__(self, peer: Peer, data: Mapping[str, Source | SharedSegments], window: int | None = None) -> None:
         self.by_role: dict[str, Any] = {}
         for role, source in data.items():
             what = f"data[{role!r}]"
-            self.by_role[role] = (
-                DataSetOnDask(peer, what, source) if window is None else StreamOnDask(peer, what, source, window)
-            )
+            if window is None or isinstance(source, SharedSegments):  # that is in memory already
+                self.by_role[role] = _on_dask(peer, what, source)
+            else:
+                self.by_role[role] = StreamOnDask(peer, what, source, window)
         self._opened: dict[str, asyncio.Task[DataSetOnDask]] = {}  # published data sets that roles have asked for
         self._peer = peer
         self._client: Client = peer.dask_end
@@ -135,10 +167,10 @@ class RunData:
             known = ", ".join(map(str, await self._client.list_datasets())) or "none"
             raise DataError(f"No data set {name!r} is published; there are {known}.") from None
         try:
-            columns = check(f"data set {name!r}", published)
+            source = segments_in(published) or check(f"data set {name!r}", published)
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
-        data = DataSetOnDask(self._peer, f"data set {name!r}", columns)
+        data = _on_dask(self._peer, f"data set {name!r}", source)
         await data.described(lambda: None)
         return data
 
@@ -164,3 +196,7 @@ class RunData:
         opened = await asyncio.gather(*self._opened.values(), return_exceptions=True)
         for data in (*self.by_role.values(), *(data for data in opened if isinstance(data, DataSetOnDask))):
             await data.cancel()
+
+
+def _on_dask(peer: Peer, what: str, source: Source | SharedSegments) -> DataSetOnDask:
+    return SharedOnDask(peer, what, source) if isinstance(source, SharedSegments) else DataSetOnDask(peer, what, source)

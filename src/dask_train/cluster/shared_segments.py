@@ -11,7 +11,6 @@ import numpy as np
 from dask import array as da
 from distributed import Future
 
-from dask_train.cluster.extension import ByValue
 from dask_train.cluster.peer import Peer
 from dask_train.collections import shared
 from dask_train.data.columns import Column, Schema
@@ -71,7 +70,7 @@ class SharedSegments:
         """
         columns = [(column.dtype, column.row_shape) for column in self.schema.columns]
         segments = dict(zip(self.keys, self.futures, strict=True))
-        arrays = shared.arrays_of(segments, columns, self.lengths.tolist(), ByValue(shared.view, shared))
+        arrays = shared.arrays_of(segments, columns, self.lengths.tolist())
         if self.names is not None:
             return dict(zip(self.names, arrays, strict=True))
         return tuple(arrays) if self.is_tuple else arrays[0]
@@ -165,10 +164,10 @@ def _of_arrays(data: Any) -> SharedSegments | None:
     )
 
 
-def in_words(schema: Schema, names: tuple[str, ...]) -> str:
+def in_words(columns: Mapping[str, Column]) -> str:
     """The columns, for people: ``x float32 (28, 28), y int64``."""
     words = []
-    for name, column in zip(names, schema.columns, strict=True):
+    for name, column in columns.items():
         shape = f" {column.row_shape}" if column.row_shape else ""
         words.append(f"{name} {np.dtype(column.dtype)}{shape}")
     return ", ".join(words)

@@ -11,7 +11,7 @@ import numpy as np
 from distributed import Future, as_completed
 from distributed.comm import get_address_host
 
-from dask_train.cluster.described import check_computed, describe
+from dask_train.cluster.described import cancel, check_computed, describe
 from dask_train.cluster.parts import FINISH_COUNT, PART, Form, finish_segment
 from dask_train.cluster.peer import Peer
 from dask_train.data.columns import Column, same_columns
@@ -209,7 +209,7 @@ class StreamOnDask:
         """Stop its computation, and forget it."""
         tasks = [task for going in self._streams.values() for task in going.computing.values()]
         await asyncio.gather(*map(self._cancel, tasks))
-        await self._peer.dask_end._cancel(self._counting)
+        await cancel(self._peer, self._counting)
         self._streams.clear()
         self._parts, self._counting = [], []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -10,11 +10,13 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
 
+from dask_train.collections.carried import carried
+
 _PREFIX = "dask-train-rows"
 
 
 def view(segment: Any, column: int) -> np.ndarray:
-    """A block: a read-only view of a segment's shared memory. Sent by value: the scheduler need not have this."""
+    """A block: a read-only view of a segment's shared memory."""
     array: np.ndarray = segment.arrays()[column]
     return array
 
@@ -23,9 +25,8 @@ def arrays_of(
     segments: Mapping[Any, Any],
     columns: Sequence[tuple[str, tuple[int, ...]]],
     lengths: Sequence[int],
-    viewed: Callable[[Any, int], np.ndarray],
 ) -> list[da.Array]:
-    """One array a column.
+    """One array a column, ``(num_rows, *row_shape)``, one block a segment; nothing is copied.
 
     Parameters
     ----------
@@ -35,9 +36,8 @@ def arrays_of(
         dtype and row shape of each.
     lengths
         Rows of each segment.
-    viewed
-        :func:`view`, as it travels.
     """
+    viewed = carried(view)
     own = f"{_PREFIX}-segments-{len(columns)}-{tokenize(list(segments))}"
     arrays = []
     for number, (dtype, row_shape) in enumerate(columns):

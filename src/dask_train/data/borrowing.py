@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Sequence
 
 from dask_train.data.pool import lock_range
 from dask_train.data.segment import Place
+
+# What has that number by now may be a pipe, at which O_RDONLY alone would wait.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def borrow(places: Sequence[Place]) -> int | None:
@@ -28,13 +32,12 @@ def borrow(places: Sequence[Place]) -> int | None:
     """
     first = places[0]
     try:
-        descriptor = os.open(f"/proc/{first.pid}/fd/{first.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"/proc/{first.pid}/fd/{first.descriptor}", _FLAGS)
     except OSError:
         return None
     try:
         if os.fstat(descriptor).st_ino == first.inode:
-            for start, stop in _joined(places):
-                lock_range(descriptor, start, stop)
+            lock(descriptor, places)
             return descriptor
     except BaseException:
         os.close(descriptor)
@@ -43,11 +46,17 @@ def borrow(places: Sequence[Place]) -> int | None:
     return None
 
 
+def lock(descriptor: int, places: Sequence[Place]) -> None:
+    """Lock the ranges of segments in a pool that is open, in addition to those that are locked."""
+    for start, stop in _joined(places):
+        lock_range(descriptor, start, stop)
+
+
 def _joined(places: Sequence[Place]) -> list[tuple[int, int]]:
-    """Ranges that touch are one lock."""
+    """Ranges with less than a page between them are one lock: the kernel looks through all locks of a file."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted((place.start, place.stop) for place in places):
-        if joined and joined[-1][1] == start:
+        if joined and start - joined[-1][1] < mmap.PAGESIZE:
             joined[-1] = (joined[-1][0], stop)
         else:
             joined.append((start, stop))

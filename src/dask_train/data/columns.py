@@ -64,10 +64,12 @@ def column_of(array: np.ndarray) -> Column:
     Raises
     ------
     TypeError
-        Its elements are objects, which have no place in shared memory.
+        Its elements are objects, which have no place in shared memory, or have a type that its name does not tell.
     """
     if array.dtype.hasobject:
         raise TypeError(f"an array of {array.dtype} holds Python objects; make it numbers, with astype for instance")
+    if np.dtype(array.dtype.str) != array.dtype:  # it has fields, or is a type of another package
+        raise TypeError(f"an array of {array.dtype} would lose its type; make it arrays of numbers")
     return Column(dtype=array.dtype.str, row_shape=tuple(array.shape[1:]))
 
 

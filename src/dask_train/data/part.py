@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,12 @@ class Part:
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of what is asked for."""
+        columns = [self.columns[column] for wanted in self.selection.fields for column in wanted.columns]
+        return sum(math.prod(column.shape[1:]) * column.itemsize for column in columns)
+
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Rows by their numbers here, from 0; for each field a new array, ``(len(numbers), ...)``: one copy."""
         stretch = np.searchsorted(self.bounds, numbers, "right") - 1
@@ -123,11 +130,21 @@ class Part:
         for wanted in self.selection.fields:
             out = self._empty(wanted, len(self))
             for column, target in zip(wanted.columns, self._targets(wanted, out), strict=True):
-                for number, (start, stop) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
-                    shift = self.shifts[column][number]
-                    target[start:stop] = self.columns[column][start + shift : stop + shift]
+                self._copy(column, target)
             found.append(out)
         return found
+
+    def column(self, number: int) -> np.ndarray:
+        """One column of all rows, in order, ``(num_rows, *row_shape)``: one copy."""
+        column = self.columns[number]
+        out = np.empty((len(self), *column.shape[1:]), column.dtype)
+        self._copy(number, out)
+        return out
+
+    def _copy(self, column: int, target: np.ndarray) -> None:
+        for number, shift in enumerate(self.shifts[column]):
+            start, stop = self.bounds[number], self.bounds[number + 1]
+            target[start:stop] = self.columns[column][start + shift : stop + shift]
 
     def _empty(self, wanted: Field, num_rows: int) -> np.ndarray:
         shape = (len(wanted.columns),) if wanted.is_matrix else self.columns[wanted.columns[0]].shape[1:]

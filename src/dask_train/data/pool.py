@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import itertools
 import os
 import struct
 import sys
@@ -38,12 +39,14 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 def lock_range(descriptor: int, start: int, stop: int) -> None:
     """Keep a range of a pool from being given out again, for as long as this open file lives, in any process.
 
+    To the end of its last page, so that the kernel makes one lock of those that follow each other.
+
     Raises
     ------
     OSError
         The file can't be locked.
     """
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, start, stop - start, 0))
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, start, _pages(stop - start), 0))
 
 
 def is_locked(descriptor: int, start: int, stop: int) -> bool:
@@ -100,9 +103,10 @@ class Pool:
         with self._settled():
             if self.descriptor < 0:
                 self._open()
-            fits = [free for free in self._free if free.size >= size]
-            # The warmest that fits, and of those the smallest; a cold range only saves addresses.
-            chosen = max(fits, key=lambda free: (free.since > _COLD, -free.size), default=None)
+            chosen = self._best(size)
+            if chosen is None or chosen.since == _COLD:
+                self._take_back()
+                chosen = self._best(size)
             if chosen is None:
                 start = self._end
                 self._end += size
@@ -113,6 +117,11 @@ class Pool:
                     self._free.append(_Free(start + size, chosen.stop, chosen.since))
             self._used += size
             return start
+
+    def _best(self, size: int) -> _Free | None:
+        """A warm range that fits, or a cold one, which only saves addresses; of those the smallest."""
+        fits = [free for free in self._free if free.size >= size]
+        return max(fits, key=lambda free: (free.since > _COLD, -free.size), default=None)
 
     def write(self, position: int, data: Any) -> None:
         """Copy bytes in with ``write()``: they are in nobody's resident memory, but in the container's."""
@@ -130,14 +139,12 @@ class Pool:
     def free(self, start: int, size: int) -> None:
         """Take a range back; it is given out again when nobody reads it any more."""
         self._freed.append(_Free(start, start + _pages(size), time.monotonic()))
-        if self._lock.acquire(blocking=False):  # else whoever holds it sees to it
-            self._lock.release()
-            with self._settled():
-                pass
+        self._settle()
 
     def trim(self, older_than_s: float = 0.0) -> None:
         """Give the pages of free ranges back to the system."""
         with self._settled():
+            self._take_back()
             before = time.monotonic() - older_than_s
             for number, free in enumerate(self._free):
                 if _COLD < free.since <= before:
@@ -151,25 +158,48 @@ class Pool:
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
-        """With the lock held, and everything taken over that has been freed and that no reader holds."""
-        with self._lock:
-            while self._freed:
-                free = self._freed.popleft()
-                self._used -= free.size
-                self._borrowed.append(free)
-            if self._borrowed:
+        """With the lock held, and everything taken over that has been freed."""
+        try:
+            with self._lock:
                 self._take_over()
-            yield
-            resting = self._borrowed or self._freed or any(free.since > _COLD for free in self._free)
-            if resting and self._trimmer is None:
-                self._trim_later()
+                yield
+                self._rest()
+        finally:
+            self._settle()  # what was freed meanwhile
+
+    def _settle(self) -> None:
+        """Take over what has been freed, unless somebody holds the lock, who then does so at the end."""
+        while self._freed and self._lock.acquire(blocking=False):
+            try:
+                self._take_over()
+                self._rest()
+            finally:
+                self._lock.release()
 
     def _take_over(self) -> None:
-        held = [free for free in self._borrowed if is_locked(self.descriptor, free.start, free.stop)]
-        if len(held) < len(self._borrowed):
-            self._free += [free for free in self._borrowed if free not in held]
-            self._borrowed = held
+        found = []
+        while self._freed:
+            found.append(self._freed.popleft())
+        self._used -= sum(free.size for free in found)
+        self._sort_out(found)
+
+    def _take_back(self) -> None:
+        """Look again at what was still read when it was freed; not at each call, since there may be thousands."""
+        borrowed, self._borrowed = self._borrowed, []
+        self._sort_out(borrowed)
+
+    def _sort_out(self, found: list[_Free]) -> None:
+        held = [is_locked(self.descriptor, free.start, free.stop) for free in found]
+        self._borrowed += itertools.compress(found, held)
+        if not all(held):
+            self._free += [free for free, is_held in zip(found, held, strict=True) if not is_held]
             self._merge()
+
+    def _rest(self) -> None:
+        """See that what is not used any more goes back to the system in time."""
+        resting = self._borrowed or any(free.since > _COLD for free in self._free)
+        if resting and self._trimmer is None:
+            self._trim_later()
 
     def _trim_later(self) -> None:
         trimmer = threading.Timer(self.keep_warm_s, self._trim_now)
@@ -184,17 +214,25 @@ class Pool:
         self.trim(self.keep_warm_s)
 
     def _merge(self) -> None:
-        """Join neighbours; those that are warm only with those, and what ends the file is free for all."""
+        """Join neighbours; those that are warm only with those, and what ends the file is free for all.
+
+        They were freed at the mean of their times, by size: little that comes and goes does not keep much warm.
+        """
         merged: list[_Free] = []
         for free in sorted(self._free, key=lambda free: free.start):
             last = merged[-1] if merged else None
             if last is not None and last.stop == free.start and (last.since == _COLD) == (free.since == _COLD):
-                merged[-1] = _Free(last.start, free.stop, max(last.since, free.since))
+                since = last.since if last.since == free.since else _mean(last, free)
+                merged[-1] = _Free(last.start, free.stop, since)
             else:
                 merged.append(free)
         if merged and merged[-1].stop == self._end and merged[-1].since == _COLD:
             self._end = merged.pop().start
         self._free = merged
+
+
+def _mean(one: _Free, other: _Free) -> float:
+    return one.since + (other.since - one.since) * other.size / (one.size + other.size)
 
 
 def _pages(size: int) -> int:

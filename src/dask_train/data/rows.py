@@ -15,7 +15,7 @@ import numpy as np
 from dask_train.data.columns import Column, Schema
 from dask_train.data.segment import ALIGNMENT_BYTES
 
-_PROT_NONE, _PROT_READ_WRITE = 0x0, 0x3
+_PROT_READ, _PROT_READ_WRITE = 0x1, 0x3
 _PRIVATE, _FIXED, _ANONYMOUS, _NORESERVE = 0x02, 0x10, 0x20, 0x4000  # man mmap(2), Linux
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -59,8 +59,8 @@ class Rows:
     Attributes
     ----------
     columns
-        ``(n, *row_shape)`` for each column: rows and, between segments, memory that must not be touched. Writing to
-        them changes this process's own copy of the page only.
+        ``(n, *row_shape)`` for each column: rows and, between segments, anything. Writing to them changes this
+        process's own copy of the page only.
     all_here
         Whether all partitions that have rows are held.
     """
@@ -146,7 +146,8 @@ class _Region:
     """A stretch of address space into which files are mapped; unmapped when nothing uses it any more."""
 
     def __init__(self, size: int) -> None:
-        address = _libc.mmap(None, size, _PROT_NONE, _PRIVATE | _ANONYMOUS | _NORESERVE, -1, 0)
+        # Between files there are zeros, which take no memory: what copies a column as a whole is not killed for it.
+        address = _libc.mmap(None, size, _PROT_READ, _PRIVATE | _ANONYMOUS | _NORESERVE, -1, 0)
         _check(address, "reserved", size)
         self._address, self._size = address, size
 

@@ -134,11 +134,9 @@ class Segment:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The rows go beside the pickle where the protocol knows how (5), as Dask's comms do."""
-        arrays = self.arrays()
-        if protocol >= 5:
-            parts = [pickle.PickleBuffer(array.reshape(-1).view(np.uint8).data) for array in arrays if array.nbytes]
-            return _made_again, (self.columns, self.num_rows, *parts)
-        return Segment, (arrays,)
+        parts = [array.reshape(-1).view(np.uint8).data for array in self.arrays() if array.nbytes]
+        beside = pickle.PickleBuffer if protocol >= 5 else bytes
+        return _made_again, (self.columns, self.num_rows, *map(beside, parts))
 
     def __repr__(self) -> str:
         return f"<Segment: {self.num_rows:,} rows, {self.nbytes:,} bytes>"

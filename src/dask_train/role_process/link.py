@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import socket
@@ -38,6 +39,7 @@ class SocketLink:
         self._doing = ""
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._asked: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._numbers = itertools.count()
         self._patience_s = 120.0
         self._writer = threading.Thread(target=self._write, name="dask-train-outbox", daemon=True)
         self._writer.start()
@@ -145,7 +147,7 @@ class SocketLink:
             It did not come within ``train.progress.timeout``.
         """
         answered: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        number = id(answered)
+        number = next(self._numbers)  # never used again: an answer may come when nobody waits for it any more
         self._asked[number] = answered
         self.tell(kind, question=number, **question)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 from dask_train.data.account import Account, Stretch, read_account
 from dask_train.data.ledger import balance, share_rows
 from dask_train.data.order import shares
+from dask_train.data.plan import EpochPlan
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 5), st.data())
 def test_rows_of_a_share_are_those_that_the_order_gives(num_rows, batch_size, size, data):
     rank = data.draw(st.integers(0, size - 1))
-    settings = {"batch_size": batch_size, "rank": rank, "size": size, "shuffle": True, "seed": 0, "epoch": 0}
-    rows = [len(found) for found, _ in shares([num_rows], **settings)]
+    plan = EpochPlan(lengths=np.array([num_rows]), shuffle=True, seed=0, epoch=0)
+    rows = [len(share.row) for share in shares(plan, batch_size=batch_size, rank=rank, size=size)]
     first = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(first, len(rows)))
     assert share_rows(num_rows, batch_size, rank, size, first, stop) == sum(rows[first:stop])
@@ -49,8 +51,8 @@ def test_it_is_what_counting_row_by_row_gives(history):
     ledger = balance(ranks, {"worker": size}, {("worker", 0): num_rows})
     read, trained = 0, Counter()
     for (_, rank), attempts in ranks.items():
-        order = shares([num_rows], batch_size=batch_size, rank=rank, size=size, shuffle=False, seed=0, epoch=0)
-        batches = [list(range(num_rows))[rows] if isinstance(rows, slice) else rows.tolist() for rows, _ in order]
+        plan = EpochPlan(lengths=np.array([num_rows]), shuffle=False, seed=0, epoch=0)
+        batches = [share.row.tolist() for share in shares(plan, batch_size=batch_size, rank=rank, size=size)]
         for (stretch,) in attempts:
             read += sum(map(len, batches[stretch.first : stretch.first + stretch.taken]))
             trained.update(sum(batches[stretch.first : stretch.first + stretch.done], []))

@@ -161,7 +161,7 @@ class RunRequests:
         tasks = {key: self.scheduler.tasks.get(key) for key in keys}
         return {
             "status": "OK",
-            "where": [[key, [ws.address for ws in task.who_has]] for key, task in tasks.items() if task],
+            "where": [[key, [ws.address for ws in task.who_has or ()]] for key, task in tasks.items() if task],
             "lost": [key for key, task in tasks.items() if task is None or task.state == "erred"],
         }
 

@@ -33,6 +33,8 @@ _THREAD_VARIABLES = (
 )
 # How long faulthandler is given to write its stacks; it takes milliseconds, unless the process is stopped.
 STACKS_S = 0.5
+# Between two attempts to hand descriptors over to a process that does not read just now.
+ROOM_S = 0.01
 
 _STATES = {
     "R": "running",
@@ -154,8 +156,7 @@ class Child:
                 data, descriptors = await self._letters.get()
                 try:
                     for start in range(0, len(descriptors), MAX_DESCRIPTORS):
-                        # The socket's buffer holds 200 kB and the process reads all the time: one byte has room.
-                        socket.send_fds(self._end, [data[:1]], descriptors[start : start + MAX_DESCRIPTORS])
+                        await _hand_over(self._end, data[:1], descriptors[start : start + MAX_DESCRIPTORS])
                         data = data[1:]
                 finally:
                     for descriptor in descriptors:
@@ -280,6 +281,17 @@ class Child:
             "steps": self.steps,
             "stacks": stacks,
         }
+
+
+async def _hand_over(end: socket.socket, byte: bytes, descriptors: list[int]) -> None:
+    """Send descriptors; a process that holds the GIL for long leaves no room in the socket's buffer."""
+    while True:
+        try:
+            socket.send_fds(end, [byte], descriptors)
+        except BlockingIOError:
+            await asyncio.sleep(ROOM_S)
+        else:
+            return
 
 
 def _process_state(pid: int) -> str:

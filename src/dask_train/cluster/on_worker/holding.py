@@ -12,7 +12,7 @@ import numpy as np
 from distributed.comm import get_address_host
 
 from dask_train.cluster.on_worker import offers
-from dask_train.data.borrowing import borrow
+from dask_train.data.borrowing import borrow, lock
 from dask_train.data.rows import Held, held_by
 from dask_train.data.segment import Place, Segment
 from dask_train.data.table import Table
@@ -52,6 +52,8 @@ class Holding:
         The segments' keys by partition number; those that may be asked for.
     around
         The way to other Dask workers.
+    is_near
+        Whether a Dask worker's address seems to be of this host; whether it has this one's host where it is None.
 
     Attributes
     ----------
@@ -59,9 +61,17 @@ class Holding:
         What :class:`~dask_train.data.rows.Rows` takes; the descriptors are this object's.
     """
 
-    def __init__(self, table: Table, keys: Mapping[int, Any], around: Neighbours) -> None:
+    def __init__(
+        self,
+        table: Table,
+        keys: Mapping[int, Any],
+        around: Neighbours,
+        is_near: Callable[[str], bool] | None = None,
+    ) -> None:
         self._table, self._keys, self._around = table, keys, around
+        self._seems_near = is_near or self._has_my_host
         self._files: list[int] = []
+        self._file_of_pool: dict[int, int] = {}  # by its inode: thousands of partitions take one descriptor
         self._found: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._copies: list[Segment] = []
         self._foreign: set[str] = set()
@@ -118,8 +128,9 @@ class Holding:
 
     def _is_near(self, address: str) -> bool:
         """Whether that Dask worker seems to be on this host."""
-        if address in self._foreign:
-            return False
+        return address not in self._foreign and self._seems_near(address)
+
+    def _has_my_host(self, address: str) -> bool:
         return address == self._around.address or get_address_host(address) == get_address_host(self._around.address)
 
     async def _holders(self, keys: list[Any]) -> dict[str, list[Any]]:
@@ -145,12 +156,10 @@ class Holding:
         places = await self._places(address, keys)
         if not places:
             return
-        descriptor = borrow(list(places.values()))
-        if descriptor is None:
+        file = self._borrowed(list(places.values()))
+        if file is None:
             self._foreign.add(address)
             return
-        file = len(self._files)
-        self._files.append(descriptor)
         for key, place in (await self._places(address, list(places))).items():
             if place == places[key]:
                 self._found[missing.pop(key)] = (file, place.offsets)
@@ -171,15 +180,26 @@ class Holding:
                     segment = await asyncio.wait_for(self._around.fetch(key, self._where[key]), FETCH_S)
                 except (DataError, OSError, TimeoutError):
                     return
-            descriptor = borrow([segment.place])
-            if descriptor is None:
+            file = self._borrowed([segment.place])
+            if file is None:
                 raise DataError("A Dask worker can't open its own shared memory through /proc.")
             self._copies.append(segment)
-            self._found[missing.pop(key)] = (len(self._files), segment.place.offsets)
-            self._files.append(descriptor)
+            self._found[missing.pop(key)] = (file, segment.place.offsets)
             progressed()
 
         await asyncio.gather(*map(one, keys))
+
+    def _borrowed(self, places: list[Place]) -> int | None:
+        """Which of the files segments of one pool lie in, locked; None where it can't be opened."""
+        inode = places[0].inode
+        if inode in self._file_of_pool:
+            lock(self._files[self._file_of_pool[inode]], places)
+        elif (descriptor := borrow(places)) is None:
+            return None
+        else:
+            self._file_of_pool[inode] = len(self._files)
+            self._files.append(descriptor)
+        return self._file_of_pool[inode]
 
     async def rows(self, partition: np.ndarray, row: np.ndarray, patience_s: float) -> list[np.ndarray]:
         """Rows that are not held here, from wherever they lie.
@@ -243,3 +263,4 @@ class Holding:
         for descriptor in self._files:
             os.close(descriptor)
         self._files, self._copies = [], []
+        self._file_of_pool.clear()

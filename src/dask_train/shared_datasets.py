@@ -1,0 +1,231 @@
+"""Named data sets in shared memory that outlive the run and the client, and ``persist``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dask_train.cluster import published
+from dask_train.cluster.peer import Peer
+from dask_train.cluster.run_data import DataSetOnDask
+from dask_train.cluster.shared_segments import SharedSegments
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dask_train.collections import Source
+
+
+def publish_dataset(
+    *data: Any,
+    name: str,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    override: bool = False,
+    client: Client | None = None,
+) -> Any:
+    """Put a data set into the shared memory of the Dask workers, under a name that any client of the cluster can open.
+
+    It stays when this client goes, until :func:`unpublish_dataset` or the end of the cluster. Dask computes lost
+    partitions again, from what they were made of; data that was scattered is gone with its Dask worker.
+
+    Parameters
+    ----------
+    *data
+        As ``data=`` of :func:`~dask_train.train`: Dask or NumPy arrays, a frame, a dict of arrays, a list of delayed
+        partitions; several values make a tuple, such as ``X, y``. Dask computes it where it is, and copies each
+        partition once, into shared memory. What :func:`persist` has made is not copied again.
+    name
+        Its name, among all that Dask's own ``client.publish_dataset`` has given.
+    features, label
+        Of a frame or dict, which columns it is made of: as :func:`~dask_train.train` takes them.
+    override
+        Replace what has the name, once this one is computed: both take memory until then.
+    client
+        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None; where there is
+        none, a local cluster is started.
+
+    Returns
+    -------
+    None, once all of it is computed; an awaitable with an asynchronous client.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument can't be; nothing has been started.
+    DataError
+        The name is taken, or a partition can't be computed.
+
+    Examples
+    --------
+    >>> dt.publish_dataset(X, y, name="mnist")                               # doctest: +SKIP
+    >>> dt.train(worker, data=dt.get_dataset("mnist"))                       # doctest: +SKIP
+    """
+    _check_name(name)
+    if not data:
+        raise ValueError("publish_dataset was given no data; pass it before the name: publish_dataset(X, y, name=...).")
+    what = f"data set {name!r}"
+    source = published.as_source(what, data[0] if len(data) == 1 else data, features=features, label=label)
+    peer = Peer(published.client_here(client, or_local=True))
+    if peer.asynchronous:
+        return _publish(peer, what, name, source, override)
+    peer.run(published.check_name, peer, name, override)
+    return peer.run(published.publish, peer, name, _started(peer, what, source), override)
+
+
+async def _publish(peer: Peer, what: str, name: str, source: Source | SharedSegments, override: bool) -> None:
+    await published.check_name(peer, name, override)
+    await published.publish(peer, name, _started(peer, what, source), override)
+
+
+def get_dataset(name: str, *, client: Client | None = None) -> Any:
+    """A data set that :func:`publish_dataset` has named, whoever did.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    client
+        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None.
+
+    Returns
+    -------
+    PublishedDataset
+        Nothing is copied or opened yet. An awaitable of it with an asynchronous client.
+
+    Raises
+    ------
+    ValueError
+        There is no client.
+    DataError
+        There is no such data set, it is none in shared memory, or a part of it is lost.
+    """
+    _check_name(name)
+    peer = Peer(published.client_here(client, or_local=False))
+    return peer.run(published.get, peer, name)
+
+
+def list_datasets(*, client: Client | None = None) -> Any:
+    """The names of all published data sets, also of those that Dask's own verb has published.
+
+    Parameters
+    ----------
+    client
+        As :func:`get_dataset`.
+
+    Returns
+    -------
+    tuple of str
+        In order; an awaitable of it with an asynchronous client.
+
+    Raises
+    ------
+    ValueError
+        There is no client.
+    """
+    peer = Peer(published.client_here(client, or_local=False))
+    return peer.run(published.names, peer)
+
+
+def unpublish_dataset(name: str, *, client: Client | None = None) -> Any:
+    """Take a data set's name back; its memory is free when nobody has or reads it any more.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    client
+        As :func:`get_dataset`.
+
+    Returns
+    -------
+    None; an awaitable with an asynchronous client.
+
+    Raises
+    ------
+    ValueError
+        There is no client.
+    DataError
+        There is no such data set.
+    """
+    _check_name(name)
+    peer = Peer(published.client_here(client, or_local=False))
+    return peer.run(published.unpublish, peer, name)
+
+
+def persist(*data: Any, client: Client | None = None) -> Any:
+    """Compute arrays into the shared memory of the Dask workers, which runs then use without another copy.
+
+    Like Dask's ``persist``, but it waits, so that rows and types are known and errors are raised here; and rows of all
+    arrays lie together, in one block a partition.
+
+    Parameters
+    ----------
+    *data
+        Dask or NumPy arrays, a tuple or a dict of them, with the same rows; several values make a tuple.
+    client
+        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None; where there is
+        none, a local cluster is started.
+
+    Returns
+    -------
+    The same arrays, as they were given: each ``(num_rows, *row_shape)`` with known chunks. Their blocks are read-only
+    views of the shared memory, which is free when the arrays are gone. What is made of them by Dask is ordinary Dask;
+    passed on as they are, all of them together, to ``train(data=...)`` or :func:`publish_dataset`, they are not copied
+    again. An awaitable of them with an asynchronous client.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is something else; nothing has been started.
+    DataError
+        A partition can't be computed.
+
+    Examples
+    --------
+    >>> X, y = dt.persist(X, y)                                              # doctest: +SKIP
+    >>> dt.train(worker, data=(X, y))                                        # doctest: +SKIP
+    """
+    if not data:
+        raise ValueError("persist was given no data; pass arrays.")
+    given = data[0] if len(data) == 1 else data
+    _check_arrays(given)
+    source = published.as_source("what is to be persisted", given)
+    if isinstance(source, SharedSegments):
+        return _persisted(Peer(source.futures[0].client), source)
+    peer = Peer(published.client_here(client, or_local=True))
+    return _persisted(peer, source)
+
+
+def _persisted(peer: Peer, source: Source | SharedSegments) -> Any:
+    what = "what is to be persisted"
+    if peer.asynchronous:
+        return _arrays(peer, what, source, None)
+    return peer.run(_arrays, peer, what, source, _started(peer, what, source))
+
+
+async def _arrays(
+    peer: Peer, what: str, source: Source | SharedSegments, data: DataSetOnDask | SharedSegments | None
+) -> Any:
+    segments = await published.computed(peer, what, data or _started(peer, what, source))
+    return segments.arrays()
+
+
+def _started(peer: Peer, what: str, source: Source | SharedSegments) -> DataSetOnDask | SharedSegments:
+    return source if isinstance(source, SharedSegments) else DataSetOnDask(peer, what, source)
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"name is {name!r}; a data set's name is a string that is not empty.")
+
+
+def _check_arrays(data: Any) -> None:
+    values = data.values() if isinstance(data, Mapping) else data if isinstance(data, tuple | list) else (data,)
+    for value in values:
+        if not hasattr(value, "dtype") or hasattr(value, "iloc"):
+            raise TypeError(
+                f"persist was given a {type(value).__name__}; it takes Dask or NumPy arrays, a tuple or a dict of "
+                "them. A frame becomes columns of numbers with publish_dataset(frame, name=..., features=..., label=...), or "
+                "arrays with frame[columns].to_dask_array(lengths=True)."
+            )

@@ -1,0 +1,89 @@
+"""What unit tests share: pools that have to be empty in the end, and data sets that are mapped from them."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_train.data import pool as pool_module
+from dask_train.data.borrowing import borrow
+from dask_train.data.columns import Schema, column_of
+from dask_train.data.pool import Pool
+from dask_train.data.rows import Rows, held_by
+from dask_train.data.segment import Segment
+from dask_train.data.table import Table
+
+
+@contextmanager
+def own_pool(keep_warm_s: float = 60.0) -> Iterator[Pool]:
+    """A pool in which nothing may be left at the end, neither used nor locked."""
+    pool = Pool(keep_warm_s)
+    try:
+        yield pool
+        pool.trim()
+        if pool.descriptor != -1:
+            gc.collect()
+            pool.trim()
+        assert (pool.used_bytes, pool.descriptor) == (0, -1), "all is freed, and nobody reads it any more"
+    finally:
+        if pool._trimmer is not None:
+            pool._trimmer.cancel()
+            pool._trimmer.join()
+
+
+@pytest.fixture(scope="session", name="own_pool")
+def _own_pool() -> Callable[..., Any]:
+    return own_pool
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    """The process's own pool, new for this test."""
+    with own_pool() as made:
+        monkeypatch.setattr(pool_module, "_pool", made)
+        yield made
+
+
+def table_of(parts: Sequence[Sequence[np.ndarray]], **settings: Any) -> Table:
+    """A data set of these partitions, each a list of columns; all on the host of the only rank, unless told."""
+    schema = Schema(
+        columns=tuple(map(column_of, parts[0])),
+        names=settings.pop("names", None),
+        is_tuple=settings.pop("is_tuple", False),
+    )
+    settings = {"owner": np.zeros(len(parts), np.int64), "host_of_rank": np.zeros(1, np.int64)} | settings
+    return Table(schema=schema, lengths=np.array([len(part[0]) for part in parts], np.int64), **settings)
+
+
+@pytest.fixture(scope="session", name="table_of")
+def _table_of() -> Callable[..., Table]:
+    return table_of
+
+
+def mapped(table: Table, segments: Mapping[int, Segment]) -> Rows:
+    """Some partitions of a data set as a reader has them: mapped, with no descriptor left open."""
+    by_pool: dict[int, list[int]] = {}
+    for number, segment in segments.items():
+        if segment.num_rows:
+            by_pool.setdefault(segment.place.inode, []).append(number)
+    descriptors = [borrow([segments[number].place for number in numbers]) for numbers in by_pool.values()]
+    held = held_by(
+        [(number, file, segments[number].place.offsets) for file, its in enumerate(by_pool.values()) for number in its],
+        len(table.schema.columns),
+    )
+    try:
+        return Rows(table.schema, table.lengths, held, descriptors)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+@pytest.fixture(scope="session", name="mapped")
+def _mapped() -> Callable[..., Rows]:
+    return mapped

@@ -1,0 +1,187 @@
+"""A data set as a reader has it: its rows are those of plain arrays, and nothing stays when it goes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_train.data.rows import Rows, held_by
+from dask_train.data.segment import ALIGNMENT_BYTES, Segment
+
+# dtype and row shape, with rows of 1 byte to more than a page, none a multiple of the other
+COLUMNS = [("f4", ()), (">f8", (3,)), ("u1", (7, 1)), ("?", ()), ("U3", (2,)), ("M8[s]", ()), ("i8", (0,)), ("i2", (2501,))]
+
+
+def rows_like(dtype: str, shape: tuple[int, ...], num_rows: int, first: int) -> np.ndarray:
+    """Rows that differ from each other, and from those with other numbers."""
+    count = int(np.prod(shape))
+    return np.arange(first * count, (first + num_rows) * count).astype(dtype).reshape(num_rows, *shape)
+
+
+@st.composite
+def data_sets(draw):
+    """Partitions, which of some pools each lies in (or none: it is elsewhere), and what is allocated between them."""
+    columns = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=3))
+    lengths = draw(st.lists(st.integers(0, 9), min_size=1, max_size=8))
+    first = np.cumsum(lengths) - lengths
+    parts = [[rows_like(*column, n, int(start)) for column in columns] for n, start in zip(lengths, first, strict=True)]
+    pools = draw(st.lists(st.none() | st.integers(0, 2), min_size=len(parts), max_size=len(parts)))
+    gaps = draw(st.lists(st.integers(0, 3), min_size=len(parts), max_size=len(parts)))
+    return parts, pools, gaps
+
+
+@given(data_sets(), st.data())
+@settings(deadline=None)
+def test_what_is_taken_is_what_plain_arrays_have(own_pool, table_of, mapped, given_set, data):
+    parts, where, gaps = given_set
+    table = table_of(parts)
+    with ExitStack() as stack:
+        pools = [stack.enter_context(own_pool()) for _ in range(3)]
+        between = [Segment([np.zeros((gap, 5000))], pools[0]) for gap in gaps]
+        segments = {}
+        for number, (part, pool) in enumerate(zip(parts, where, strict=True)):
+            between.append(Segment([np.zeros((gaps[number], 5000))], pools[number % 3]))
+            if pool is not None:
+                segments[number] = Segment(part, pools[pool])
+        rows = mapped(table, segments)
+        here = [pool is not None or not len(part[0]) for part, pool in zip(parts, where, strict=True)]
+        assert rows.is_here(np.arange(len(parts))).tolist() == here
+        assert rows.all_here == all(here)
+        places = [(number, row) for number, part in enumerate(parts) if here[number] for row in range(len(part[0]))]
+        chosen = data.draw(st.lists(st.sampled_from(places), max_size=20)) if places else []
+        partition, row = np.array(chosen, np.int64).reshape(-1, 2).T
+        out = [column.empty(len(chosen)) for column in table.schema.columns]
+        rows.take(partition, row, out)
+        for number, found in enumerate(out):
+            expected = [parts[partition][number][row] for partition, row in chosen]
+            assert found.tolist() == (np.stack(expected).tolist() if expected else [])
+        for number in segments:
+            its = np.arange(len(parts[number][0]))
+            views = rows.view(np.full(len(its), number), its)
+            for view, array in zip(views or parts[number], parts[number], strict=True):
+                assert view.dtype == array.dtype
+                np.testing.assert_array_equal(view, array)
+        between, segments, rows, view, views = [], {}, None, None, None
+
+
+@pytest.fixture
+def whole(own_pool, table_of, mapped):
+    """Two partitions of 64 bytes a row, and as rows."""
+    parts = [[np.arange(320.0).reshape(40, 8)], [np.arange(320.0, 640.0).reshape(40, 8)]]
+    with own_pool() as pool:
+        held = [mapped(table_of(parts), {number: Segment(part, pool) for number, part in enumerate(parts)})]
+        yield held
+        held.clear()
+
+
+def test_rows_that_follow_each_other_are_a_view(whole):
+    (rows,) = whole
+    partition, row = np.full(5, 1), np.arange(3, 8)
+    (view,) = rows.view(partition, row)
+    assert np.shares_memory(view, rows.columns[0])
+    assert view.ctypes.data % ALIGNMENT_BYTES == 0
+    np.testing.assert_array_equal(view, np.arange(320.0, 640.0).reshape(40, 8)[3:8])
+
+
+@pytest.mark.parametrize(
+    ("partition", "row"),
+    [
+        ([], []),
+        ([0, 0, 0], [0, 2, 1]),
+        ([0, 0, 0], [3, 2, 1]),
+        ([0, 0, 0, 0], [1, 1, 3, 4]),
+        ([0, 0, 1, 0], [1, 2, 3, 4]),
+        ([0, 1], [39, 0]),
+        ([0, 1], [4, 5]),
+    ],
+)
+def test_rows_that_do_not_are_none(whole, partition, row):
+    assert whole[0].view(np.array(partition, np.int64), np.array(row, np.int64)) is None
+
+
+def test_rows_that_are_not_aligned_are_none(own_pool, table_of, mapped):
+    parts = [[np.arange(100, dtype="f4"), np.arange(100.0)]]
+    with own_pool() as pool:
+        rows = mapped(table_of(parts), {0: Segment(parts[0], pool)})
+        found = [rows.view(np.zeros(10, np.int64), np.arange(start, start + 10)) is not None for start in range(64)]
+        assert [start for start, is_view in enumerate(found) if is_view] == [0, 16, 32, 48]
+        del rows
+
+
+def test_what_is_written_changes_this_reader_only(own_pool, table_of, mapped):
+    part = [np.zeros((1000, 8))]
+    with own_pool() as pool:
+        segment = Segment(part, pool)
+        one, other = (mapped(table_of([part]), {0: segment}) for _ in range(2))
+        partition, row = np.zeros(1000, np.int64), np.arange(1000)
+        one.view(partition, row)[0][:] = 1
+        assert one.view(partition, row)[0].min() == 1
+        assert other.view(partition, row)[0].max() == 0
+        assert segment.arrays()[0].max() == 0
+        del segment, one, other
+
+
+def test_what_is_mapped_is_not_given_out_again(own_pool, table_of, mapped):
+    part = [np.arange(8.0).reshape(1, 8)]
+    with own_pool() as pool:
+        segment = Segment(part, pool)
+        start = segment.place.start
+        rows = mapped(table_of([part]), {0: segment})
+        (view,) = rows.view(np.zeros(1, np.int64), np.zeros(1, np.int64))
+        del segment, rows
+        other = Segment([np.zeros((1, 8))], pool)
+        assert other.place.start != start
+        assert view.tolist() == [list(range(8))], "though its descriptor is closed"
+        del view
+        assert Segment(part, pool).place.start == start
+        del other
+
+
+def test_nothing_stays_mapped(own_pool, table_of, mapped):
+    def count() -> int:
+        return sum("dask-train" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+    part = [np.arange(8.0), np.ones((8, 3))]
+    before = count()
+    files = len(os.listdir("/proc/self/fd"))
+    with own_pool() as pool:
+        rows = mapped(table_of([part]), {0: Segment(part, pool)})
+        (view, other) = rows.view(np.zeros(8, np.int64), np.arange(8))
+        assert count() == before + 2
+        del rows, other
+        assert count() == before + 1, "a view keeps its column"
+        assert view.tolist() == list(range(8))
+        del view
+        assert count() == before
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_columns_of_nothing(table_of, mapped):
+    table = table_of([[np.zeros((0, 3)), np.zeros(0, "f4")], [np.zeros((5, 3)), np.zeros(5, "f4")]])
+    rows = mapped(table, {})
+    assert [column.shape for column in rows.columns] == [(0, 3), (0,)]
+    assert (rows.is_here(np.array([0, 1])).tolist(), rows.all_here) == ([True, False], False)
+
+
+def test_a_file_that_can_not_be_mapped(own_pool, table_of):
+    part = [np.arange(8.0)]
+    with own_pool() as pool:
+        segment = Segment(part, pool)
+        table = table_of([part])
+        held = held_by([(0, 0, segment.place.offsets)], 1)
+        del segment
+    with pytest.raises(OSError, match=r"64 bytes of address space can't be mapped: Bad file descriptor"):
+        Rows(table.schema, table.lengths, held, [10_000])
+
+
+def test_partitions_are_told_in_their_order():
+    held = held_by([(7, 1, (0, 64)), (2, 0, (128, 256))], 2)
+    assert (held.partition.tolist(), held.file.tolist()) == ([2, 7], [0, 1])
+    assert held.offsets.tolist() == [[128, 256], [0, 64]]
+    assert held_by([], 3).offsets.shape == (0, 3)
