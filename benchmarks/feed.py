@@ -12,9 +12,12 @@ same rows, in the same process:
 * the same over the rows' numbers, with ``tf.gather`` in a parallel ``map`` for the rows: kinder to ``tf.data``, as it
   moves no row by itself.
 
-All have a ``prefetch``. "No feed" are tensors that were there before the clock: nobody can be faster. The step sums 8
-columns of its batch, so that the feed is most of what is measured. ``--profile`` runs ``session.batches`` alone, once in
-each setting, and prints where the time of the role's main thread and of the thread that prepares batches goes.
+Beside them ``to_tf`` of the same rows as a published data set, which a client in the role opens.
+
+All but ours have a ``prefetch``. "No feed" are tensors that were there before the clock: nobody can be faster. The
+step sums 8 columns of its batch, so that the feed is most of what is measured. ``--profile`` runs ``session.batches``
+alone, once in each setting, and prints where the time of the role's main thread and of the thread that prepares batches
+goes.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ NUM_BLOCKS = 11
 SHUFFLE_BUFFER = 10_000
 AIM = 1.4
 OURS, PUBLISHED, AT_HAND = "session.batches", "to_tf", "no feed"
+NAME = "feed"  # of the published data set
 # What the aim is measured against: the best of them.
 PEERS = ("from_generator", "from_tensor_slices", "tf.gather of numbers")
 
@@ -147,18 +151,30 @@ def rows_of_role(session: dt.Session, num_rows: int, columns: int) -> np.ndarray
     return rows
 
 
-def feed_all(columns: int, batch_rows: int, num_rows: int, turn: int, session: dt.Session) -> dict[str, float]:
+def rate_of_published(address: str, batch_rows: int, shuffle: bool, step: Callable[[Any], Any]) -> float:
+    """Batches a second of ``to_tf`` of the published data set, opened by a client in this process."""
+    import tensorflow as tf
+
+    with Client(address, set_as_default=False) as client:
+        data = dt.get_dataset(NAME, client=client).to_tf(batch_size=batch_rows, shuffle=shuffle)
+        return rate_of_peer(data.prefetch(tf.data.AUTOTUNE), step)
+
+
+def feed_all(shape: str, num_rows: int, address: str, turn: int, session: dt.Session) -> dict[str, float]:
     """A role: the batches a second of each feed, in a sequence that turns with the rounds."""
     import tensorflow as tf
 
+    columns, batch_rows, *_ = SHAPES[shape]
     rows, step = rows_of_role(session, num_rows, columns), stepper()
     found = {}
     for shuffle in (False, True):
-        names = [OURS, *PEERS] if shuffle else [OURS, *PEERS, AT_HAND]
+        names = [OURS, *PEERS, *([PUBLISHED] if address else []), *([] if shuffle else [AT_HAND])]
         makers = peers(rows, batch_rows, shuffle)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             if name == OURS:
                 rate = rate_of_ours(session, batch_rows, shuffle, step)
+            elif name == PUBLISHED:
+                rate = rate_of_published(address, batch_rows, shuffle, step)
             elif name == AT_HAND:
                 rate = rate_of_peer(at_hand(rows, batch_rows), step)
             else:
@@ -167,7 +183,7 @@ def feed_all(columns: int, batch_rows: int, num_rows: int, turn: int, session: d
     return found
 
 
-def profiled(columns: int, batch_rows: int, shuffle: bool, session: dt.Session) -> str:
+def profiled(batch_rows: int, shuffle: bool, session: dt.Session) -> str:
     """A role: where the time of ``session.batches`` goes, in words."""
     from dask_train.data.ahead import Ahead
 
@@ -202,33 +218,21 @@ def in_role(function: Callable[[dt.Session], Any], rows: da.Array) -> Any:
     return dt.train(function, roles={"worker": 1}, data=rows, framework="tensorflow").results["worker"][0]
 
 
-def published(client: Client, rows: da.Array, batch_rows: int, shuffle: bool) -> float | None:
-    """Batches a second of a published data set's ``to_tf``, in this process; None where there is no such thing."""
-    if not hasattr(dt, "get_dataset"):
-        return None
-    dt.publish_dataset(rows, name="feed", client=client)
-    try:
-        data_set = dt.get_dataset("feed", client=client)
-        if not hasattr(data_set, "to_tf"):
-            return None
-        return rate_of_peer(data_set.to_tf(batch_size=batch_rows, shuffle=shuffle), stepper())
-    finally:
-        dt.unpublish_dataset("feed", client=client)
-
-
 def one_round(turn: int, shapes: list[str], small: bool) -> dict[str, float]:
     """Every feed of every shape once."""
     found = {}
-    with cluster() as local, Client(local) as client:
+    with cluster() as local, Client(local):
         for shape in shapes:
-            columns, batch_rows, *sizes = SHAPES[shape]
-            rows = collection(sizes[small], columns)
-            rates = in_role(partial(feed_all, columns, batch_rows, sizes[small], turn), rows)
-            for shuffle in (False, True):
-                rate = published(client, rows, batch_rows, shuffle)
-                if rate is not None:
-                    rates[f"{PUBLISHED}, {_order(shuffle)}"] = rate
+            columns, _, *sizes = SHAPES[shape]
+            rows, address = collection(sizes[small], columns), ""
+            if hasattr(dt, "publish_dataset"):
+                dt.publish_dataset(rows, name=NAME)
+                rows, address = dt.get_dataset(NAME), local.scheduler_address
+            rates = in_role(partial(feed_all, shape, sizes[small], address, turn), rows)
             found |= {f"{shape}, {name}": rate for name, rate in rates.items()}
+            if address:
+                del rows
+                dt.unpublish_dataset(NAME)
     return found
 
 
@@ -273,7 +277,7 @@ def main() -> None:
                 print(f"== {shape}, {_order(shuffle)}")
                 with cluster() as local, Client(local):
                     rows = collection(sizes[options.small], columns)
-                    print(in_role(partial(profiled, columns, batch_rows, shuffle), rows))
+                    print(in_role(partial(profiled, batch_rows, shuffle), rows))
         return
     runs = []
     for turn in range(1 if options.small else options.rounds):

@@ -40,7 +40,7 @@ class Reader:
         self._total, self._num_bytes = 0.0, 0
 
     def touch(self, array: np.ndarray) -> None:
-        """Read an array; the sum of a batch is the cheapest honest use of it (15 GB/s on a core)."""
+        """Read an array; the sum of a batch is the cheapest honest use of it (15 GB/s a core, from ordinary memory)."""
         self._first = self._first or time.time()
         self._total += float(array.sum())
         self._num_bytes += array.nbytes

@@ -177,7 +177,7 @@ class DataSet:
         fetch = functools.partial(link.rows_from_elsewhere, streamed)
         reader = Reader(fetch, self._buffers, self._session._framework.views)
         try:
-            with closing(reader.read(order, rows)) as batches:
+            with closing(reader.read(order, rows, in_order=plan.shuffle is False)) as batches:
                 yield batches
         finally:
             if self._table.window is not None:

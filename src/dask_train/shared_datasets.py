@@ -38,7 +38,8 @@ def publish_dataset(
     name
         Its name, among all that Dask's own ``client.publish_dataset`` has given.
     features, label
-        Of a frame or dict, which columns it is made of: as :func:`~dask_train.train` takes them.
+        Of a frame or dict, which columns it is made of, as :func:`~dask_train.train` takes them. A frame without
+        either keeps its columns by name, as a dict does; who opens it picks.
     override
         Replace what has the name, once this one is computed: both take memory until then.
     client
@@ -65,7 +66,10 @@ def publish_dataset(
     if not data:
         raise ValueError("publish_dataset was given no data; pass it before the name: publish_dataset(X, y, name=...).")
     what = f"data set {name!r}"
-    source = published.as_source(what, data[0] if len(data) == 1 else data, features=features, label=label)
+    given = data[0] if len(data) == 1 else data
+    if features is None and label is None and hasattr(given, "iloc") and hasattr(given, "columns"):
+        given = {name: given[name] for name in given.columns}
+    source = published.as_source(what, given, features=features, label=label)
     peer = Peer(published.client_here(client, or_local=True))
     if peer.asynchronous:
         return _publish(peer, what, name, source, override)

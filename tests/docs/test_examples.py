@@ -29,6 +29,7 @@ PROGRAMS = [
     ("between_graph_softmax.py", ["--small", "--kill", "worker"], "worker 0 restored the checkpoint"),
     ("torch_ddp.py", ["--small"], "furthest weight from those of one worker"),
     ("torch_ddp.py", ["--small", "--kill"], "all started again, from step"),
+    ("publish_and_train.py", ["--small"], "furthest weight of one process from that of the other: 0\n"),
 ]
 
 # script, arguments, the output after which Ctrl-C is pressed
@@ -37,6 +38,7 @@ INTERRUPTED = [
     ("in_graph.py", [], "Two TensorFlow servers after"),
     ("between_graph_softmax.py", [], "epoch 1: worker 0"),
     ("torch_ddp.py", [], "step  100: loss"),
+    ("publish_and_train.py", ["--small"], "worker 0 opened"),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 from dask_train.data.account import Account, read_account
-from dask_train.data.columns import Column, Layout
+from dask_train.data.segment import Segment
+from dask_train.data.stream import Stream
 from dask_train.errors import DataError
 from dask_train.frameworks.base import Framework, Me
 from dask_train.roles import AddressBook
@@ -30,6 +32,9 @@ class FakeLink:
         self.asked: list[str] = []
         self.moves: list[tuple[str, int]] = []
         self.datasets: dict[str, Any] = {}
+        self.elsewhere: Any = None  # of the partitions that are not here, by number
+        self.groups: list[Any] = []
+        self.streams: list[tuple[Any, ...]] = []
         self.waited = 0
 
     def report(self, scores: dict[str, Any]) -> None:
@@ -49,10 +54,27 @@ class FakeLink:
             raise DataError(f"There is no data set {name!r}.")
         return 1, *self.datasets[name]
 
+    def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
+        self.streams.append(("rows", stream))
+        return [np.stack([self.elsewhere[p][r] for p, r in zip(partition, row, strict=True)])]
 
-def laid_out(*arrays: np.ndarray, names: tuple[str, ...] | None = None, is_tuple: bool = False) -> Any:
-    columns = tuple(Column(dtype=array.dtype.str, row_shape=array.shape[1:]) for array in arrays)
-    return Layout(columns=columns, names=names, is_tuple=is_tuple, lengths=(len(arrays[0]),)), list(arrays)
+    def open_group(self, stream: Stream, group: int, needed_from: int) -> Any:
+        self.streams.append(("open", stream, group, needed_from))
+        return self.groups[group]
+
+    def leave(self, stream: Stream) -> None:
+        self.streams.append(("leave", stream))
+
+
+@pytest.fixture
+def laid_out(pool, table_of, mapped) -> Callable[..., Any]:
+    """A data set of one partition, mapped, with its table; for a role of two."""
+
+    def lay_out(*arrays: np.ndarray, ranks: int = 2, **shape: Any) -> Any:
+        table = table_of([arrays], host_of_rank=np.zeros(ranks, np.int64), **shape)
+        return table, mapped(table, {0: Segment(arrays)})
+
+    return lay_out
 
 
 def session(role: str = "worker", rank: int = 0, *, link: FakeLink | None = None, **more: Any) -> Session:
@@ -101,7 +123,7 @@ def test_one_role_of_a_run_is_the_chief(counts, chief):
 # Batches
 
 
-def test_batches_of_all_ranks_are_the_rows():
+def test_batches_of_all_ranks_are_the_rows(laid_out):
     seen = []
     for rank in range(2):
         one = session("worker", rank, data=laid_out(X, Y, is_tuple=True))
@@ -111,13 +133,13 @@ def test_batches_of_all_ranks_are_the_rows():
     assert sorted(seen) == sorted([*range(10), *range(10)])
 
 
-def test_rows_of_the_global_batch_are_told():
+def test_rows_of_the_global_batch_are_told(laid_out):
     one = session(data=laid_out(Y))
     found = [(batch.tolist(), one.global_rows) for batch in one.batches(batch_size=4, shuffle=False)]
     assert found == [([0, 1], 4), ([4, 5], 4), ([8], 2)]
 
 
-def test_what_is_taken_is_accounted_for():
+def test_what_is_taken_is_accounted_for(laid_out):
     file = os.memfd_create("account")
     one = session(data=laid_out(Y), account=Account(file))
     taken = iter(one.batches(epochs=2, batch_size=3))
@@ -139,7 +161,7 @@ def test_checkpoints_need_a_place():
             call(session())
 
 
-def test_it_goes_on_from_a_position():
+def test_it_goes_on_from_a_position(laid_out):
     settings = {"epochs": 2, "batch_size": 3, "seed": 5}
     one = session(data=laid_out(Y))
     seen = [(batch.tolist(), one.position) for batch in one.batches(**settings)]
@@ -158,7 +180,7 @@ def test_it_goes_on_from_a_position():
     ("shape", "kind"),
     [({}, np.ndarray), ({"is_tuple": True}, tuple), ({"names": ("x",)}, dict)],
 )
-def test_a_batch_has_the_shape_of_what_was_given(shape, kind):
+def test_a_batch_has_the_shape_of_what_was_given(laid_out, shape, kind):
     (batch, *_) = session(data=laid_out(X, **shape)).batches(batch_size=10, shuffle=False)
     assert isinstance(batch, kind)
     array = batch["x"] if kind is dict else batch[0] if kind is tuple else batch
@@ -166,16 +188,86 @@ def test_a_batch_has_the_shape_of_what_was_given(shape, kind):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_batch_is_a_copy_of_its_own(shuffle):
-    rows = Y.copy()
-    for batch in session(data=laid_out(rows)).batches(epochs=2, batch_size=4, shuffle=shuffle):
-        assert batch.flags.writeable
+def test_writing_to_a_batch_changes_no_rows(laid_out, shuffle):
+    data = laid_out(Y.copy())
+    one = session(data=data)
+    for batch in one.batches(epochs=2, batch_size=4, shuffle=shuffle):
         assert batch.flags.c_contiguous
-        batch[:] = -1
-    np.testing.assert_array_equal(rows, Y)
+        if batch.flags.writeable:
+            batch[:] = -1
+    assert sorted(sum((batch.tolist() for batch in one.batches(shuffle=False)), [])) == list(range(5))
 
 
-def test_batches_are_the_frameworks_tensors():
+def test_a_framework_says_whether_batches_are_views(laid_out):
+    rows = np.arange(64.0).reshape(8, 8)
+
+    def is_view(views: str | None, shuffle: bool) -> tuple[bool, bool]:
+        class Viewing(Framework):
+            pass
+
+        Viewing.views = views
+        data = laid_out(rows, ranks=1)
+        (batch,) = session(data=data, framework=Viewing(), counts={"worker": 1}).batches(batch_size=8, shuffle=shuffle)
+        return np.shares_memory(batch, data[1].columns[0]), batch.flags.writeable
+
+    assert is_view("read-only", False) == (True, False)
+    assert is_view("writable", False) == (True, True)
+    assert is_view(None, False) == is_view("read-only", True) == (False, True)
+
+
+def test_gathered_batches_are_in_memory_of_the_framework(laid_out):
+    class Pinning(Framework):
+        views = None
+
+        def __init__(self) -> None:
+            self.made: list[np.ndarray] = []
+
+        def empty(self, size: int) -> np.ndarray:
+            self.made.append(np.empty(size, np.uint8))
+            return self.made[-1]
+
+    framework = Pinning()
+    one = session(data=laid_out(Y, ranks=1), framework=framework, counts={"worker": 1})
+    for batch in one.batches(batch_size=5):
+        assert any(np.shares_memory(batch, memory) for memory in framework.made)
+
+
+def test_rows_of_other_hosts_are_fetched(pool, table_of, mapped):
+    parts = [[np.arange(10)], [np.arange(10, 16)]]
+    table = table_of(parts, owner=np.array([0, 1]), host_of_rank=np.array([0, 1]))
+    seen = []
+    for rank in range(2):
+        link = FakeLink()
+        link.elsewhere = {1 - rank: parts[1 - rank][0]}
+        rows = mapped(table, {rank: Segment(parts[rank])})
+        one = session("worker", rank, link=link, data=(table, rows))
+        seen += [row for batch in one.batches(batch_size=8, seed=4) for row in batch.tolist()]
+        asked = {entry for entry in link.streams if entry[0] == "rows"}
+        assert asked == ({("rows", Stream(0, 0, 0, True, 4))} if rank else set())  # of 8 rows 5 lie on the first host
+        del one, rows
+    assert sorted(seen) == list(range(16))
+
+
+def test_a_data_set_that_is_streamed_comes_in_groups(pool, table_of, mapped):
+    parts = [[np.arange(4)], [np.arange(4, 8)], [np.arange(8, 11)]]
+    table = table_of(parts, window=2)
+    link = FakeLink()
+    link.groups = [mapped(table, {n: Segment(parts[n]) for n in numbers}) for numbers in ((0, 1), (2,))]
+    one = session(link=link, data=(table, None), counts={"worker": 1})
+    batches = [batch.tolist() for batch in one.batches(epochs=2, batch_size=3, shuffle=False, seed=9)]
+    assert batches == 2 * [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10]]
+    streams = [Stream(0, 0, epoch, False, 9) for epoch in range(2)]
+    assert link.streams == [
+        entry for stream in streams for entry in (("open", stream, 0, 0), ("open", stream, 1, 0), ("leave", stream))
+    ]
+    taken = one.batches(batch_size=3, shuffle=False)
+    assert next(taken).tolist() == [0, 1, 2]
+    taken.close()
+    assert link.streams[-1] == ("leave", Stream(0, 1, 0, False, 0)), "a loop that is left lets go of its groups"
+    link.groups.clear()
+
+
+def test_batches_are_the_frameworks_tensors(laid_out):
     class Listing(Framework):
         def to_batch(self, arrays: Any) -> Any:
             return tuple(array.tolist() for array in arrays)
@@ -184,24 +276,24 @@ def test_batches_are_the_frameworks_tensors():
     assert next(one.batches(batch_size=4, shuffle=False)) == {"y": [0, 1]}
 
 
-def test_what_it_does_is_told():
+def test_what_it_does_is_told(laid_out):
     link = FakeLink()
-    one = session(link=link, data=laid_out(Y), counts={"worker": 1})
+    one = session(link=link, data=laid_out(Y, ranks=1), counts={"worker": 1})
     for _ in one.batches(batch_size=5):
         one.should_stop()
     assert link.moves == [
-        ("preparing a batch", 0),
         ("working on batch 1", 1),
         ("working on batch 1", 0),
-        ("preparing a batch", 0),
+        ("waiting for a batch", 0),
         ("working on batch 2", 1),
         ("working on batch 2", 0),
+        ("waiting for a batch", 0),
         ("past its last batch", 0),
     ]
 
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch_size": -1}, {"batch_size": True}, {"epochs": 1.5}])
-def test_counts_are_checked_before_the_first_batch(wrong):
+def test_counts_are_checked_before_the_first_batch(laid_out, wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(ValueError, match=f"{name} is {value!r}; it is a whole number of at least 1"):
         session(data=laid_out(Y)).batches(**wrong)
@@ -212,9 +304,9 @@ def test_a_role_without_data():
         session("scorer", counts={"scorer": 1}).batches()
 
 
-def test_a_published_data_set():
+def test_a_published_data_set(laid_out):
     link = FakeLink()
-    link.datasets["test rows"] = laid_out(Y)
+    link.datasets["test rows"] = laid_out(Y, ranks=1)
     one = session("scorer", link=link, counts={"scorer": 1})
     found = one.dataset("test rows")
     assert found.num_rows == 10

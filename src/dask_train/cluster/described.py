@@ -32,7 +32,7 @@ async def check_computed(future: Future, what: str) -> None:
     if future.status == "error":
         error = await future._exception()
         raise DataError(
-            f"A partition of {what} can't be computed: {type(error).__name__}: {error}.",
+            f"A partition of {what} can't be computed: {type(error).__name__}: {str(error).rstrip('.')}.",
             change="Mend what computes it: its traceback is the cause of this error.",
         ) from error
     if future.status != "finished":

@@ -17,7 +17,7 @@ from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.cluster.run_data import RunData
 from dask_train.collections import check_data
 from dask_train.data.stream import Stream
-from dask_train.errors import DaskTrainError, DataError
+from dask_train.errors import ClosedError, DaskTrainError, DataError
 from dask_train.frameworks.base import Framework
 from dask_train.run import commands, events
 from dask_train.run.state import ALIVE, Phase, RolePhase, RunPlan, RunState
@@ -308,8 +308,11 @@ class Driver:
             schema, keys = await self.data.by_role[role].group(
                 role, rank, stream, question["group"], question["needed_from"]
             )
-        except DataError as error:
+        except ClosedError as error:
             self._dispatch.group(of_role, question, error=str(error))
+        except DataError as error:
+            self.chronicle.driver_error = error.__cause__
+            self.happened(events.DataFailed(time=time.time(), error=str(error)))
         else:
             self._dispatch.group(of_role, question, schema=schema, keys=keys)
 

@@ -26,6 +26,7 @@ class Form:
     """Whether a data set's batches are arrays, tuples or dicts; for some sources only a partition can tell."""
 
     def __init__(self, peer: Peer, source: Source) -> None:
+        self._peer = peer
         self._names, self._is_tuple = source.names, source.is_tuple
         delayed = source.delayed_form(PART)
         self._future = None if delayed is None else peer.dask_end.compute(delayed)
@@ -42,9 +43,17 @@ class Form:
             try:
                 self._names, self._is_tuple = await self._future
             except Exception as error:
-                raise DataError(f"A partition can't be computed: {type(error).__name__}: {error}.") from error
+                raise DataError(
+                    f"A partition can't be computed: {type(error).__name__}: {str(error).rstrip('.')}."
+                ) from error
             self._future = None
         return self.known(columns)
+
+    async def cancel(self) -> None:
+        """Let Dask forget what it was asked, where a run ends before it is told."""
+        if self._future is not None:
+            await self._peer.dask_end._cancel([self._future])
+            self._future = None
 
     def known(self, columns: tuple[Column, ...]) -> Schema:
         """The schema with these columns, as far as it is known."""

@@ -98,6 +98,7 @@ class DataSetOnDask:
 
     async def cancel(self) -> None:
         """Let Dask stop computing it, and forget it."""
+        await self._form.cancel()
         await cancel(self._peer, self._futures)
         self._futures = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,13 @@ from dask_train.data.plan import EpochPlan
 from dask_train.data.settle import settle
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
-from dask_train.errors import DataError
+from dask_train.errors import ClosedError, DataError
 
 if TYPE_CHECKING:
     from dask_train.collections.source import Source
 
-# Groups that are computed beyond the one that the slowest rank is in.
+# Groups beyond the slowest rank's own that the others may be in, and beyond what they are in that are computed.
+# So there are 3 at a time in all; more where a rank begins later than the others, or again.
 GROUPS_AHEAD = 1
 # Partitions of a group where the user has not said.
 WINDOW = 8
@@ -83,7 +85,8 @@ class StreamOnDask:
         self._columns: tuple[Column, ...] = ()
         self._tables: dict[str, bytes] = {}
         self._owners: dict[str, tuple[np.ndarray, list[str]]] = {}
-        self._streams: dict[tuple[str, Stream], _Going] = {}
+        self._streams: dict[tuple[str, Stream], _Going] = {}  # by a stream's first epoch
+        self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
     async def described(self, progressed: Callable[[], None]) -> None:
         """Wait until the rows of each partition are known: at once, or after all have been computed once.
@@ -134,29 +137,40 @@ class StreamOnDask:
         ------
         DataError
             A partition can't be computed, or has other columns than those before.
+        ClosedError
+            The rank has left the stream meanwhile.
         """
-        if (role, stream) not in self._streams:
-            assert self._lengths is not None
-            plan = EpochPlan(
-                lengths=self._lengths,
-                shuffle=stream.shuffle,
-                seed=stream.seed,
-                epoch=stream.epoch,
-                window=self._window,
-            )
-            self._streams[role, stream] = _Going(plan.groups())
-        going = self._streams[role, stream]
-        going.reached(rank, needed_from)
-        while not going.may_open(group):
+        going = self._going(role, stream)
+        place = going.place(stream.epoch, group)
+        asked = (going.place(stream.epoch, needed_from), place)
+        if stream not in self._left.get((role, rank), ()):  # it may ask ahead while it leaves
+            going.reached(rank, asked)
+        while going.ranks.get(rank) is asked and not going.may_open(place):
             await going.changed()
-        for number in going.wanted(group):
+        if going.ranks.get(rank) is not asked:
+            raise ClosedError(f"{role} {rank} has left what it reads of {self._what}.")
+        for number in going.wanted(place):
             if number not in going.computing:
-                going.computing[number] = asyncio.ensure_future(self._compute(role, going.groups[number]))
+                going.computing[number] = asyncio.ensure_future(self._compute(role, going.partitions(number)))
         going.free_behind(self._release)
-        futures = await asyncio.shield(going.computing[group])
+        futures = await asyncio.shield(going.computing[place])
         return pickle.dumps(self._form.known(self._columns)), [
             (number, future.key) for number, future in futures.items()
         ]
+
+    def _going(self, role: str, stream: Stream) -> _Going:
+        first = stream._replace(epoch=0)
+        if (role, first) not in self._streams:
+            lengths = self._lengths
+            assert lengths is not None
+
+            def plan(epoch: int) -> EpochPlan:
+                return EpochPlan(
+                    lengths=lengths, shuffle=stream.shuffle, seed=stream.seed, epoch=epoch, window=self._window
+                )
+
+            self._streams[role, first] = _Going(plan)
+        return self._streams[role, first]
 
     async def _compute(self, role: str, partitions: np.ndarray) -> dict[int, Future]:
         owner, hosts = self._owners[role]
@@ -173,10 +187,15 @@ class StreamOnDask:
             async for future in as_completed(futures.values()):
                 await check_computed(future, self._what)
             found, _ = await describe(self._peer, self._what, [future.key for future in futures.values()])
+            with_rows = [found[future.key] for future in futures.values() if found[future.key][0]]
             known = [(1, self._columns)] if self._columns else []
-            self._columns = same_columns([*known, *(found[future.key] for future in futures.values())])
-        except ValueError as error:
-            raise DataError(f"{self._what}: {error}.") from error
+            self._columns = same_columns([*known, *with_rows])
+        except BaseException as error:
+            for future in futures.values():
+                future.release()
+            if isinstance(error, ValueError):
+                raise DataError(f"{self._what}: {error}.") from error
+            raise
         return futures
 
     async def _workers_by_host(self) -> dict[str, list[str]]:
@@ -197,35 +216,57 @@ class StreamOnDask:
                 future.release()
 
     def left(self, role: str, rank: int, stream: Stream | None = None) -> None:
-        """A rank needs no more groups of a stream, or of any."""
-        for (of_role, each), going in list(self._streams.items()):
-            if of_role == role and stream in (None, each):
+        """A rank needs no more groups of a stream, or of any: it has ended, and may begin anew."""
+        if stream is None:
+            self._left.pop((role, rank), None)
+        else:
+            self._left.setdefault((role, rank), set()).add(stream)
+        for (of_role, first), going in list(self._streams.items()):
+            if of_role == role and (stream is None or stream._replace(epoch=0) == first):
                 going.gone(rank)
                 going.free_behind(self._release)
                 if not going.ranks:
-                    del self._streams[of_role, each]
+                    del self._streams[of_role, first]
 
     async def cancel(self) -> None:
         """Stop its computation, and forget it."""
         tasks = [task for going in self._streams.values() for task in going.computing.values()]
         await asyncio.gather(*map(self._cancel, tasks))
+        await self._form.cancel()
         await cancel(self._peer, self._counting)
         self._streams.clear()
         self._parts, self._counting = [], []
 
 
 class _Going:
-    """How far the ranks are in one epoch, and which groups are computed for it."""
+    """How far the ranks are in the epochs of one call of ``batches()``, and which groups are computed for them.
 
-    def __init__(self, groups: list[np.ndarray]) -> None:
-        self.groups = groups
-        self.ranks: dict[int, int] = {}  # the first group that each still needs
+    A group's place is counted on over the epochs, so that a rank that is an epoch ahead waits, too.
+    """
+
+    def __init__(self, plan: Callable[[int], EpochPlan]) -> None:
+        self._plan = plan
+        self._lengths = plan(0).lengths
+        self._num_groups = len(plan(0).groups())
+        self._epochs: dict[int, list[np.ndarray]] = {}
+        self.ranks: dict[int, tuple[int, int]] = {}  # the first place that each still needs, and the last it asked for
         self.computing: dict[int, asyncio.Task[dict[int, Future]]] = {}
         self._changed = asyncio.Event()
 
-    def reached(self, rank: int, needed_from: int) -> None:
-        """A rank needs no group before this one any more."""
-        self.ranks[rank] = needed_from
+    def place(self, epoch: int, group: int) -> int:
+        """Where a group comes."""
+        return epoch * self._num_groups + group
+
+    def partitions(self, place: int) -> np.ndarray:
+        """The partitions of the group at a place."""
+        epoch, group = divmod(place, self._num_groups)
+        if epoch not in self._epochs:
+            self._epochs = {**dict(list(self._epochs.items())[-1:]), epoch: self._plan(epoch).groups()}
+        return self._epochs[epoch][group]
+
+    def reached(self, rank: int, asked: tuple[int, int]) -> None:
+        """A rank needs no group before a place any more, and asks for another."""
+        self.ranks[rank] = asked
         self._tell()
 
     def gone(self, rank: int) -> None:
@@ -241,16 +282,18 @@ class _Going:
         """Wait until a rank has moved on; the run's own deadlines end the wait."""
         await self._changed.wait()
 
-    def may_open(self, group: int) -> bool:
-        """Whether no rank is so far behind that it would have to be computed for it beyond the bound."""
-        return group <= min(self.ranks.values(), default=group) + GROUPS_AHEAD
+    def may_open(self, place: int) -> bool:
+        """Whether no rank is too far behind; one that asks for more at once, for a large batch, is where it asks."""
+        return place <= min(max(needed_from + GROUPS_AHEAD, asked) for needed_from, asked in self.ranks.values())
 
-    def wanted(self, group: int) -> range:
-        """The groups to compute for a rank that opens one."""
-        return range(group, min(group + GROUPS_AHEAD + 1, len(self.groups)))
+    def wanted(self, place: int) -> list[int]:
+        """What to compute for a rank that opens a group: that one, and those ahead in its epoch that have rows."""
+        end = (place // self._num_groups + 1) * self._num_groups
+        ahead = (number for number in range(place + 1, end) if self._lengths[self.partitions(number)].any())
+        return [place, *itertools.islice(ahead, GROUPS_AHEAD)]
 
     def free_behind(self, release: Callable[[asyncio.Task[dict[int, Future]]], None]) -> None:
         """Let go of what no rank needs any more; of all where there is none left."""
-        first = min(self.ranks.values(), default=len(self.groups))
-        for number in [number for number in self.computing if number < first]:
+        first = min((needed_from for needed_from, _ in self.ranks.values()), default=None)
+        for number in [number for number in self.computing if first is None or number < first]:
             release(self.computing.pop(number))

@@ -10,16 +10,17 @@ import numpy as np
 
 from dask_train.data.ahead import Ahead
 from dask_train.data.buffers import Buffers
-from dask_train.data.columns import Schema
 from dask_train.data.order import Share
 from dask_train.data.rows import Rows
 from dask_train.data.streamed import StreamedRows
 
-# What may be prepared ahead, in batches and in bytes.
-MAX_AHEAD = 4
+# Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost more
+# than the rows of a small batch. The first bundle is one batch, so that the first comes soon.
+BUNDLE = 8
+BUNDLE_BYTES = 4 << 20
+# What may wait, in bundles and in bytes.
+MAX_AHEAD = 2
 MAX_AHEAD_BYTES = 64 << 20
-# How many batches' rows are asked for at once, where they lie on other hosts.
-ASK_BATCHES = 8
 
 Fetch = Callable[[np.ndarray, np.ndarray], list[np.ndarray]]
 
@@ -58,8 +59,10 @@ class Reader:
     def __init__(self, fetch: Fetch, buffers: Buffers, views: str | None) -> None:
         self._fetch, self._buffers, self._views = fetch, buffers, views
 
-    def read(self, shares: Iterator[Share], rows: Rows | StreamedRows) -> Generator[Batch, None, None]:
-        """The batches of those shares, prepared ahead by a thread; close the iterator to end it.
+    def read(
+        self, shares: Iterator[Share], rows: Rows | StreamedRows, *, in_order: bool = False
+    ) -> Generator[Batch, None, None]:
+        """The batches of those shares; close the iterator to end the thread that prepares them.
 
         Parameters
         ----------
@@ -67,58 +70,68 @@ class Reader:
             Which rows.
         rows
             What of the data set can be read here.
+        in_order
+            Whether rows of each partition come in the order that they have there. Then, where views may be given,
+            nothing has to be prepared.
         """
+        if in_order and self._views and isinstance(rows, Rows) and rows.all_here:
+            for share in shares:
+                yield self._in_place(share, rows)
+            return
         first = next(shares, None)
         if first is None:
             return
         rows.turn_to(first.partition)
         batch_bytes = max(1, len(first.row) * rows.schema.row_bytes)
-        depth = max(1, min(MAX_AHEAD, MAX_AHEAD_BYTES // batch_bytes))
-        ahead = Ahead(self._prepared(itertools.chain([first], shares), rows), depth)
+        bundle = max(1, min(BUNDLE, BUNDLE_BYTES // batch_bytes))
+        depth = max(1, min(MAX_AHEAD, MAX_AHEAD_BYTES // (bundle * batch_bytes)))
+        ahead = Ahead(self._bundles(itertools.chain([first], shares), rows, bundle), depth)
         try:
-            yield from ahead
+            for batches in ahead:
+                while batches:
+                    yield batches.pop()
         finally:
             ahead.close()
 
-    def _prepared(self, shares: Iterator[Share], rows: Rows | StreamedRows) -> Iterator[Batch]:
-        if rows.all_here:
-            for share in shares:
-                rows.turn_to(share.partition)
-                yield self._local(share, rows)
-            return
-        while some := list(itertools.islice(shares, ASK_BATCHES)):
-            rows.turn_to(np.concatenate([share.partition for share in some]))
-            yield from self._mixed(some, rows)
-
-    def _local(self, share: Share, rows: Rows | StreamedRows) -> Batch:
-        views = rows.view(share.partition, share.row) if self._views else None
-        if views is not None:
-            for view in views:
+    def _in_place(self, share: Share, rows: Rows) -> Batch:
+        views = rows.view(share.partition, share.row)
+        for view in views:
+            if view is not None:
                 view.flags.writeable = self._views == "writable"
-            return Batch(arrays=tuple(views), global_rows=share.global_rows)
-        arrays = self._new(rows.schema, len(share.row))
-        rows.take(share.partition, share.row, arrays)
+        columns = zip(rows.schema.columns, views, strict=True)
+        gathered = [None if view is not None else self._buffers.array(of, len(share.row)) for of, view in columns]
+        rows.take(share.partition, share.row, gathered)
+        pairs = zip(views, gathered, strict=True)
+        arrays = tuple(array for pair in pairs for array in pair if array is not None)
         return Batch(arrays=arrays, global_rows=share.global_rows)
 
-    def _mixed(self, some: list[Share], rows: Rows | StreamedRows) -> Iterator[Batch]:
-        """Batches of which some rows come from elsewhere: those of several batches are asked for at once."""
-        here = [rows.is_here(share.partition) for share in some]
-        away = [(share.partition[~is_here], share.row[~is_here]) for share, is_here in zip(some, here, strict=True)]
-        partition, row = (np.concatenate(parts) for parts in zip(*away, strict=True))
-        columns = self._fetch(partition, row) if len(row) else []
-        start = 0
-        for share, is_here, (_, rows_away) in zip(some, here, away, strict=True):
-            if is_here.all():
-                yield self._local(share, rows)
-                continue
-            arrays = self._new(rows.schema, len(share.row))
-            local = [array[is_here] for array in arrays]
-            rows.take(share.partition[is_here], share.row[is_here], local)
-            for array, mine, column in zip(arrays, local, columns, strict=True):
-                array[is_here] = mine
-                array[~is_here] = column[start : start + len(rows_away)]
-            start += len(rows_away)
-            yield Batch(arrays=arrays, global_rows=share.global_rows)
+    def _bundles(self, shares: Iterator[Share], rows: Rows | StreamedRows, most: int) -> Iterator[list[Batch]]:
+        """Lists of batches, the last one first."""
+        size = 1
+        while some := list(itertools.islice(shares, size)):
+            partition = np.concatenate([share.partition for share in some])
+            row = np.concatenate([share.row for share in some])
+            rows.turn_to(partition)
+            columns = self._gathered(partition, row, rows)
+            batches, start = [], 0
+            for share in some:
+                its = slice(start, start + len(share.row))
+                batches.append(Batch(arrays=tuple(array[its] for array in columns), global_rows=share.global_rows))
+                start = its.stop
+            del columns
+            yield batches[::-1]
+            size = min(2 * size, most)
 
-    def _new(self, schema: Schema, num_rows: int) -> tuple[np.ndarray, ...]:
-        return tuple(self._buffers.array(column, num_rows) for column in schema.columns)
+    def _gathered(self, partition: np.ndarray, row: np.ndarray, rows: Rows | StreamedRows) -> list[np.ndarray]:
+        """Rows of each column, those from elsewhere fetched at once."""
+        columns = [self._buffers.array(column, len(row)) for column in rows.schema.columns]
+        is_here = rows.is_here(partition)
+        if rows.all_here or is_here.all():
+            rows.take(partition, row, columns)
+            return columns
+        local = [np.empty((int(is_here.sum()), *array.shape[1:]), array.dtype) for array in columns]
+        rows.take(partition[is_here], row[is_here], local)
+        fetched = self._fetch(partition[~is_here], row[~is_here])
+        for array, mine, others in zip(columns, local, fetched, strict=True):
+            array[is_here], array[~is_here] = mine, others
+        return columns

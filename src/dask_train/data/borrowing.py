@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dask_train.data.pool import lock_range
 from dask_train.data.segment import Place
 
-# What has that number by now may be a pipe, at which O_RDONLY alone would wait.
+# What has that number by now may be a FIFO, at which O_RDONLY alone would wait.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 

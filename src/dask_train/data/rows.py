@@ -89,25 +89,28 @@ class Rows:
         """For each column, the numbers of rows in :attr:`columns`; all of them have to be here."""
         return [first[partition] + row for first in self._first]
 
-    def take(self, partition: np.ndarray, row: np.ndarray, out: Sequence[np.ndarray]) -> None:
-        """Copy rows, ``out[c][i]`` being row ``row[i]`` of partition ``partition[i]``; one gather a column."""
-        for column, numbers, target in zip(self.columns, self.numbers(partition, row), out, strict=True):
-            # mode="raise" would gather into a buffer of its own first; these numbers are right.
-            np.take(column, numbers, axis=0, out=target, mode="clip")
+    def take(self, partition: np.ndarray, row: np.ndarray, out: Sequence[np.ndarray | None]) -> None:
+        """Copy rows, ``out[c][i]`` being row ``row[i]`` of partition ``partition[i]``; one gather a column.
 
-    def view(self, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray] | None:
-        """The rows without a copy, where they follow each other in memory from an aligned address; else None."""
+        Nothing is copied of a column whose ``out`` is None.
+        """
+        for column, first, target in zip(self.columns, self._first, out, strict=True):
+            if target is not None:
+                # mode="raise" would gather into a buffer of its own first; these numbers are right.
+                np.take(column, first[partition] + row, axis=0, out=target, mode="clip")
+
+    def view(self, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray | None]:
+        """Rows without a copy, for each column where they follow each other from an aligned address; else None.
+
+        The rows of a partition have to be in the order that they have there.
+        """
         if len(row) == 0 or partition[0] != partition[-1] or row[-1] - row[0] != len(row) - 1:
-            return None
-        if not ((partition == partition[0]).all() and (np.diff(row) == 1).all()):
-            return None
-        views = []
-        for column, first in zip(self.columns, self._first, strict=True):
+            return [None] * len(self.columns)
+        views: list[np.ndarray | None] = []
+        for kind, column, first in zip(self.schema.columns, self.columns, self._first, strict=True):
             start = int(first[partition[0]] + row[0])
-            view = column[start : start + len(row)]
-            if view.ctypes.data % ALIGNMENT_BYTES:
-                return None
-            views.append(view)
+            aligned = start * kind.row_bytes % ALIGNMENT_BYTES == 0  # the column itself begins at a page
+            views.append(column[start : start + len(row)] if aligned else None)
         return views
 
 

@@ -36,12 +36,14 @@ class StreamedRows:
         self._group_of_partition = plan.group_of_partition
         self._open_group = open_group
         self._open: dict[int, Rows] = {}
+        self._last = int(self._group_of_partition[table.lengths > 0].max())
         self._is_mine = table.owner == table.host_of_rank[rank]
         self.all_here = bool(self._is_mine.all())
 
     def turn_to(self, partition: np.ndarray) -> None:
         """Open the groups of these partitions, and let go of those before."""
-        groups = np.unique(self._group_of_partition[partition]).tolist() or list(self._open) or [0]
+        # Without rows only the columns are needed; it is the end of an epoch that has fewer rows than ranks.
+        groups = np.unique(self._group_of_partition[partition]).tolist() or list(self._open) or [self._last]
         for number in [number for number in self._open if number < groups[0]]:
             del self._open[number]
         for number in groups:
@@ -67,8 +69,3 @@ class StreamedRows:
             self._open[number].take(partition[chosen], row[chosen], part)
             for target, rows in zip(out, part, strict=True):
                 target[chosen] = rows
-
-    def view(self, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray] | None:
-        """The rows without a copy, as :meth:`Rows.view <dask_train.data.rows.Rows.view>`."""
-        present = np.unique(self._group_of_partition[partition]).tolist()
-        return self._open[present[0]].view(partition, row) if len(present) == 1 else None

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 
+from dask_train.data.buffers import Buffers
+from dask_train.data.columns import Column
 from dask_train.errors import LaunchError
 from dask_train.frameworks.base import TRAINING_ROLES, Framework
 from dask_train.roles import AddressBook
@@ -164,7 +166,7 @@ class FrameworkTests(ABC):
         assert not met.early, "these ended before they were stopped"
 
     def test_batches_keep_shape_dtype_and_values(self) -> None:
-        """In memory of any alignment, with no rows too, and a tuple of one stays one."""
+        """In memory of any alignment, with no rows too, and a tuple of one stays one; no memory is used too early."""
         with RoleProcesses(self.framework(), {"worker": 1}, lambda _: _look_at_batches) as processes:
             processes.meet(("worker", 0), processes.addresses(), timeout_s=30.0)
             answer = processes.answer(("worker", 0))
@@ -211,10 +213,19 @@ def _batches() -> list[tuple[np.ndarray, ...]]:
     return batches
 
 
+def _views(views: str | None) -> list[tuple[np.ndarray, ...]]:
+    """Batches as they lie in shared rows, for a framework that takes them so."""
+    batches = _batches() if views is not None else []
+    for arrays in batches:
+        for array in arrays:
+            array.flags.writeable = views == "writable"
+    return batches
+
+
 def _look_at_batches(session: RoleSession) -> list[str]:
     """What is wrong with the batches, in words."""
-    wrong = []
-    for arrays in _batches():
+    wrong = _look_at_memory(session.framework)
+    for arrays in [*_batches(), *_views(session.framework.views)]:
         expected = tuple(array.copy() for array in arrays)
         batch = session.framework.to_batch(arrays)
         if not isinstance(batch, tuple) or len(batch) != len(expected):
@@ -227,3 +238,23 @@ def _look_at_batches(session: RoleSession) -> list[str]:
             if not same or len(tensor) != len(array):
                 wrong.append(f"{array.dtype} {array.shape} {array!r} became {tensor!r}")
     return wrong
+
+
+def _look_at_memory(framework: Framework) -> list[str]:
+    """What is wrong with the memory of batches that are gathered: each tensor has to keep its own."""
+    column = Column(dtype="<f4", row_shape=(16,))
+    memory = framework.empty(column.row_bytes)
+    if memory is not None:
+        fits = memory.dtype == np.uint8 and memory.shape == (column.row_bytes,) and memory.flags.writeable
+        if not fits or memory.ctypes.data % 64:
+            return [f"empty({column.row_bytes}) is {memory.dtype} {memory.shape} at {memory.ctypes.data:#x}"]
+    buffers = Buffers(framework.empty)
+    kept = []
+    for number in range(6):
+        array = buffers.array(column, 8)
+        array[...] = number
+        (tensor,) = framework.to_batch((array,))
+        kept.append(tensor[2:] if number % 2 else tensor)
+        del array, tensor
+    found = [np.unique(np.asarray(tensor)).tolist() for tensor in kept]
+    return [] if found == [[number] for number in range(6)] else [f"tensors of 0 to 5 have become {found}"]

@@ -64,7 +64,6 @@ def client(
     yield train_client
     wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
     wait_for(lambda: state(train_client).get("runs", ()) == (), "the scheduler has no run")
-    print("HAS", train_client.sync(train_client.scheduler.who_has))
     wait_for(lambda: not train_client.sync(train_client.scheduler.who_has), "the scheduler has no result")
 
     def differing() -> dict[str, Any]:

@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import mmap
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -302,26 +303,23 @@ def test_what_can_not_be_computed_again_is_an_error_that_says_what_to_do(client,
 # In runs
 
 
-@pytest.fixture(params=["published", "persisted", "persisted dict", "asked for by name"])
-def shared(request, client: Client) -> tuple[Any, Any]:
-    """Data that lies in shared memory, as ``train`` takes it; and a role's way to batches of it."""
+def shared(how: str) -> Any:
+    """Data that lies in shared memory, as ``train`` takes it."""
     x, y = numbers()
-    if request.param == "persisted":
-        return dt.persist(x, y), lambda session: session.batches
-    if request.param == "persisted dict":
-        return dt.persist({"x": x, "y": y}), lambda session: session.batches
+    if how.startswith("persisted"):
+        return dt.persist({"x": x, "y": y}) if "dict" in how else dt.persist(x, y)
     dt.publish_dataset(x, y, name="numbers")
-    if request.param == "published":
-        return dt.get_dataset("numbers"), lambda session: session.batches
-    return None, lambda session: session.dataset("numbers").batches
+    return dt.get_dataset("numbers") if how == "published" else None
 
 
-def test_a_run_uses_the_same_segments(client, shared, wait_for):
-    data, batches_of = shared
+@pytest.mark.parametrize("how", ["published", "persisted", "persisted dict", "asked for by name"])
+def test_a_run_uses_the_same_segments(client, how, wait_for):
+    data = shared(how)
 
     def worker(session):
         found = []
-        for batch in batches_of(session)(batch_size=100, seed=1):
+        batches = session.dataset("numbers").batches if how == "asked for by name" else session.batches
+        for batch in batches(batch_size=100, seed=1):
             x, y = batch.values() if isinstance(batch, dict) else batch
             assert (x[:, 2] == 3 * y).all()
             found += y.tolist()
@@ -442,7 +440,7 @@ def test_names(client):
     with pytest.raises(ValueError, match=r"data\['worker'\] lies in shared memory with its columns as they are"):
         dt.train(read_all, data=data, features="x")
     with pytest.raises(TypeError, match=r"can't travel. Send its name.*dt.get_dataset\('numbers'\)"):
-        client.submit(len, data)
+        pickle.dumps(data)
     dt.publish_dataset(y, name="numbers", override=True)
     assert dt.get_dataset("numbers").to_numpy().tolist() == list(range(ROWS))
     assert data.to_numpy()[0].shape == (ROWS, 3)  # who has the old one keeps it

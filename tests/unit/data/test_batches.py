@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_train.data import batches as batches_module
-from dask_train.data.batches import ASK_BATCHES, MAX_AHEAD, Reader
+from dask_train.data.batches import BUNDLE, MAX_AHEAD, Reader
 from dask_train.data.buffers import Buffers
 from dask_train.data.order import shares
 from dask_train.data.plan import EpochPlan
@@ -67,7 +67,7 @@ def test_batches_are_the_rows_of_the_plan(own_pool, table_of, mapped, partitions
         for rank in range(size):
             its_order = list(order(lengths, rank=rank, size=size, batch_size=batch_size, shuffle=shuffle))
             fetch = Elsewhere(parts)
-            batches = list(Reader(fetch, Buffers(), views).read(iter(its_order), rows))
+            batches = list(Reader(fetch, Buffers(), views).read(iter(its_order), rows, in_order=shuffle is False))
             assert len(batches) == len(its_order)
             for batch, share in zip(batches, its_order, strict=True):
                 expected = first[share.partition] + share.row
@@ -84,7 +84,7 @@ def test_batches_are_the_rows_of_the_plan(own_pool, table_of, mapped, partitions
                 if not here[p]
             ]
             assert asked == away, "each row that is not here once, in the order of the plan"
-            assert len(fetch.asked) <= -(-len(its_order) // ASK_BATCHES)
+            assert len(fetch.asked) <= 3 + -(-len(its_order) // BUNDLE), "a bundle at once, the first ones smaller"
         segments, rows, batches, batch, x, y = {}, None, [], None, None, None
 
 
@@ -101,14 +101,15 @@ def rows(own_pool, table_of, mapped):
 @pytest.mark.parametrize("views", ["read-only", "writable"])
 def test_rows_that_follow_each_other_are_not_copied(rows, views):
     reader = Reader(no_fetch, Buffers(), views)
-    for number, batch in enumerate(reader.read(order([100], batch_size=32, shuffle=False), rows[0])):
+    for number, batch in enumerate(reader.read(order([100], batch_size=32, shuffle=False), rows[0], in_order=True)):
         for array, column in zip(batch.arrays, rows[0].columns, strict=True):
             assert np.shares_memory(array, column)
             assert array.flags.writeable == (views == "writable")
         if views == "writable":
             batch.arrays[0][:] = number
     if views == "writable":
-        again = [batch.arrays[0].min() for batch in reader.read(order([100], batch_size=32, shuffle=False), rows[0])]
+        again = reader.read(order([100], batch_size=32, shuffle=False), rows[0], in_order=True)
+        again = [batch.arrays[0].min() for batch in again]
         assert again == [0, 1, 2, 3], "as it said: it reads its own changes later"
 
 
@@ -117,7 +118,7 @@ def test_what_is_copied_is_the_readers_own(rows, views, shuffle):
     for _ in range(2):
         reader = Reader(no_fetch, Buffers(), views)
         seen = []
-        for batch in reader.read(order([100], batch_size=32, shuffle=shuffle), rows[0]):
+        for batch in reader.read(order([100], batch_size=32, shuffle=shuffle), rows[0], in_order=not shuffle):
             seen += batch.arrays[0][:, 0].tolist()
             for array in batch.arrays:
                 array[...] = -1
@@ -133,7 +134,7 @@ def test_memory_is_used_again_and_never_too_early(rows):
             held = [*held[-2:], (batch.arrays[0], batch.arrays[0].copy())]
             for array, copy in held:
                 np.testing.assert_array_equal(array, copy)
-    assert len(addresses) <= MAX_AHEAD + 8
+    assert len(addresses) <= BUNDLE * (MAX_AHEAD + 8)
 
 
 def test_it_ends_when_it_is_closed(rows, no_leaks):
@@ -151,15 +152,18 @@ def test_nothing_to_read(rows, no_leaks):
 
 def test_a_rank_whose_share_of_a_batch_is_empty(rows):
     for rank in range(3):
-        batches = list(Reader(no_fetch, Buffers(), "read-only").read(order([100], rank=rank, size=3, batch_size=33), rows[0]))
+        batches = list(
+            Reader(no_fetch, Buffers(), "read-only").read(order([100], rank=rank, size=3, batch_size=33), rows[0])
+        )
         assert [len(batch.arrays[0]) for batch in batches] == [11, 11, 11, int(rank == 2)]
         assert batches[-1].arrays[0].shape == (int(rank == 2), 8)
 
 
 def test_large_batches_are_not_prepared_far_ahead(rows, monkeypatch, wait_for):
     made = []
+    monkeypatch.setattr(batches_module, "BUNDLE_BYTES", 10)
     monkeypatch.setattr(batches_module, "MAX_AHEAD_BYTES", 2 * 10 * 68)
-    reader = Reader(no_fetch, Buffers(lambda size: made.append(size)), None)
+    reader = Reader(no_fetch, Buffers(made.append), None)
     with closing(reader.read(order([100], batch_size=10), rows[0])) as batches:
         held = [next(batches)]
         wait_for(lambda: len(made) == 2 * 4, "one is read, two wait, one is in hand")
@@ -168,17 +172,28 @@ def test_large_batches_are_not_prepared_far_ahead(rows, monkeypatch, wait_for):
     del held
 
 
+def test_small_batches_come_in_bundles_the_first_alone(rows, wait_for):
+    made = []
+    reader = Reader(no_fetch, Buffers(made.append), None)
+    with closing(reader.read(order([100], batch_size=2), rows[0])) as batches:
+        first = next(batches)
+        wait_for(lambda: len(made) == 2 * 4, "one is read, two wait, one is in hand")
+        sizes = [size // 64 for size in made[::2]]
+        assert sizes == [2 * 1, 2 * 2, 2 * 4, 2 * 8], sizes
+    del first
+
+
 def test_rows_that_do_not_come_are_an_error_at_their_place(own_pool, table_of, mapped, no_leaks):
     def fetch(partition, row):
         raise DataError("They did not come.")
 
-    parts = numbered(8, 8 * ASK_BATCHES)
+    parts = numbered(8, 8 * BUNDLE)
     with no_leaks(), own_pool() as pool:
         rows = mapped(table_of(parts), {1: Segment(parts[1], pool)})
-        plan = order([8, 8 * ASK_BATCHES], batch_size=8, shuffle=False)
+        plan = order([8, 8 * BUNDLE], batch_size=8, shuffle=False)
         local_first = sorted(plan, key=lambda share: -int(share.partition[0]))
         batches = Reader(fetch, Buffers(), "read-only").read(iter(local_first), rows)
-        assert [next(batches).arrays[0][0, 0] for _ in range(ASK_BATCHES)] == list(range(8, 8 * ASK_BATCHES + 8, 8))
+        assert [next(batches).arrays[0][0, 0] for _ in range(7)] == list(range(8, 8 * 8, 8)), "bundles of 1, 2 and 4"
         with pytest.raises(DataError, match="They did not come"):
             next(batches)
         del rows, batches

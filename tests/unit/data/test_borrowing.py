@@ -69,9 +69,9 @@ def test_another_process_does_not_use_it_for_something_else():
     assert borrow(places) is None, "the process is gone"
 
 
-def test_what_is_not_that_pool_is_not_opened(own_pool, no_leaks):
-    read_end, write_end = os.pipe()
-    os.close(write_end)
+def test_what_is_not_that_pool_is_not_opened(own_pool, no_leaks, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    read_end = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
     with no_leaks(), own_pool() as pool:
         segment = Segment([np.arange(3)], pool)
         place = segment.place

@@ -9,7 +9,11 @@ from dask_train.data.columns import Column, Schema, column_of, same_columns
 
 
 def test_sizes():
-    columns = (Column(dtype="<f4", row_shape=(2, 3)), Column(dtype="<i8", row_shape=()), Column(dtype="<i8", row_shape=(0,)))
+    columns = (
+        Column(dtype="<f4", row_shape=(2, 3)),
+        Column(dtype="<i8", row_shape=()),
+        Column(dtype="<i8", row_shape=(0,)),
+    )
     assert [column.row_bytes for column in columns] == [24, 8, 0]
     assert Schema(columns=columns, names=None, is_tuple=True).row_bytes == 32
     found = columns[0].empty(5)
@@ -27,7 +31,9 @@ def test_what_can_not_be_a_column():
     for array in (np.array(["a", None], dtype=object), np.zeros(2, dtype=[("x", object)])):
         with pytest.raises(TypeError, match="holds Python objects; make it numbers, with astype"):
             column_of(array)
-    with pytest.raises(TypeError, match=r"an array of \[\('x', '<f4'\)\] would lose its type; make it arrays of numbers"):
+    with pytest.raises(
+        TypeError, match=r"an array of \[\('x', '<f4'\)\] would lose its type; make it arrays of numbers"
+    ):
         column_of(np.zeros(2, dtype=[("x", "f4")]))
     ml_dtypes = pytest.importorskip("ml_dtypes")
     with pytest.raises(TypeError, match="an array of bfloat16 would lose its type"):

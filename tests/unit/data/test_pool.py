@@ -246,7 +246,8 @@ def test_the_garbage_collector_may_free_within_any_call(own_pool, monkeypatch):
         assert not pool._freed
 
 
-def test_what_is_freed_while_another_thread_has_the_lock_does_not_wait_for_the_next_call(own_pool, monkeypatch):
+@pytest.mark.parametrize("call", [lambda pool, _: pool.used_bytes, lambda pool, start: pool.free(start, PAGE)])
+def test_what_is_freed_while_another_thread_has_the_lock_does_not_wait_for_the_next_call(own_pool, monkeypatch, call):
     with own_pool() as pool:
         first, second = pool.allocate(PAGE), pool.allocate(PAGE)
         resting = Pool._rest
@@ -259,8 +260,10 @@ def test_what_is_freed_while_another_thread_has_the_lock_does_not_wait_for_the_n
                 other.submit(pool.free, second, PAGE).result()
 
         monkeypatch.setattr(Pool, "_rest", rest)
-        pool.free(first, PAGE)
+        call(pool, first)
         assert not pool._freed
+        if pool.used_bytes:
+            pool.free(first, PAGE)
 
 
 def test_threads_do_not_get_each_others_memory(own_pool):

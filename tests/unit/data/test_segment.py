@@ -112,6 +112,7 @@ def test_rows_that_are_much_larger_than_a_page(own_pool):
         for segment in segments:
             check(segment, [array, array])
             assert all(offset % (4 * 10_007) == 0 for offset in segment.place.offsets)
+            assert segment.place.stop - segment.place.start <= 2 * 3 * 4 * 10_007, "a row more a column, at most"
         del segment, segments
 
 

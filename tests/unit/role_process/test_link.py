@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dask_train.data.columns import Column, Layout
+from dask_train.data.borrowing import borrow
+from dask_train.data.rows import held_by
+from dask_train.data.segment import Segment
+from dask_train.data.stream import Stream
 from dask_train.errors import DataError, StalledError
 from dask_train.role_process import link as link_module
-from dask_train.role_process.frames import FrameReader, encode
+from dask_train.role_process.frames import MAX_DESCRIPTORS, FrameReader, encode
 from dask_train.role_process.link import BUNDLE, SocketLink
 
-LAYOUT = Layout(columns=(Column(dtype="<i8", row_shape=()),), names=None, is_tuple=False, lengths=(3,))
+STREAM = Stream(2, 0, 1, True, 7)
 
 
 class Agent:
@@ -39,10 +44,12 @@ class Agent:
             assert data, "the link has ended"
             self._messages += self._reader.feed(data)
 
-    def say(self, kind: str, *descriptors: int, **message: Any) -> None:
+    def say(self, kind: str, *, descriptors: list[int] | None = None, **message: Any) -> None:
+        if descriptors is not None:
+            message["num_descriptors"] = len(descriptors)
         data = encode({"kind": kind, **message})
-        if descriptors:
-            socket.send_fds(self.end, [data[:1]], list(descriptors))
+        for start in range(0, len(descriptors or ()), MAX_DESCRIPTORS):
+            socket.send_fds(self.end, [data[:1]], descriptors[start : start + MAX_DESCRIPTORS])
             data = data[1:]
         self.end.sendall(data)
 
@@ -78,11 +85,35 @@ def ends(exits, no_leaks):
         ours.close()
 
 
-def memory(*values: int) -> int:
-    descriptor = os.memfd_create("data")
-    os.truncate(descriptor, LAYOUT.size_bytes)
-    os.pwrite(descriptor, np.array(values).tobytes(), 0)
-    return descriptor
+@pytest.fixture
+def in_background() -> Iterator[Callable[..., Future[Any]]]:
+    """Calls something that waits for the agent."""
+    with ThreadPoolExecutor(2) as threads:
+        yield threads.submit
+
+
+@pytest.fixture
+def letters(pool, table_of) -> Iterator[Callable[..., dict[str, Any]]]:
+    """What an agent sends of a data set of one partition, with these rows; the descriptors are closed in the end."""
+    opened: list[int] = []
+
+    def letter(*values: int) -> dict[str, Any]:
+        segment = Segment([np.array(values)])
+        descriptor = borrow([segment.place])
+        assert descriptor is not None
+        opened.append(descriptor)
+        held = held_by([(0, 0, segment.place.offsets)], 1)
+        return {"table": table_of([[np.array(values)]]), "held": held, "descriptors": [descriptor]}
+
+    yield letter
+    for descriptor in opened:
+        os.close(descriptor)
+
+
+def values(rows: Any, num_rows: int = 3) -> list[int]:
+    out = np.zeros(num_rows, np.int64)
+    rows.take(np.zeros(num_rows, np.int64), np.arange(num_rows), [out])
+    return out.tolist()
 
 
 def test_messages_arrive_in_order_with_the_scores_before_them(ends):
@@ -177,41 +208,131 @@ def test_answers_come_in_turn(ends):
         link.expect("start")
 
 
-def test_an_answer_that_does_not_come(ends):
-    link, _ = ends
-    with pytest.raises(StalledError, match=r"The agent did not answer with dataset within 0.01 s"):
-        link.expect("dataset", 0.01)
-
-
-def test_a_published_data_set_is_mapped(ends):
+def test_a_published_data_set_is_mapped(ends, letters, in_background):
     link, agent = ends
-    descriptor = memory(4, 5, 6)
-    agent.say("dataset", descriptor, number=3, layout=LAYOUT, error="")
-    os.close(descriptor)
-    number, layout, (column,) = link.dataset("mine")
-    assert number == 3
-    assert agent.next() == {"kind": "dataset", "name": "mine"}
-    assert (layout, column.tolist()) == (LAYOUT, [4, 5, 6])
+    opening = in_background(link.dataset, "mine")
+    question = agent.next()
+    assert question == {"kind": "dataset", "name": "mine", "question": question["question"]}
+    letter = letters(4, 5, 6)
+    agent.say("dataset", question=question["question"], number=3, error="", **letter)
+    number, table, rows = opening.result(10)
+    assert (number, table.num_rows, values(rows)) == (3, 3, [4, 5, 6])
 
 
-def test_data_come_with_their_own_descriptors(ends):
+def test_a_group_is_mapped_and_left(ends, letters, in_background):
     link, agent = ends
-    for number, kind in ((1, "go"), (2, "dataset")):
-        descriptor = memory(number, number, number)
-        agent.say(kind, descriptor, layout=LAYOUT, error="")
+    opening = in_background(link.open_group, STREAM, 4, 3)
+    question = agent.next()
+    number = question.pop("question")
+    assert question == {"kind": "group", "stream": STREAM, "group": 4, "needed_from": 3}
+    agent.say("group", question=number, error="", **letters(7, 8, 9))
+    assert values(opening.result(10)) == [7, 8, 9]
+    link.leave(STREAM)
+    assert agent.next() == {"kind": "left", "stream": STREAM}
+
+
+def test_rows_come_from_elsewhere(ends, in_background):
+    link, agent = ends
+    partition, row = np.array([3, 1]), np.array([0, 5])
+    fetching = in_background(link.rows_from_elsewhere, STREAM, partition, row)
+    question = agent.next()
+    assert (question["kind"], question["stream"]) == ("rows", STREAM)
+    np.testing.assert_array_equal([question["partition"], question["row"]], [partition, row])
+    agent.say("rows", question=question["question"], error="", columns=[np.array([[1.0], [2.0]]), np.array([1, 2])])
+    x, y = fetching.result(10)
+    assert (x.tolist(), y.tolist()) == ([[1.0], [2.0]], [1, 2])
+
+
+def test_answers_find_who_has_asked(ends, letters, in_background):
+    link, agent = ends
+    opening = in_background(link.dataset, "mine")
+    first = agent.next()
+    fetching = in_background(link.rows_from_elsewhere, STREAM, np.arange(1), np.arange(1))
+    second = agent.next()
+    assert (first["kind"], second["kind"]) == ("dataset", "rows")
+    agent.say("rows", question=second["question"], error="", columns=[np.array([7])])
+    agent.say("stop", reason="in between")
+    agent.say("dataset", question=first["question"], number=1, error="", **letters(1, 2, 3))
+    assert fetching.result(10)[0].tolist() == [7]
+    assert values(opening.result(10)[2]) == [1, 2, 3]
+
+
+def test_data_come_with_their_own_descriptors(ends, letters):
+    link, agent = ends
+    for number in (1, 2):
+        agent.say("go", **letters(number, number, number))
+        agent.say("now")
+    for number in (1, 2):
+        assert values(link.mapped(link.expect("go"))) == [number] * 3
+        link.expect("now")
+
+
+def test_more_descriptors_than_a_message_may_have(ends):
+    link, agent = ends
+    pairs = [os.pipe() for _ in range(10)]
+    sent = [pairs[number % 10][0] for number in range(2 * MAX_DESCRIPTORS + 20)]
+    agent.say("go", descriptors=sent)
+    agent.say("more", descriptors=sent[:3])
+    for count, kind in ((len(sent), "go"), (3, "more")):
+        came = link.expect(kind)["descriptors"]
+        assert [os.fstat(each).st_ino for each in came] == [os.fstat(each).st_ino for each in sent[:count]]
+        for descriptor in came:
+            os.close(descriptor)
+    for descriptor in sum(pairs, ()):
         os.close(descriptor)
-    for number, kind in ((1, "go"), (2, "dataset")):
-        assert link.columns(link.expect(kind)["layout"])[0].tolist() == [number] * 3
 
 
-def test_a_data_set_that_cannot_be_opened(ends):
+def test_descriptors_are_closed_where_they_can_not_be_mapped(ends, letters):
     link, agent = ends
-    agent.say("dataset", layout=b"", error="There is no data set 'mine'.")
-    with pytest.raises(DataError, match="There is no data set 'mine'"):
-        link.dataset("mine")
+    ends_of_pipe = os.pipe()
+    agent.say("go", **letters(1, 2, 3) | {"descriptors": [ends_of_pipe[0]]})
+    answer = link.expect("go")
+    with pytest.raises(OSError, match="can't be mapped"):
+        link.mapped(answer)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(answer["descriptors"][0])
+    for descriptor in ends_of_pipe:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda link: link.dataset("mine"),
+        lambda link: link.open_group(STREAM, 0, 0),
+        lambda link: link.rows_from_elsewhere(STREAM, np.arange(1), np.arange(1)),
+    ],
+)
+def test_data_that_cannot_be_had(ends, in_background, ask):
+    link, agent = ends
+    asking = in_background(ask, link)
+    question = agent.next()
+    agent.say(question["kind"], question=question["question"], error="It was released.")
+    with pytest.raises(DataError, match="It was released"):
+        asking.result(10)
     link.wait_at_most(0.01)
-    with pytest.raises(StalledError, match=r"dataset within 0.01 s"):
+    with pytest.raises(StalledError, match=f"The agent did not answer with {question['kind']} within 0.01 s"):
+        ask(link)
+
+
+def test_an_answer_for_which_nobody_waits_any_more(ends, in_background):
+    link, agent = ends
+    link.wait_at_most(0.01)
+    with pytest.raises(StalledError):
         link.dataset("mine")
+    late = agent.next()["question"]
+    link.wait_at_most(30.0)
+    sent = os.pipe()
+    before = len(os.listdir("/proc/self/fd"))
+    fetching = in_background(link.rows_from_elsewhere, STREAM, np.arange(1), np.arange(1))
+    question = agent.next()["question"]
+    assert question != late
+    agent.say("dataset", question=late, error="", descriptors=list(sent))
+    agent.say("rows", question=question, error="", columns=[np.array([7])])
+    assert fetching.result(10)[0].tolist() == [7]
+    assert len(os.listdir("/proc/self/fd")) == before, "what came with it is closed"
+    for descriptor in sent:
+        os.close(descriptor)
 
 
 def test_without_its_agent_the_process_ends(ends, exits, wait_for):

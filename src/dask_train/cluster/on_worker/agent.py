@@ -21,7 +21,7 @@ from dask_train.cluster.on_worker.child import Child
 from dask_train.cluster.on_worker.role_data import RoleData
 from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.data.stream import Stream
-from dask_train.errors import DaskTrainError, RoleLostError
+from dask_train.errors import DaskTrainError, DataError, RoleLostError
 from dask_train.frameworks.base import Me
 from dask_train.roles import AddressBook
 
@@ -286,7 +286,7 @@ class Agent:
                     lambda: self._tell(child, "data progressed"),
                 )
         except DaskTrainError as failure:
-            error = str(failure)
+            error = self._no_data(child, failure)
         child.tell("group", question=command["question"], error=error, **letter)
 
     async def _bring_rows(self, child: Child, message: dict[str, Any]) -> None:
@@ -296,8 +296,14 @@ class Agent:
         try:
             columns = await self._data.rows(Stream(*message["stream"]), child.role, child.rank, *asked)
         except DaskTrainError as failure:
-            error = str(failure)
+            error = self._no_data(child, failure)
         child.tell("rows", question=message["question"], error=error, columns=columns)
+
+    def _no_data(self, child: Child, failure: DaskTrainError) -> str:
+        """What the role process is told; where the data can't be had any more, the run ends for it."""
+        if isinstance(failure, DataError):
+            self._tell(child, "data failed", error=str(failure))
+        return str(failure)
 
     # What role processes say
 
@@ -318,6 +324,7 @@ class Agent:
     def _gone(self, child: Child, cause: str) -> None:
         if self.children.get((child.role, child.rank)) is child:
             self._keep_output(child)
+            self._data.gone(child.role, child.rank)
             self._tell(child, "exited", cause=cause, account=child.batches())
 
     def _keep_output(self, child: Child) -> None:

@@ -17,7 +17,7 @@ from dask_train.cluster.on_worker.results import fetch_result
 from dask_train.cluster.peer import Peer
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
-from dask_train.errors import DaskTrainError
+from dask_train.errors import ClosedError, DaskTrainError
 
 
 class RoleData:
@@ -44,6 +44,7 @@ class RoleData:
         self._tables: dict[tuple[int, str], tuple[Table, dict[int, Any]]] = {}
         self._holdings: dict[tuple[int, str, int], tuple[Holding, asyncio.Task[None]]] = {}
         self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
+        self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
     def tell(self, dataset: int, role: str, table: bytes, keys: Sequence[Any]) -> None:
         """What a data set is; a role's own is number 0. One that is streamed has no keys yet."""
@@ -58,6 +59,8 @@ class RoleData:
         DataError
             It can't be had.
         """
+        if dataset == 0:  # a process begins; one that was killed before may have groups open
+            self.gone(role, rank)
         table, keys = self._tables[dataset, role]
         host = int(table.host_of_rank[rank])
         if (dataset, role, host) not in self._holdings:
@@ -103,9 +106,13 @@ class RoleData:
         ------
         DataError
             It can't be had.
+        ClosedError
+            The rank has left the stream meanwhile.
         """
         table, _ = self._tables[stream.dataset, role]
         table = dataclasses.replace(table, schema=pickle.loads(columns))  # noqa: S301 - from the client
+        if stream in self._left.get((role, rank), ()):  # it has asked ahead while it left
+            raise ClosedError(f"{role} {rank} has left what it reads.")
         groups = self._groups.setdefault((role, rank), {}).setdefault(stream, {})
         for old in [number for number in groups if number < needed_from]:
             groups.pop(old).close()
@@ -113,6 +120,8 @@ class RoleData:
         mine = [number for number in keys if table.owner[number] == table.host_of_rank[rank]]
         try:
             await holding.hold(mine, progressed, self._patience_s)
+            if self._groups.get((role, rank), {}).get(stream) is not groups:
+                raise ClosedError(f"{role} {rank} has left what it reads.")
         except BaseException:
             holding.close()
             raise
@@ -121,8 +130,16 @@ class RoleData:
 
     def leave(self, stream: Stream, role: str, rank: int) -> None:
         """Let go of the groups that a rank has open."""
+        self._left.setdefault((role, rank), set()).add(stream)
         for holding in self._groups.get((role, rank), {}).pop(stream, {}).values():
             holding.close()
+
+    def gone(self, role: str, rank: int) -> None:
+        """Let go of what a process had open that has ended."""
+        self._left.pop((role, rank), None)
+        for groups in self._groups.pop((role, rank), {}).values():
+            for holding in groups.values():
+                holding.close()
 
     async def rows(
         self, stream: Stream, role: str, rank: int, partition: np.ndarray, row: np.ndarray

@@ -1,0 +1,343 @@
+"""Data larger than memory: computed a group of partitions at a time, ahead of the roles, freed behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+from dask import delayed
+from distributed import Client
+
+import dask_train as dt
+from dask_train.data.pool import process_pool
+
+ROWS = 1003
+MB = 1 << 20
+
+
+def used_bytes():
+    """What the pool of a Dask worker has given out."""
+    return process_pool().used_bytes
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(client, wait_for):
+    """No shared memory is left, and no task: besides what ``client`` looks at."""
+    yield
+    wait_for(lambda: not any(client.run(used_bytes).values()), "no shared memory is given out")
+    wait_for(lambda: not any(client.processing().values()), "nothing is being computed")
+
+
+def rows(num=ROWS, chunk=23):
+    """Each row is its number, several times."""
+    y = da.arange(num, chunks=chunk)
+    return da.stack([y] * 3, axis=1).rechunk((chunk, 3)).astype("f4"), y
+
+
+def rows_seen(session, **how):
+    seen = []
+    for x, y in session.batches(**how):
+        assert (x == y[:, None]).all()
+        seen.append(y.tolist())
+    return seen
+
+
+def global_batches(result):
+    """The rows of each global batch, sorted, over all ranks."""
+    return [sorted(sum(shares, [])) for shares in zip(*result.results["worker"], strict=True)]
+
+
+# Every row, once
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "partition"])
+def test_every_row_once_an_epoch_in_the_same_global_batches(client, shuffle):
+    """Groups have 4 * 23 rows, and batches 64, so that most batches go across a border."""
+
+    def worker(session):
+        return rows_seen(session, epochs=2, batch_size=64, shuffle=shuffle, seed=1)
+
+    found = {}
+    for num_workers in (1, 3):
+        result = dt.train(worker, roles={"worker": num_workers}, data=rows(), streaming=4)
+        found[num_workers] = batches = global_batches(result)
+        assert [len(batch) for batch in batches] == ([64] * 15 + [43]) * 2
+        for first in (0, 16):
+            assert sorted(sum(batches[first : first + 16], [])) == list(range(ROWS))
+        ledger = result.ledger
+        assert (ledger.read, ledger.trained, ledger.repeated, ledger.dropped) == (2 * ROWS, 2 * ROWS, 0, 0)
+    assert found[1] == found[3]
+    if shuffle is False:
+        assert sum(found[1], []) == list(range(ROWS)) * 2
+    else:
+        assert found[1][:16] != found[1][16:]
+
+
+def test_batches_that_span_many_groups(client):
+    def worker(session):
+        return rows_seen(session, epochs=2, batch_size=400)
+
+    batches = global_batches(dt.train(worker, roles={"worker": 2}, data=rows(chunk=50), streaming=1))
+    assert [len(batch) for batch in batches] == [400, 400, 203] * 2
+    for first in (0, 3):
+        assert sorted(sum(batches[first : first + 3], [])) == list(range(ROWS))
+
+
+def test_more_ranks_than_rows_in_the_last_batch_and_partitions_without_rows(client):
+    """Some groups have no rows, and the last batch has one for three ranks."""
+    y = da.arange(200, chunks=10)
+    y = y[(y < 31) | (y >= 100) & (y < 130)]  # counted first: nobody knows how many that are
+
+    def worker(session):
+        return [batch.tolist() for batch in session.batches(epochs=2, batch_size=12)]
+
+    batches = global_batches(dt.train(worker, roles={"worker": 3}, data=y, streaming=2))
+    for first in (0, 6):
+        assert sorted(sum(batches[first : first + 6], [])) == [*range(31), *range(100, 130)]
+
+
+def test_a_position_goes_on_in_mid_epoch(client):
+    def worker(session, start=(0, 0), stop=None):
+        seen = []
+        for _, y in session.batches(epochs=2, batch_size=50, seed=4, start=start):
+            seen.append(y.tolist())
+            if session.position == stop:
+                break
+        return seen, session.position
+
+    def run(**part):
+        result = dt.train(lambda session: worker(session, **part), roles={"worker": 2}, data=rows(), streaming=8)
+        return list(zip(*result.results["worker"], strict=True))
+
+    begun, positions = run(stop=(0, 9))
+    assert positions == ((0, 9), (0, 9))
+    gone_on, positions = run(start=(0, 9))
+    assert positions == ((2, 0), (2, 0))
+    whole, _ = run()
+    assert [first + then for first, then in zip(begun, gone_on, strict=True)] == list(whole)
+
+
+def test_frames_and_delayed_partitions_are_counted_first(client):
+    frame = pd.DataFrame({"a": np.arange(300.0), "b": np.arange(300) * 2.0, "y": np.arange(300)})
+    frames = dd.from_pandas(frame, npartitions=12)
+    frames = frames[frames["y"] % 50 < 30]
+    wanted = [n for n in range(300) if n % 50 < 30]
+
+    def worker(session):
+        seen = []
+        for x, y in session.batches(epochs=2, batch_size=32):
+            assert (x == np.stack([y, y * 2], axis=1)).all()
+            seen.append(y.tolist())
+        return seen
+
+    result = dt.train(worker, roles={"worker": 2}, data=frames, features=["a", "b"], label="y", streaming=3)
+    batches = global_batches(result)
+    assert [sorted(sum(batches[first : first + 6], [])) for first in (0, 6)] == [wanted, wanted]
+
+    def part(start):
+        y = np.arange(start, start + 30)
+        return {"x": np.stack([y, y * 2], axis=1), "y": y}
+
+    def of_dict(session):
+        return [batch["y"].tolist() for batch in session.batches(batch_size=32)]
+
+    parts = [delayed(part)(start) for start in range(0, 300, 30)]
+    batches = global_batches(dt.train(of_dict, roles={"worker": 2}, data=parts, streaming=3))
+    assert sorted(sum(batches, [])) == list(range(300))
+
+
+def test_two_roles_stream_side_by_side(client):
+    def worker(session):
+        return rows_seen(session, epochs=2, batch_size=100)
+
+    def scorer(session):
+        return [sum(map(len, (y for _, y in session.batches(batch_size=10, shuffle=False)))) for _ in range(2)]
+
+    data = {"worker": rows(), "scorer": rows(205, 20)}
+    result = dt.train({"worker": worker, "scorer": scorer}, roles={"worker": 2, "scorer": 1}, data=data, streaming=4)
+    batches = global_batches(result)
+    assert sorted(sum(batches, [])) == sorted([*range(ROWS)] * 2)
+    assert result.results["scorer"] == [[205, 205]]
+
+
+@pytest.mark.parametrize("streaming", [0, -1, "8", 1.5])
+def test_what_streaming_may_be(client, streaming):
+    with pytest.raises(ValueError, match="streaming is .*; pass True, False, or how many partitions make a group"):
+        dt.train(lambda session: None, roles={"worker": 1}, data=rows(), streaming=streaming)
+
+
+# What is in memory, and who waits
+
+
+def segments(client):
+    """The partitions that Dask holds, or computes, just now."""
+    found = client.sync(client.scheduler.who_has)
+    return [key for key in found if str(key).startswith("part-")]
+
+
+@contextmanager
+def watched(look):
+    """What ``look`` says, again and again, until the ``with`` ends; each answer once, in a list."""
+    seen, over = [], threading.Event()
+
+    def watch():
+        while not over.is_set():
+            seen.append(look())
+            over.wait(0.02)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_fast_rank_waits_for_a_slow_one_over_the_epochs(client):
+    """20 groups of 2 partitions; never more than 3 of them at a time."""
+
+    def worker(session):
+        for number, (x, y) in enumerate(session.batches(epochs=2, batch_size=40, seed=7)):
+            if session.rank == 0:
+                time.sleep(0.03)
+            if number % 2:
+                session.report(group=number)
+        return number
+
+    data = rows(800, 20)
+    with watched(lambda: len(segments(client))) as seen:
+        result = dt.train(worker, roles={"worker": 2}, data=data, streaming=2)
+    assert result.results["worker"] == [39, 39]
+    assert max(seen) <= 3 * 2
+    assert max(seen) >= 2 * 2  # it was looked at while it went on
+    reached = {0: 0, 1: 0}
+    ahead = []
+    for score in result.scores:
+        reached[score["rank"]] = score["group"]
+        ahead.append(reached[1] - reached[0])
+    assert max(ahead) <= 8  # batches: what a rank may have in hand, and its reader ahead of it
+
+
+def test_who_leaves_the_loop_holds_up_nobody(client, tmp_path):
+    """Rank 0 leaves while its reader waits for a group that rank 1 keeps it from, and rank 1 leaves later."""
+    flag = tmp_path / "flag"
+
+    def worker(session):
+        for number, _ in enumerate(session.batches(batch_size=50, shuffle=False)):
+            if session.rank == 0 and number == 1:
+                time.sleep(0.3)  # the reader comes to where it has to wait
+                flag.touch()
+                break
+            if session.rank == 1:
+                wait_for_file(flag)
+                break
+        if session.rank == 0:
+            session.report(left=1)
+            wait_for_file(flag.with_name("other"))
+            return []
+        seen = rows_seen(session, epochs=2, batch_size=100)
+        flag.with_name("other").touch()
+        return seen
+
+    result = dt.train(worker, roles={"worker": 2}, data=rows(400, 25), streaming=1)
+    seen = sum(result.results["worker"][1], [])
+    assert (len(seen), max(map(seen.count, seen))) == (400, 2)
+
+
+def test_a_killed_role_goes_on_and_so_do_others(client, tmp_path):
+    log, worker = going_on(tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    result = dt.train(worker, roles={"worker": 2}, data=rows(), streaming=8)
+    assert result.results["worker"] == [0, 1]
+    assert sorted(log()) == sorted([*range(ROWS)] * 2)
+    ledger = result.ledger
+    assert (ledger.read, ledger.trained, ledger.repeated, ledger.dropped) == (2 * ROWS, 2 * ROWS - 25, 0, 25)
+
+
+def test_a_killed_dask_worker(client, tmp_path, wait_for, workers):
+    """It takes segments and a role along; Dask computes the ones anew, and the other begins elsewhere."""
+    log, worker = going_on(tmp_path, lambda: os.kill(os.getppid(), signal.SIGKILL))
+    result = dt.train(worker, roles={"worker": 2}, data=rows(), streaming=8)
+    assert result.results["worker"] == [0, 1]
+    assert sorted(log()) == sorted([*range(ROWS)] * 2)
+    wait_for(lambda: len(workers(client)) == 2, "the nanny has started the Dask worker again")
+
+
+def going_on(folder, die):
+    """What has been read, and a function that goes on where its last process was; that of rank 1 dies once."""
+
+    def worker(session):
+        kept, seen = (folder / f"{name}-{session.rank}" for name in ("position", "rows"))
+        start = tuple(json.loads(kept.read_text())) if session.attempt else (0, 0)
+        for x, y in session.batches(epochs=2, batch_size=50, start=start):
+            assert (x == y[:, None]).all()
+            with seen.open("a") as file:
+                file.write("".join(f"{row}\n" for row in y))
+            kept.write_text(json.dumps(session.position))
+            if session.rank == 1 and session.position == (0, 9) and session.attempt == 0:
+                die()
+                time.sleep(60)
+        return session.attempt
+
+    return lambda: [int(row) for file in folder.glob("rows-*") for row in file.read_text().split()], worker
+
+
+def wait_for_file(file, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not file.exists():
+        assert time.monotonic() < deadline, file
+        time.sleep(0.01)
+
+
+def test_a_partition_that_fails_in_the_second_epoch(client, tmp_path):
+    def worker(session):
+        return len(list(session.batches(epochs=3, batch_size=50)))
+
+    def once(block):
+        first = int(block[0])
+        if first == 5 * 25 and (tmp_path / str(first)).exists():
+            raise ZeroDivisionError("only once")
+        (tmp_path / str(first)).touch()
+        return block
+
+    data = da.arange(400, chunks=25).map_blocks(once, dtype="i8")
+    with pytest.raises(
+        dt.DataError, match=r"A partition of data\['worker'\] can't be computed: ZeroDivisionError: only once\. "
+    ) as raised:
+        dt.train(worker, roles={"worker": 2}, data=data, streaming=2)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert len(list(tmp_path.iterdir())) == 16  # the first epoch went through
+
+
+@pytest.mark.parametrize("stop", ["steps >= 4", None])
+def test_what_is_not_needed_any_more_is_not_computed(client, tmp_path, until, stop):
+    def worker(session):
+        for number, _ in enumerate(session.batches(batch_size=10)):
+            session.report(number=number)
+            if number == 3:
+                session.wait_until_stopped()
+                return number
+
+    def slow(block):
+        time.sleep(0.05)
+        (tmp_path / str(block[0])).touch()
+        return block
+
+    data = da.arange(1000, chunks=10).map_blocks(slow, dtype="i8")
+    run = dt.train(worker, roles={"worker": 2}, data=data, streaming=8, stop=stop, wait=False)
+    if stop is None:
+        until(run, 8)
+        run.stop("seen enough")
+    assert run.result(60).results == {"worker": [3, 3]}
+    assert 8 <= len(list(tmp_path.iterdir())) <= 3 * 8
