@@ -77,10 +77,6 @@ def main() -> int:
         size = data.nbytes
         del data
         dt.unpublish_dataset("mnist")
-        deadline = time.monotonic() + 60
-        while any(client.run(pool_bytes).values()) and time.monotonic() < deadline:  # it is kept warm for 10 s
-            time.sleep(0.1)
-        say(f"Unpublished: {shared_memory(client, before)}")
     furthest = max(float(np.abs(a - b).max()) for a, b in zip(*weights, strict=True))
     accuracy = told[0]["accuracy"]
     print(f"furthest weight of one process from that of the other: {furthest:g}")
@@ -119,16 +115,8 @@ def run_together(client: Client, folder: str, steps_per_epoch: int) -> None:
         processes = []
         for rank in range(NUM_PROCESSES):
             with_task = json.dumps({**config, "task": {"type": "worker", "index": rank}})
-            command = [
-                sys.executable,
-                __file__,
-                "--train",
-                str(rank),
-                client.scheduler.address,
-                folder,
-                str(steps_per_epoch),
-                str(BEGUN),
-            ]
+            told = (rank, client.scheduler.address, folder, steps_per_epoch, BEGUN)
+            command = [sys.executable, __file__, "--train", *map(str, told)]
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # they inherit it: Ctrl-C is for us
             try:
                 processes.append(subprocess.Popen(command, env={**os.environ, "TF_CONFIG": with_task}))

@@ -274,7 +274,7 @@ class Session:
         return self._data.batches(epochs=epochs, batch_size=batch_size, shuffle=shuffle, seed=seed, start=start)
 
     def dataset(self, name: str) -> DataSet:
-        """A data set that was published in Dask with ``client.publish_dataset(name=...)``.
+        """A data set that was published with :func:`dask_train.publish_dataset`, or a collection by Dask's own verb.
 
         Raises
         ------

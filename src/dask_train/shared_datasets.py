@@ -230,6 +230,6 @@ def _check_arrays(data: Any) -> None:
         if not hasattr(value, "dtype") or hasattr(value, "iloc"):
             raise TypeError(
                 f"persist was given a {type(value).__name__}; it takes Dask or NumPy arrays, a tuple or a dict of "
-                "them. A frame becomes columns of numbers with publish_dataset(frame, name=..., features=..., label=...), or "
-                "arrays with frame[columns].to_dask_array(lengths=True)."
+                "them. Of a frame, publish_dataset(frame, name=..., features=..., label=...) makes columns of numbers, "
+                "and frame[columns].to_dask_array(lengths=True) arrays."
             )

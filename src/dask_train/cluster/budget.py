@@ -14,6 +14,7 @@ from distributed.comm import get_address_host
 
 from dask_train.cluster.on_worker.memory_limit import bytes_left
 from dask_train.cluster.peer import Peer
+from dask_train.data.pool import process_pool
 from dask_train.errors import DataError
 
 # Beyond this part of its limit a Dask worker writes results to disk, segments among them.
@@ -38,13 +39,15 @@ class Room:
 
 def room(limit: int | None, dask_worker: Worker) -> Room:
     """What this Dask worker can take; runs there."""
+    shared = process_pool().used_bytes  # which no process's own memory shows
     if limit is not None:
-        return Room(bytes=limit, left=None)
+        return Room(bytes=max(0, limit - shared), left=None)
     spill_at = dask.config.get(_SPILL)
     most = dask_worker.memory_manager.memory_limit
     used = dask_worker.monitor.get_process_memory()
-    room = 1 << 62 if not most else max(0, int(most * (spill_at or 1.0)) - used)
-    return Room(bytes=room, left=bytes_left())
+    room = 1 << 62 if not most else max(0, int(most * (spill_at or 1.0)) - used - shared)
+    left = bytes_left()
+    return Room(bytes=room, left=None if left is None else left + process_pool().warm_bytes)
 
 
 def memory_limit() -> int | None:

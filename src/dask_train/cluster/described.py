@@ -36,7 +36,16 @@ async def check_computed(future: Future, what: str) -> None:
             change="Mend what computes it: its traceback is the cause of this error.",
         ) from error
     if future.status != "finished":
-        raise DataError(f"A partition of {what} was cancelled or released.")
+        raise lost(what)
+
+
+def lost(what: str) -> DataError:
+    """The error for a partition that is not there, and that Dask will not compute again."""
+    return DataError(
+        f"A partition of {what} is lost, and can't be computed again.",
+        "What it is computed from is gone: it was scattered to a Dask worker that has left, or somebody cancelled it.",
+        "Compute it in tasks, which Dask repeats, in place of client.scatter; or scatter it again.",
+    )
 
 
 async def describe(
@@ -74,7 +83,7 @@ async def _ask(
 ) -> None:
     answer = await peer.ask("train_run_who_has", keys=missing)
     if answer["lost"]:
-        raise DataError(f"A partition of {what} was lost, and can't be computed again.")
+        raise lost(what)
     by_address: dict[str, list[Any]] = {}
     for key, addresses in answer["where"]:
         if addresses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed import Client, get_client
@@ -56,7 +57,7 @@ class PublishedDataset:
         self.num_rows, self.num_partitions, self.nbytes = segments.num_rows, len(segments.lengths), segments.nbytes
         self.where = {home: list(homes).count(home) for home in sorted({*homes} - {""})}
         self._peer = peer
-        self._rows: dict[tuple[int, ...], Rows] = {}
+        self._rows: dict[frozenset[int], Rows] = {}
 
     def __repr__(self) -> str:
         return (
@@ -129,7 +130,8 @@ class PublishedDataset:
         -------
         tensorflow.data.Dataset
             Of known cardinality. Columns of numbers are mapped, not copied: each row is copied once, into its batch
-            (single rows twice). Columns of text are copied as a whole, once.
+            (single rows twice). Columns of text are copied as a whole, once. For that, ``tf.data``'s default rewrites
+            are off; with a shard, so is the auto-sharding of distribution strategies, which copies all rows as well.
 
         Raises
         ------
@@ -142,10 +144,12 @@ class PublishedDataset:
         """
         if batch_size is not None and (isinstance(batch_size, bool) or batch_size < 1):
             raise ValueError(f"batch_size is {batch_size!r}; it is a whole number of at least 1, or None for rows.")
+        _check_installed("to_tf", "tensorflow")
         part = self._part("to_tf", features, label, shard)
         from dask_train.frameworks.tensorflow.rows_dataset import rows_dataset
 
-        return rows_dataset(part, batch_size=batch_size, shuffle_seed=seed if shuffle else None)
+        orders = seed if shuffle else None
+        return rows_dataset(part, batch_size=batch_size, shuffle_seed=orders, is_shard=shard is not None)
 
     def to_torch(
         self, *, features: str | Sequence[str] | None = None, label: str | None = None, shard: Shard = None
@@ -170,6 +174,7 @@ class PublishedDataset:
         ImportError
             torch is not installed.
         """
+        _check_installed("to_torch", "torch")
         part = self._part("to_torch", features, label, shard)
         from dask_train.frameworks.torch.rows_dataset import RowsDataset
 
@@ -194,11 +199,22 @@ class PublishedDataset:
                 f"{verb} waits for Dask workers, and the client of data set {self.name!r} is asynchronous. Open it "
                 "with a client of its own in another thread or process: Client(address), then dt.get_dataset."
             )
-        partitions = tuple(stretches.partition.tolist())
-        if partitions not in self._rows:
-            what, patience_s = f"Data set {self.name!r}", Deadlines.from_dask_config().progress_s
-            self._rows[partitions] = self._peer.run(open_rows, self._peer, what, self.segments, partitions, patience_s)
-        return Part(self._rows[partitions], selection, stretches)
+        return Part(self._opened(frozenset(stretches.partition.tolist())), selection, stretches)
+
+    def _opened(self, partitions: frozenset[int]) -> Rows:
+        """These partitions, and perhaps more that were opened before."""
+        for opened, rows in self._rows.items():
+            if partitions <= opened:
+                return rows
+        what, patience_s = f"Data set {self.name!r}", Deadlines.from_dask_config().progress_s
+        rows = self._peer.run(open_rows, self._peer, what, self.segments, sorted(partitions), patience_s)
+        self._rows[partitions] = rows
+        return rows
+
+
+def _check_installed(verb: str, framework: str) -> None:
+    if find_spec(framework) is None:
+        raise ImportError(f"{verb} needs {framework}, which is not installed: pip install 'dask-train[{framework}]'.")
 
 
 def client_here(client: Client | None, *, or_local: bool) -> Client:

@@ -14,8 +14,8 @@ from dask_train.data.order import Share
 from dask_train.data.rows import Rows
 from dask_train.data.streamed import StreamedRows
 
-# Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost more
-# than the rows of a small batch. The first bundle is one batch, so that the first comes soon.
+# Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost
+# more than the rows of a small batch. The first bundle is one batch, so that the first comes soon.
 BUNDLE = 8
 BUNDLE_BYTES = 4 << 20
 # What may wait, in bundles and in bytes.

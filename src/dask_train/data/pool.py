@@ -136,6 +136,13 @@ class Pool:
         with self._settled():
             return self._used
 
+    @property
+    def warm_bytes(self) -> int:
+        """Bytes that are free and still take memory: they are given out next, or go back with :meth:`trim`."""
+        with self._settled():
+            self._take_back()
+            return sum(free.size for free in self._free if free.since > _COLD)
+
     def free(self, start: int, size: int) -> None:
         """Take a range back; it is given out again when nobody reads it any more."""
         self._freed.append(_Free(start, start + _pages(size), time.monotonic()))

@@ -57,7 +57,9 @@ def check(client):
             assert sorted_rows(found) == sorted_rows(wanted)
         ledger = result.ledger
         assert (ledger.read, ledger.trained, ledger.repeated, ledger.dropped) == (2 * rows, 2 * rows, 0, 0)
-        assert [(line.rank, line.epoch) for line in ledger.lines] == [(r, e) for r in range(num_workers) for e in (0, 1)]
+        assert [(line.rank, line.epoch) for line in ledger.lines] == [
+            (r, e) for r in range(num_workers) for e in (0, 1)
+        ]
         return result
 
     return run
@@ -153,7 +155,8 @@ def images(number):
 
 def picture_frame(start, rows):
     return pd.DataFrame(
-        {"x": [images(start + n) for n in range(rows)], "y": np.arange(start, start + rows)}, index=range(start, start + rows)
+        {"x": [images(start + n) for n in range(rows)], "y": np.arange(start, start + rows)},
+        index=range(start, start + rows),
     )
 
 
@@ -222,10 +225,14 @@ def test_delayed_partitions(check):
 
 def test_delayed_partitions_that_differ(client):
     parts = [delayed(as_tuple)(0, 10), delayed(as_dict)(10, 20)]
-    with pytest.raises(dt.DataError, match=r"partition 1 of data\['worker'\] is a dict of 'x', 'y', 'odd', and the first"):
+    with pytest.raises(
+        dt.DataError, match=r"partition 1 of data\['worker'\] is a dict of 'x', 'y', 'odd', and the first"
+    ):
         dt.train(go_through, roles={"worker": 1}, data=parts)
     parts = [delayed(np.ones)((10, 3)), delayed(np.ones)((10, 4))]
-    with pytest.raises(dt.DataError, match=r"partition 0 has rows of float64 \(3,\) and partition 1 has rows of float64 \(4,\)"):
+    with pytest.raises(
+        dt.DataError, match=r"partition 0 has rows of float64 \(3,\) and partition 1 has rows of float64 \(4,\)"
+    ):
         dt.train(go_through, roles={"worker": 1}, data=parts)
 
 
@@ -276,7 +283,9 @@ def test_row_counts_that_differ_are_refused_before_anything_starts(client):
 
 def test_row_counts_that_are_only_known_when_they_are_computed(client):
     data = da.arange(100, chunks=25)
-    with pytest.raises(dt.DataError, match=r"partition 0 of data\['worker'\] have 24, 20 rows; they have to be the same"):
+    with pytest.raises(
+        dt.DataError, match=r"partition 0 of data\['worker'\] have 24, 20 rows; they have to be the same"
+    ):
         dt.train(go_through, roles={"worker": 1}, data=(data[data > 0], data[data > 4]))
     frame = dd.from_pandas(table(), npartitions=4)
     with pytest.raises(dt.DataError, match="have 26 and 25 rows with different indexes"):

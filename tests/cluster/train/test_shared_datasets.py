@@ -107,6 +107,10 @@ def kill_worker(client: Client, address: str, wait_for: Callable[..., Any]) -> N
     client.wait_for_workers(2, timeout=30)
 
 
+def fail(block):
+    raise RuntimeError("no such file")
+
+
 def read_all(session):
     total = 0
     for x, y in session.batches(batch_size=100):
@@ -192,7 +196,7 @@ def test_what_lies_elsewhere_is_copied_once(client, monkeypatch, wait_for):
     assert y.tolist() == list(range(ROWS))
     own = _pool()[1]
     assert own >= data.nbytes
-    data.to_numpy(features="y")
+    assert data.to_numpy(features="y", shard=(1, 2)).tolist() == list(range(ROWS // 2, ROWS))
     assert _pool()[1] == own
     assert mapped_pools() == {process_pool().inode}
     del data
@@ -342,7 +346,18 @@ def test_a_run_uses_the_same_segments(client, how, wait_for):
         each.stop()
         assert sorted(sum(each.result().results["worker"], [])) == list(range(ROWS))
     assert segments(client) == before  # a run's end frees only what is its own
-    del data, run, other
+
+
+def test_what_is_in_memory_is_not_streamed(client):
+    dt.publish_dataset(*numbers(), name="numbers")
+    before = segments(client)
+
+    def worker(session):
+        return [len(y) for _, y in session.batches(batch_size=ROWS)], session.size
+
+    result = dt.train(worker, roles={"worker": 1}, data=dt.get_dataset("numbers"), streaming=1)
+    assert result.results["worker"] == [([ROWS], 1)]  # one draw over all partitions
+    assert segments(client) == before
 
 
 def test_what_is_persisted_in_part_is_copied(client):
@@ -401,13 +416,10 @@ def test_what_can_not_be_persisted(client):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": range(5)})
     for wrong in (frame, dataframe.from_pandas(frame, npartitions=2), {"a": frame["a"]}, [1, 2], "x"):
-        with pytest.raises(TypeError, match="persist was given a .*publish_dataset"):
+        with pytest.raises(TypeError, match=r"persist was given a .*publish_dataset"):
             dt.persist(wrong)
     with pytest.raises(ValueError, match="no data"):
         dt.persist()
-
-    def fail(block):
-        raise RuntimeError("no such file")
 
     with pytest.raises(dt.DataError, match=r"A partition of what is to be persisted can't be computed.*no such file"):
         dt.persist(da.ones(10, chunks=5).map_blocks(fail, dtype="f8"))
@@ -422,7 +434,7 @@ def test_names(client):
     client.publish_dataset(x, name="lazy")
     assert dt.list_datasets() == ("lazy", "numbers")
     with pytest.raises(dt.DataError, match=r"A data set 'numbers' is published already.*override=True"):
-        dt.publish_dataset(y, name="numbers")
+        dt.publish_dataset(y.map_blocks(fail, dtype="i8"), name="numbers")  # nothing is computed for that
     with pytest.raises(dt.DataError, match=r"No data set 'letters' is published; there are lazy, numbers"):
         dt.get_dataset("letters")
     with pytest.raises(dt.DataError, match=r"No data set 'letters' is published; there are lazy, numbers"):
@@ -457,14 +469,12 @@ def run_in_a_process_without_client() -> None:
 
 
 def test_a_partition_that_fails_leaves_nothing(client, wait_for):
-    def fail(block):
-        raise RuntimeError("no such file")
-
     broken = da.concatenate([da.arange(50, chunks=10), da.ones(10, chunks=5).map_blocks(fail, dtype="i8")])
-    with pytest.raises(dt.DataError, match=r"A partition of data set 'broken' can't be computed.*no such file"):
+    with pytest.raises(dt.DataError, match=r"A partition of data set 'broken' can't be .*no such file") as error:
         dt.publish_dataset(broken, name="broken")
     assert dt.list_datasets() == ()
     wait_for(lambda: not segments(client), "no segment is left")
+    assert isinstance(error.value.__cause__, RuntimeError)  # who looks at its traceback keeps nothing
 
 
 def test_frames_dicts_and_delayed_partitions(client):
@@ -500,7 +510,7 @@ def test_an_asynchronous_client(client):
             await dt.publish_dataset(x, y, name="numbers", client=own)
             names = await dt.list_datasets(client=own)
             data = await dt.get_dataset("numbers", client=own)
-            with pytest.raises(ValueError, match="to_numpy waits for Dask workers.*is asynchronous"):
+            with pytest.raises(ValueError, match=r"to_numpy waits for Dask workers.*is asynchronous"):
                 data.to_numpy()
             total = await own.compute(data.to_dask()[1].sum())
             persisted = await dt.persist(y, client=own)
@@ -522,7 +532,9 @@ def test_an_interrupt_leaves_nothing(client, wait_for):
 
     async def cancelled(address):
         async with Client(address, asynchronous=True) as own:
-            task = asyncio.ensure_future(dt.publish_dataset(da.ones(40, chunks=2).map_blocks(slow), name="n", client=own))
+            task = asyncio.ensure_future(
+                dt.publish_dataset(da.ones(40, chunks=2).map_blocks(slow), name="n", client=own)
+            )
             await asyncio.sleep(0.7)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -7,17 +7,14 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
 from dask import delayed
-from distributed import Client
 
 import dask_train as dt
 from dask_train.data.pool import process_pool
@@ -173,7 +170,7 @@ def test_two_roles_stream_side_by_side(client):
 
 @pytest.mark.parametrize("streaming", [0, -1, "8", 1.5])
 def test_what_streaming_may_be(client, streaming):
-    with pytest.raises(ValueError, match="streaming is .*; pass True, False, or how many partitions make a group"):
+    with pytest.raises(ValueError, match=r"streaming is .*; pass True, False, or how many partitions make a group"):
         dt.train(lambda session: None, roles={"worker": 1}, data=rows(), streaming=streaming)
 
 
@@ -209,7 +206,7 @@ def test_a_fast_rank_waits_for_a_slow_one_over_the_epochs(client):
     """20 groups of 2 partitions; never more than 3 of them at a time."""
 
     def worker(session):
-        for number, (x, y) in enumerate(session.batches(epochs=2, batch_size=40, seed=7)):
+        for number, _ in enumerate(session.batches(epochs=2, batch_size=40, seed=7)):
             if session.rank == 0:
                 time.sleep(0.03)
             if number % 2:
@@ -327,7 +324,8 @@ def test_what_is_not_needed_any_more_is_not_computed(client, tmp_path, until, st
             session.report(number=number)
             if number == 3:
                 session.wait_until_stopped()
-                return number
+                break
+        return number
 
     def slow(block):
         time.sleep(0.05)

@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import psutil

@@ -86,9 +86,10 @@ def test_closing_ends_a_thread_that_waits_for_its_reader(no_leaks, wait_for):
         ahead.close()
         assert ended.wait(10)
         ahead._thread.join(10)
+        assert sum(element() is not None for element in alive) <= 1, "what was prepared is forgotten"
     del ahead
     gc.collect()
-    assert not any(element() for element in alive), "what was prepared is gone"
+    assert not any(element() for element in alive)
 
 
 def test_closing_does_not_wait_for_what_is_being_prepared(no_leaks):

@@ -162,13 +162,13 @@ def test_a_rank_whose_share_of_a_batch_is_empty(rows):
 def test_large_batches_are_not_prepared_far_ahead(rows, monkeypatch, wait_for):
     made = []
     monkeypatch.setattr(batches_module, "BUNDLE_BYTES", 10)
-    monkeypatch.setattr(batches_module, "MAX_AHEAD_BYTES", 2 * 10 * 68)
+    monkeypatch.setattr(batches_module, "MAX_AHEAD_BYTES", 10 * 68)
     reader = Reader(no_fetch, Buffers(made.append), None)
     with closing(reader.read(order([100], batch_size=10), rows[0])) as batches:
         held = [next(batches)]
-        wait_for(lambda: len(made) == 2 * 4, "one is read, two wait, one is in hand")
+        wait_for(lambda: len(made) == 2 * 3, "one is read, one waits, one is in hand")
         held.append(next(batches))
-        wait_for(lambda: len(made) == 2 * 5, "one more")
+        wait_for(lambda: len(made) == 2 * 4, "one more")
     del held
 
 

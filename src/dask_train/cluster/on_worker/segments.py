@@ -32,14 +32,19 @@ def make_segment(arrays: Sequence[np.ndarray], limit: int | None) -> Segment:
     """
     pool = process_pool()
     size = sum(array.nbytes for array in arrays)
-    most = limit or getattr(get_worker().memory_manager, "memory_limit", None)
+    # A segment that Dask has written to disk comes back at another place each time it is looked at.
+    manager = get_worker().memory_manager
+    most = limit or int((manager.memory_limit or 0) * (manager.memory_target_fraction or 1.0))
     if most and pool.used_bytes + size > most:
         raise MemoryError(
             f"the shared memory of Dask worker {get_worker().address} would take {pool.used_bytes + size:,} bytes, and "
-            f"{'train.memory.limit' if limit else 'its memory limit'} is {most:,}; pass streaming=True, or add Dask "
-            "workers"
+            f"{'train.memory.limit is' if limit else 'Dask writes results to disk beyond'} {most:,}; pass "
+            "streaming=True, or fewer partitions a group such as streaming=2, or add Dask workers"
         )
     left = bytes_left() if limit is None else None
+    if left is not None and size > left - SPARE_BYTES:
+        pool.trim()  # what was freed a moment ago still counts in the container
+        left = bytes_left() or 0
     if left is not None and size > left - SPARE_BYTES:
         raise MemoryError(
             f"the container of Dask worker {get_worker().address} has {left:,} bytes left, and a partition takes "

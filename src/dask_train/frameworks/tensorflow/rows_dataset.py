@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _GATHER_BYTES, _GATHER_ROWS = 1 << 20, 1024
 
 
-def rows_dataset(part: Part, *, batch_size: int | None, shuffle_seed: int | None) -> tf.data.Dataset:
+def rows_dataset(
+    part: Part, *, batch_size: int | None, shuffle_seed: int | None, is_shard: bool = False
+) -> tf.data.Dataset:
     """Batches, or rows where ``batch_size`` is None; in a new order each time where there is a seed.
 
     Parameters
@@ -31,6 +33,8 @@ def rows_dataset(part: Part, *, batch_size: int | None, shuffle_seed: int | None
         Rows of a batch.
     shuffle_seed
         Fixes the orders.
+    is_shard
+        Whether others have the other rows: a distribution strategy is not to divide it again then.
 
     Returns
     -------
@@ -44,6 +48,10 @@ def rows_dataset(part: Part, *, batch_size: int | None, shuffle_seed: int | None
 
     Notes
     -----
+    ``tf.data`` rewrites a data set's graph when it is iterated, and copies the tensors in it when it does (2.21: 1.3 GB
+    of rows were 1.3 GB more); so its default rewrites are off here and in all that is made of it.
+    ``experimental_distribute_dataset`` rewrites too, unless it is not to divide the rows.
+
     An order is a keyed permutation, reckoned for each row alone (``tf.random.experimental.index_shuffle``; Simon and
     Speck ciphers, https://eprint.iacr.org/2013/404), so no buffer of rows or numbers is kept.
     """
@@ -55,19 +63,26 @@ def rows_dataset(part: Part, *, batch_size: int | None, shuffle_seed: int | None
     numbers = tf.data.Dataset.range(num_rows).batch(size)
     gather = _Gather(part)
     if shuffle_seed is None:
-        batches = numbers.map(gather)
+        batches = numbers.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
     else:
         last = tf.constant(num_rows - 1, tf.int64)
 
         def one_pass(key: Any) -> tf.data.Dataset:
-            return numbers.map(lambda each: gather(tf.random.experimental.index_shuffle(each, [key, 0], last)))
+            return numbers.map(
+                lambda each: gather(tf.random.experimental.index_shuffle(each, [key, 0], last)),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
 
         # Each pass over a data set draws one key.
         keys = tf.data.Dataset.random(seed=shuffle_seed, rerandomize_each_iteration=True).take(1)
         batches = keys.flat_map(one_pass).apply(tf.data.experimental.assert_cardinality(-(-num_rows // size)))
-    if batch_size is not None:
-        return batches
-    return batches.unbatch().apply(tf.data.experimental.assert_cardinality(num_rows))
+    if batch_size is None:
+        batches = batches.unbatch().apply(tf.data.experimental.assert_cardinality(num_rows))
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    if is_shard:
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return batches.with_options(options)
 
 
 class _Gather:

@@ -184,8 +184,24 @@ def test_what_moves_between_two_looks_is_found_where_it_is_then(own_pool, pool, 
         check(table, holding, [0, 2])
         assert [key for key, _ in around.fetched] == [KEYS[2]]
         around.data.clear()
+        others = [Segment([np.full(5000, 255, "u1")], near_pool) for _ in range(9)]
         check(table, holding, [0, 2])
         holding.close()
+        del others
+
+
+def test_what_is_here_is_taken_before_what_is_near_and_that_before_copies(own_pool, pool, table, around):
+    with own_pool() as near_pool:
+        for address, number, its_pool in ((FAR, 0, near_pool), (FAR, 2, near_pool), (NEAR, 0, near_pool)):
+            around.put(address, number, its_pool)
+        around.put(NEAR, 2, near_pool)
+        around.put(OWN, 2, pool)
+        holding = hold(table, around, [0, 2])
+        assert around.fetched == []
+        assert {(address, *keys) for address, _, keys in around.asked} == {(NEAR, KEYS[0]), (OWN, KEYS[2])}
+        check(table, holding, [0, 2])
+        holding.close()
+        around.data.clear()
 
 
 def test_looks_at_one_pool_take_one_descriptor(own_pool, pool, table, around):
