@@ -175,8 +175,9 @@ def test_nobody_writes_into_the_rows_of_others(client, tmp_path):
 
 
 @pytest.mark.parametrize("scattered", [False, True])
-def test_rows_of_another_host(hosts, tmp_path, scattered):
+def test_rows_of_another_host(hosts, tmp_path, monkeypatch, scattered):
     """The Dask worker that is killed has half of the rows, and no role: Dask computes them anew, if it can."""
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING", "False")  # which copies what was scattered
     with hosts(2, workers_per_host=2) as cluster:
         client = cluster.client
         (first, _), (second, doomed) = cluster.workers_on(0), cluster.workers_on(1)
