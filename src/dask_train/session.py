@@ -152,7 +152,9 @@ class DataSet:
             )
             account.begin(Stretch(dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first))
             with self._read(order, plan, turn) as batches:
-                for batch_number, batch in enumerate(batches, first + 1):
+                batch_number = first
+                for batch in batches:
+                    batch_number += 1
                     given = self._shaped(session._framework.to_batch(batch.arrays))
                     session.global_rows = batch.global_rows
                     session.position = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)

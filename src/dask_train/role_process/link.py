@@ -153,9 +153,11 @@ class SocketLink:
         try:
             answer = answered.get(timeout=self._patience_s)
         except queue.Empty:
-            raise StalledError(f"The agent did not answer with {kind} within {self._patience_s:g} s.") from None
-        finally:
             del self._asked[number]
+            while not answered.empty():  # just too late
+                _forget(answered.get())
+            raise StalledError(f"The agent did not answer with {kind} within {self._patience_s:g} s.") from None
+        del self._asked[number]
         if answer["error"]:
             raise DataError(answer["error"])
         return answer
@@ -195,6 +197,11 @@ class SocketLink:
                     self._answers.put(message)
                 elif (asked := self._asked.get(message["question"])) is not None:
                     asked.put(message)
-                else:  # nobody waits for it any more
-                    for descriptor in message.get("descriptors", ()):
-                        os.close(descriptor)
+                else:
+                    _forget(message)
+
+
+def _forget(answer: dict[str, Any]) -> None:
+    """Close what came with an answer for which nobody waits any more."""
+    for descriptor in answer.get("descriptors", ()):
+        os.close(descriptor)

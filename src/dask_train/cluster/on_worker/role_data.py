@@ -63,6 +63,9 @@ class RoleData:
             self.gone(role, rank)
         table, keys = self._tables[dataset, role]
         host = int(table.host_of_rank[rank])
+        known = self._holdings.get((dataset, role, host))
+        if known is not None and known[1].done() and (known[1].cancelled() or known[1].exception() is not None):
+            self._holdings.pop((dataset, role, host))[0].close()  # a role that begins anew may find what was missing
         if (dataset, role, host) not in self._holdings:
             holding = Holding(table, keys, self._around)
             partitions = [] if table.window else np.flatnonzero(table.owner == host).tolist()
@@ -164,7 +167,7 @@ class RoleData:
         """Let go of everything."""
         for holding, holding_it in self._holdings.values():
             holding_it.cancel()
-            with suppress(asyncio.CancelledError, DaskTrainError):
+            with suppress(asyncio.CancelledError, DaskTrainError, OSError):
                 await holding_it
             holding.close()
         for of_rank in self._groups.values():
