@@ -187,9 +187,8 @@ class StreamOnDask:
             async for future in as_completed(futures.values()):
                 await check_computed(future, self._what)
             found, _ = await describe(self._peer, self._what, [future.key for future in futures.values()])
-            with_rows = [found[future.key] for future in futures.values() if found[future.key][0]]
             known = [(1, self._columns)] if self._columns else []
-            self._columns = same_columns([*known, *with_rows])
+            self._columns = same_columns([*known, *(found[future.key] for future in futures.values())])
         except BaseException as error:
             for future in futures.values():
                 future.release()

@@ -53,11 +53,11 @@ def kill(client, address):
 
 
 def begun_then_waiting(folder):
-    """Goes through two epochs; after its third batch it waits for a file."""
+    """Goes through two epochs, partition by partition, so that both ranks need each; waits with its third batch."""
 
     def worker(session):
         seen = []
-        for number, (x, y) in enumerate(session.batches(epochs=2, batch_size=20, seed=3)):
+        for number, (x, y) in enumerate(session.batches(epochs=2, batch_size=20, shuffle="partition", seed=3)):
             assert (x == y[:, None]).all()
             seen += y.tolist()
             if number == 2 and session.attempt == 0:

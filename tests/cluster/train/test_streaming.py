@@ -236,29 +236,38 @@ def test_a_fast_rank_waits_for_a_slow_one_over_the_epochs(client):
 
 
 def test_who_leaves_the_loop_holds_up_nobody(client, tmp_path):
-    """Rank 0 leaves while its reader waits for a group that rank 1 keeps it from, and rank 1 leaves later."""
-    flag = tmp_path / "flag"
+    """Rank 0 leaves while its reader waits for a group that rank 1 keeps it from; then rank 1 leaves, too.
+
+    Each rank's share of a group, which is a batch, is 4 MB, so that readers are no more than some groups ahead.
+    """
+    flag, end = tmp_path / "flag", tmp_path / "end"
 
     def worker(session):
-        for number, _ in enumerate(session.batches(batch_size=50, shuffle=False)):
-            if session.rank == 0 and number == 1:
-                time.sleep(0.3)  # the reader comes to where it has to wait
-                flag.touch()
-                break
+        for number, _ in enumerate(session.batches(batch_size=16, shuffle=False)):
             if session.rank == 1:
                 wait_for_file(flag)
                 break
+            if number == 3:
+                time.sleep(0.5)
+                break
+        flag.touch()
         if session.rank == 0:
-            session.report(left=1)
-            wait_for_file(flag.with_name("other"))
+            wait_for_file(end)
             return []
-        seen = rows_seen(session, epochs=2, batch_size=100)
-        flag.with_name("other").touch()
+        seen = [int(row) for batch in session.batches(epochs=2, batch_size=48) for row in batch[:, 0]]
+        end.touch()
         return seen
 
-    result = dt.train(worker, roles={"worker": 2}, data=rows(400, 50), streaming=1)
-    seen = sum(result.results["worker"][1], [])
-    assert (len(seen), max(map(seen.count, seen))) == (400, 2)
+    number = da.arange(192, chunks=16)
+    data = number.map_blocks(wide, dtype="f8", new_axis=1, chunks=(number.chunks[0], MB // 16))
+    result = dt.train(worker, roles={"worker": 2}, data=data, streaming=1)
+    seen = result.results["worker"][1]
+    assert len(set(seen[:96])) == len(set(seen[96:])) == 96
+    assert result.ledger.lines[0].read == 4 * 8
+
+
+def wide(block):
+    return np.repeat(block[:, None].astype("f8"), MB // 16, axis=1)
 
 
 def test_a_killed_role_goes_on_and_so_do_others(client, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -22,6 +22,9 @@ from dask_train.errors import DataError
 LOOK_AGAIN_S = 0.1
 # One partition, or an answer, from another Dask worker; then it is asked for anew.
 FETCH_S = 30.0
+# How often the scheduler is asked meanwhile whether that Dask worker still has it: connecting to one that is gone takes
+# Dask half a minute.
+STILL_THERE_S = 1.0
 # Partitions that come from other hosts at the same time.
 FETCHES = 4
 
@@ -166,9 +169,29 @@ class Holding:
 
     async def _places(self, address: str, keys: list[Any]) -> dict[Any, Place]:
         with suppress(OSError, TimeoutError):  # it is gone; the scheduler knows where to find them next
-            found: dict[Any, Place] = await asyncio.wait_for(self._around.ask(address, offers.places, keys), FETCH_S)
+            asking = self._around.ask(address, offers.places, keys)
+            found: dict[Any, Place] = await self._while_there(keys[0], [address], asking)
             return found
         return {}
+
+    async def _while_there(self, key: Any, addresses: list[str], work: Coroutine[Any, Any, Any]) -> Any:
+        """What Dask workers that have a result answer.
+
+        Raises
+        ------
+        TimeoutError
+            They have it no more, as the scheduler says, or did not answer within :data:`FETCH_S`.
+        """
+        asking = asyncio.ensure_future(work)
+        try:
+            async with asyncio.timeout(FETCH_S):
+                while not (await asyncio.wait([asking], timeout=STILL_THERE_S))[0]:
+                    where = dict((await self._around.where([key]))["where"])
+                    if not set(where.get(key, ())) & set(addresses):
+                        raise TimeoutError
+            return asking.result()
+        finally:
+            asking.cancel()
 
     async def _bring(self, keys: list[Any], missing: dict[Any, int], progressed: Callable[[], None]) -> None:
         """Copy partitions from other hosts into this process's pool."""
@@ -177,7 +200,8 @@ class Holding:
         async def one(key: Any) -> None:
             async with limit:
                 try:
-                    segment = await asyncio.wait_for(self._around.fetch(key, self._where[key]), FETCH_S)
+                    fetching = self._around.fetch(key, self._where[key])
+                    segment = await self._while_there(key, self._where[key], fetching)
                 except (DataError, OSError, TimeoutError):
                     return
             file = self._borrowed([segment.place])
@@ -247,10 +271,10 @@ class Holding:
 
     async def _rows_at(self, address: str, keys: list[Any], numbers: list[np.ndarray]) -> list[list[np.ndarray]] | None:
         try:
-            found: list[list[np.ndarray]] | None = await asyncio.wait_for(
-                self._around.ask(address, offers.rows, keys, numbers), FETCH_S
-            )
-        except (OSError, TimeoutError):
+            asking = self._around.ask(address, offers.rows, keys, numbers)
+            found: list[list[np.ndarray]] | None = await self._while_there(keys[0], [address], asking)
+        except (OSError, TimeoutError):  # it is gone, and with it all that was there
+            self._where = {key: others for key, others in self._where.items() if address not in others}
             return None
         return found
 
