@@ -365,6 +365,7 @@ def test_a_watched_result_has_its_deadline_too(client):
 
     seen: list[dict[str, Any]] = []
     run = dt.train(beat, roles={"worker": 1}, client=client, wait=False)
+    next(iter(run.scores()))  # it is up
     began = time.monotonic()
     with pytest.raises(dt.StalledError, match=f"Run {run.id} goes on after 2 s"):
         run.result(timeout_s=2, watch=seen.append)
