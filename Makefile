@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE_OPTIONS := --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .venv-ray data demo test check lint types imports lock clean
+.PHONY: help .venv .venv-ray data demo demo-keras test test-slow check lint types imports lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([.a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,7 +20,7 @@ help:  ## list the targets
 	$(PIP) --no-deps --editable .
 	@touch $@
 
-.venv-ray: .venv-ray/.installed  ## Ray Train in an environment of its own, for benchmarks/launch.py
+.venv-ray: .venv-ray/.installed  ## Ray Train in an environment of its own, for benchmarks/launch.py and handoff.py
 
 .venv-ray/.installed: requirements/ray.txt
 	$(PYTHON) -m venv .venv-ray
@@ -33,10 +33,16 @@ data: .venv  ## fetch MNIST into the user's cache folder, checksums verified
 demo: data  ## the main job: MNIST on a Dask cluster, a TensorFlow network in its workers
 	$(BIN)/dask train demo
 
-test: data  ## all tests
-	$(BIN)/python -m pytest
+test: data  ## the tests, but those that take long
+	$(BIN)/python -m pytest -m "not slow"
 
-check: lint types imports test  ## what must hold before a commit
+test-slow: data  ## those: examples, the main job, many models on several workers
+	$(BIN)/python -m pytest -m slow
+
+demo-keras: data  ## MNIST with dt.fit: a CNN on two workers, and an MLP through a parameter server
+	$(BIN)/python examples/keras_mnist.py
+
+check: lint types imports test test-slow  ## what must hold before a commit
 
 lint: .venv
 	$(BIN)/ruff check .

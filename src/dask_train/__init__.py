@@ -26,6 +26,7 @@ from dask_train.after_import import call_after_import
 from dask_train.version import __version__
 
 if TYPE_CHECKING:
+    from dask_train.checkpoint.policy import Checkpoint
     from dask_train.cluster.board import Board, board
     from dask_train.cluster.published import PublishedDataset
     from dask_train.cluster.run import Run
@@ -42,24 +43,30 @@ if TYPE_CHECKING:
         StalledError,
         VersionMismatchError,
     )
+    from dask_train.fit_result import FitResult
+    from dask_train.fitting import fit
+    from dask_train.rank_dataset import DataSet
     from dask_train.result import Attempt, Result
     from dask_train.roles import AddressBook
     from dask_train.run.recovery import RecoveryPolicy
     from dask_train.run.stopping import Patience
-    from dask_train.session import DataSet, Session
+    from dask_train.session import Session
     from dask_train.shared_datasets import get_dataset, list_datasets, persist, publish_dataset, unpublish_dataset
     from dask_train.tensorflow_network import TensorFlowNetwork, start_tensorflow
     from dask_train.training import train
 
 # Where each public name is defined.
 _HOMES = {
+    "fit": "fitting",
+    "FitResult": "fit_result",
+    "Checkpoint": "checkpoint.policy",
     "train": "training",
     "Run": "cluster.run",
     "Result": "result",
     "Attempt": "result",
     "Ledger": "data.ledger",
     "Session": "session",
-    "DataSet": "session",
+    "DataSet": "rank_dataset",
     "Patience": "run.stopping",
     "RecoveryPolicy": "run.recovery",
     "publish_dataset": "shared_datasets",
@@ -86,6 +93,10 @@ _HOMES = {
 }
 
 __all__ = [
+    # Keras
+    "fit",
+    "FitResult",
+    "Checkpoint",
     # any loop, any roles
     "train",
     "Run",

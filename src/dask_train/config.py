@@ -1,4 +1,4 @@
-"""The settings of dask-train: deadlines, read from ``dask.config`` under ``train`` and checked when they are made.
+"""The settings of dask-train: deadlines and a memory limit, read from ``dask.config`` under ``train`` and checked.
 
 A setting is a value that is passed on; nothing deeper in the package reads ``dask.config`` or the environment.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import dask.config
 import yaml
-from dask.utils import parse_timedelta
+from dask.utils import parse_bytes, parse_timedelta
 
 _DEFAULTS = yaml.safe_load((Path(__file__).parent / "dask_train.yaml").read_text())
 dask.config.update_defaults(_DEFAULTS)
@@ -77,3 +77,20 @@ def _seconds(key: str) -> float:
         return float(parse_timedelta(value))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # all seen with what is no duration
         raise ValueError(f"{key} is {value!r}, which is no duration. Write it like '60s' or '2 minutes'.") from error
+
+
+def memory_limit() -> int | None:
+    """``train.memory.limit`` in bytes; None where Dask's limit and the container's count.
+
+    Raises
+    ------
+    ValueError
+        It is no number of bytes.
+    """
+    setting = dask.config.get("train.memory.limit")
+    if setting is None:
+        return None
+    try:
+        return int(parse_bytes(setting))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"train.memory.limit is {setting!r}, which is no size. Write it like '8 GiB'.") from error

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,16 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from dask_train.checkpoint.folder import CheckpointFolder
-from dask_train.data.account import Account, Stretch
-from dask_train.data.batches import Batch, Reader
-from dask_train.data.buffers import Buffers
-from dask_train.data.order import Share, shares
-from dask_train.data.plan import EpochPlan, Shuffle
+from dask_train.data.account import Account
+from dask_train.data.plan import Shuffle
 from dask_train.data.rows import Rows
 from dask_train.data.stream import Stream
-from dask_train.data.streamed import StreamedRows
 from dask_train.data.table import Table
 from dask_train.frameworks.base import TRAINING_ROLES, Framework, Me
+from dask_train.rank_dataset import DataSet
 from dask_train.roles import AddressBook
 
 RESERVED_NAMES = ("role", "rank", "attempt", "time")
@@ -91,107 +86,6 @@ class Equipment:
     scratch: Path
 
 
-class DataSet:
-    """One rank's view of a data set: batches of its share, in the framework's tensors.
-
-    Attributes
-    ----------
-    num_rows
-        Rows of the whole data set, over all ranks.
-    """
-
-    def __init__(self, session: Session, number: int, table: Table, rows: Rows) -> None:
-        self._session, self._number, self._table = session, number, table
-        self._rows = rows
-        self._buffers = Buffers(session._framework.empty)
-        self._num_turns = 0
-        self.num_rows = table.num_rows
-
-    def batches(
-        self,
-        *,
-        epochs: int = 1,
-        batch_size: int = 32,
-        shuffle: Shuffle = True,
-        seed: int = 0,
-        start: tuple[int, int] = (0, 0),
-    ) -> Iterator[Any]:
-        """As :meth:`Session.batches`, of this data set."""
-        _check_count("epochs", epochs)
-        _check_count("batch_size", batch_size)
-        if shuffle not in (True, False, "partition"):
-            raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
-        num_batches = -(-self.num_rows // batch_size)
-        given: Any = start
-        if len(given) != 2 or min(given) < 0 or given[1] > num_batches:
-            raise ValueError(
-                f"start is {start!r}; it is an epoch and a batch in it, and an epoch has {num_batches} batches here. "
-                "Pass a session.position that was taken with the same batch_size."
-            )
-        self._num_turns += 1
-        return self._batches(epochs, batch_size, shuffle, seed, start, self._num_turns - 1)
-
-    def _batches(
-        self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turn: int
-    ) -> Iterator[Any]:
-        session, account = self._session, self._session._account
-        num_batches = -(-self.num_rows // batch_size)
-        for epoch in range(start[0], epochs):
-            first = start[1] if epoch == start[0] else 0
-            plan = EpochPlan(
-                lengths=self._table.lengths, shuffle=shuffle, seed=seed, epoch=epoch, window=self._table.window
-            )
-            order = shares(
-                plan,
-                batch_size=batch_size,
-                rank=session.rank,
-                size=session.size,
-                owner=self._table.owner,
-                host_of_rank=self._table.host_of_rank,
-                first=first,
-            )
-            account.begin(Stretch(dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first))
-            with self._read(order, plan, turn) as batches:
-                batch_number = first
-                for batch in batches:
-                    batch_number += 1
-                    given = self._shaped(session._framework.to_batch(batch.arrays))
-                    session.global_rows = batch.global_rows
-                    session.position = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
-                    session._link.moved(f"working on batch {session._count_batch()}", batches=1)
-                    account.taken()
-                    del batch  # its memory is free for the next as soon as the user's loop lets it go
-                    try:
-                        yield given
-                    finally:  # also where the loop is left
-                        account.done()
-                    del given
-                    session._link.moved("waiting for a batch")
-        session._link.moved("past its last batch")
-
-    @contextmanager
-    def _read(self, order: Iterator[Share], plan: EpochPlan, turn: int) -> Iterator[Iterator[Batch]]:
-        link, streamed = self._session._link, Stream(self._number, turn, plan.epoch, plan.shuffle, plan.seed)
-        rows: Rows | StreamedRows = self._rows
-        if self._table.window is not None:
-            open_group = functools.partial(link.open_group, streamed)
-            rows = StreamedRows(self._table, plan, self._session.rank, open_group)
-        fetch = functools.partial(link.rows_from_elsewhere, streamed)
-        reader = Reader(fetch, self._buffers, self._session._framework.views)
-        try:
-            with closing(reader.read(order, rows, in_order=plan.shuffle is False)) as batches:
-                yield batches
-        finally:
-            if self._table.window is not None:
-                link.leave(streamed)
-
-    def _shaped(self, tensors: tuple[Any, ...]) -> Any:
-        schema = self._table.schema
-        if schema.names is not None:
-            return dict(zip(schema.names, tensors, strict=True))
-        return tensors if schema.is_tuple else tensors[0]
-
-
 class Session:
     """One role of a run, seen from inside.
 
@@ -207,6 +101,8 @@ class Session:
         Rows of the current global batch over all ranks, for weights; 0 before the first.
     position
         The epoch and the batch after the one that was taken last: what ``batches(start=...)`` takes to go on after it.
+    num_rows, schema
+        Rows of the data that the run gave this role, over all ranks, and its columns; 0 and None without any.
     scratch
         A folder of this role's own that goes away with the run.
     peers
@@ -228,6 +124,8 @@ class Session:
         self._account = equipment.account
         self._checkpoint = None if equipment.checkpoint is None else CheckpointFolder(equipment.checkpoint)
         self._data = None if equipment.data is None else DataSet(self, 0, *equipment.data)
+        self.num_rows = 0 if self._data is None else self._data.num_rows
+        self.schema = None if self._data is None else self._data.schema
 
     def batches(
         self,
@@ -308,8 +206,8 @@ class Session:
             The run was given no place for checkpoints.
         """
         self._link.moved("saving a checkpoint")
-        where = self._checkpoints().save(write, self.scratch)
-        self._account.done()  # the batch in hand is in it
+        where = self.checkpoints().save(write, self.scratch)
+        self._account.all_done()  # the batch in hand is in it
         return where
 
     def load_checkpoint(self) -> Path | None:
@@ -325,9 +223,16 @@ class Session:
             The run was given no place for checkpoints.
         """
         self._link.moved("loading a checkpoint")
-        return self._checkpoints().load(self.scratch)
+        return self.checkpoints().load(self.scratch)
 
-    def _checkpoints(self) -> CheckpointFolder:
+    def checkpoints(self) -> CheckpointFolder:
+        """The folder that :meth:`save_checkpoint` writes to.
+
+        Raises
+        ------
+        ValueError
+            The run was given no place for checkpoints.
+        """
         if self._checkpoint is None:
             raise ValueError(
                 "This run has no place for checkpoints. Pass it: train(..., checkpoint='a folder or URL')."
@@ -423,8 +328,3 @@ def _plain(name: str, value: Any) -> Any:
         f"report({name}=...) was given a {type(value).__name__}; scores are numbers, strings, booleans or None. "
         "Reduce an array first, with float(x.mean()) for instance."
     )
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.")

@@ -19,6 +19,8 @@ from distributed import Client, Future, LocalCluster
 
 from dask_train.cluster import keras_values
 
+pytestmark = pytest.mark.slow
+
 keras_values.register()
 
 with warnings.catch_warnings():

@@ -130,6 +130,8 @@ import dask_train as dt
 from dask_train.frameworks.tensorflow.server import start_server
 from dask_train.roles import AddressBook
 
+pytestmark = pytest.mark.slow
+
 def step():
     import tensorflow as tf
     tf1, worker = tf.compat.v1, get_worker()

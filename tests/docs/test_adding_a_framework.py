@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_framework.md"
 PROGRAM, SUITE = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # On two idle cores each takes 15 to 40 s, most of it TensorFlow being imported by several processes.
@@ -21,24 +23,27 @@ DEADLINE_S = 150
 
 # script, arguments, what its output must say
 PROGRAMS = [
-    ("blog_mnist.py", ["--small"], "test accuracy: 9"),
-    ("blog_mnist.py", ["--small", "--sync"], "test accuracy: 9"),
-    ("moving_models.py", ["--small"], "Moving made no difference."),
-    ("in_graph.py", ["--small"], "furthest weight from those of one process"),
-    ("between_graph_softmax.py", ["--small", "--join"], "worker 2 waited for the chief"),
-    ("between_graph_softmax.py", ["--small", "--kill", "worker"], "worker 0 restored the checkpoint"),
-    ("torch_ddp.py", ["--small"], "furthest weight from those of one worker"),
-    ("torch_ddp.py", ["--small", "--kill"], "all started again, from step"),
-    ("publish_and_train.py", ["--small"], "furthest weight of one process from that of the other: 0\n"),
+    ("blog_mnist.py", ["--small", "--sync"], ["test accuracy: 9"]),
+    ("moving_models.py", ["--small"], ["Moving made no difference."]),
+    ("in_graph.py", ["--small"], ["furthest weight from those of one process"]),
+    (
+        "between_graph_softmax.py",
+        ["--small", "--join", "--kill", "worker"],
+        ["worker 2 waited for the chief", "worker 0 restored the checkpoint"],
+    ),
+    (
+        "torch_ddp.py",
+        ["--small", "--kill"],
+        ["all started again, from step", "furthest weight from those of one worker"],
+    ),
+    ("publish_and_train.py", ["--small"], ["furthest weight of one process from that of the other: 0\n"]),
+    ("keras_mnist.py", ["--small"], ["of the weights of one process"]),
 ]
 
-# script, arguments, the output after which Ctrl-C is pressed
+# script, arguments, the output after which Ctrl-C is pressed; the main job is interrupted in its own tests
 INTERRUPTED = [
-    ("blog_mnist.py", ["--target", "0.0001", "--copies", "2"], "cross-entropy 0."),
     ("in_graph.py", [], "Two TensorFlow servers after"),
-    ("between_graph_softmax.py", [], "epoch 1: worker 0"),
     ("torch_ddp.py", [], "step  100: loss"),
-    ("publish_and_train.py", ["--small"], "worker 0 opened"),
 ]
 
 
@@ -82,11 +87,11 @@ def left_behind(program: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("script", "arguments", "expected"), PROGRAMS)
-def test_an_example_does_what_it_says(script: str, arguments: list[str], expected: str, tmp_path: Path) -> None:
+def test_an_example_does_what_it_says(script: str, arguments: list[str], expected: list[str], tmp_path: Path) -> None:
     with started(script, arguments, tmp_path) as program:
         output, _ = program.communicate()
         assert program.returncode == 0, output
-        assert expected in output
+        assert [words for words in expected if words not in output] == [], output
         assert left_behind(program) == []
 
 

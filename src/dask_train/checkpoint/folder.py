@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
-
 from dask_train.errors import CheckpointError
 
 # Written last. A writer that is killed leaves a folder without it, which is never read, and removed by the next one.
@@ -33,6 +31,13 @@ class CheckpointFolder:
 
     def __init__(self, url: str) -> None:
         self.url = url
+
+    def _opened(self) -> tuple[Any, str]:
+        """The file system, and the path there."""
+        import fsspec.core  # type: ignore[import-untyped]  # a third of a role's start, and few keep checkpoints
+
+        system, root = fsspec.core.url_to_fs(self.url)
+        return system, root
 
     def save(self, write: Callable[[Path], Any], scratch: Path) -> str:
         """Keep one more checkpoint, and remove old ones.
@@ -65,7 +70,7 @@ class CheckpointFolder:
                 change="Write into the folder that it is called with.",
             )
         try:
-            system, root = fsspec.core.url_to_fs(self.url)
+            system, root = self._opened()
             known = self._known(system, root)
             target = f"{root}/{max(known, default=-1) + 1:08d}"
             for file in files:
@@ -89,7 +94,7 @@ class CheckpointFolder:
             It can't be read.
         """
         try:
-            system, root = fsspec.core.url_to_fs(self.url)
+            system, root = self._opened()
             complete = [number for number, done in self._known(system, root).items() if done]
             if not complete:
                 return None

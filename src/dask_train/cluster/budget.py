@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import dask.config
-from dask.utils import format_bytes, parse_bytes
+from dask.utils import format_bytes
 from distributed import Worker
 from distributed.comm import get_address_host
 
 from dask_train.cluster.on_worker.memory_limit import bytes_left
 from dask_train.cluster.peer import Peer
+from dask_train.config import memory_limit
 from dask_train.data.pool import process_pool
 from dask_train.errors import DataError
-
-# Beyond this part of its limit a Dask worker writes results to disk, segments among them.
-_SPILL = "distributed.worker.memory.target"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,29 +39,12 @@ def room(limit: int | None, dask_worker: Worker) -> Room:
     shared = process_pool().used_bytes  # which no process's own memory shows
     if limit is not None:
         return Room(bytes=max(0, limit - shared), left=None)
-    spill_at = dask.config.get(_SPILL)
-    most = dask_worker.memory_manager.memory_limit
+    manager = dask_worker.memory_manager
+    most = int((manager.memory_limit or 0) * (manager.memory_target_fraction or 1.0))
     used = dask_worker.monitor.get_process_memory()
-    room = 1 << 62 if not most else max(0, int(most * (spill_at or 1.0)) - used - shared)
+    room = 1 << 62 if not most else max(0, most - used - shared)
     left = bytes_left()
     return Room(bytes=room, left=None if left is None else left + process_pool().warm_bytes)
-
-
-def memory_limit() -> int | None:
-    """``train.memory.limit`` in bytes; None where Dask's limit and the container's count.
-
-    Raises
-    ------
-    ValueError
-        It is no number of bytes.
-    """
-    setting = dask.config.get("train.memory.limit")
-    if setting is None:
-        return None
-    try:
-        return int(parse_bytes(setting))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"train.memory.limit is {setting!r}, which is no size. Write it like '8 GiB'.") from error
 
 
 async def check_budget(peer: Peer, sizes: Mapping[str, int], num_roles: int, role_bytes: int) -> None:

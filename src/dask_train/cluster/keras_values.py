@@ -63,20 +63,20 @@ def _install() -> None:
 
 def _reduce(model: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     from dask_train.cluster import in_transit
-    from dask_train.frameworks.keras import model_to_parts
+    from dask_train.frameworks.keras.serialization import model_to_parts
 
     return in_transit.reduce_parts(_code(), *model_to_parts(model))
 
 
 def _size_bytes(model: Any) -> int:
-    from dask_train.frameworks.keras import model_size_bytes
+    from dask_train.frameworks.keras.serialization import model_size_bytes
 
     return model_size_bytes(model)
 
 
 def _token(model: Any) -> tuple[Any, ...]:
     # Dask's own would pickle and unpickle the model up to three times (`dask.tokenize._normalize_pickle`).
-    from dask_train.frameworks.keras import model_to_parts
+    from dask_train.frameworks.keras.serialization import model_to_parts
 
     return "keras.Model", normalize_token(model_to_parts(model))
 

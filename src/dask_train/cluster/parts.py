@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from dask_train.cluster.budget import memory_limit
 from dask_train.cluster.extension import ByValue
 from dask_train.cluster.on_worker import finishing
 from dask_train.cluster.peer import Peer
 from dask_train.collections import pieces
 from dask_train.collections.source import Source
+from dask_train.config import memory_limit
 from dask_train.data.columns import Column, Schema
 from dask_train.errors import DataError
 

@@ -13,7 +13,14 @@ from dask_train.cluster.local import client_or_local
 from dask_train.cluster.opened import open_rows
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.run_data import DataSetOnDask
-from dask_train.cluster.shared_segments import SharedSegments, in_words, readable, segments_in
+from dask_train.cluster.shared_segments import (
+    SharedSegments,
+    in_words,
+    published_value,
+    readable,
+    segments_in,
+    unknown,
+)
 from dask_train.collections import Source, check_data
 from dask_train.config import Deadlines
 from dask_train.data.columns import Column
@@ -333,25 +340,6 @@ async def get(peer: Peer, name: str) -> PublishedDataset:
     return PublishedDataset(peer, name, segments, await segments.check_there(peer, f"data set {name!r}"))
 
 
-async def published_value(peer: Peer, name: str) -> Any:
-    """What was published under a name, with Dask's verb or ours.
-
-    Raises
-    ------
-    DataError
-        Nothing was.
-    """
-    try:
-        return await peer.dask_end.get_dataset(name)
-    except KeyError:
-        raise await _unknown(peer, name) from None
-
-
-async def _unknown(peer: Peer, name: str) -> DataError:
-    known = ", ".join(map(str, await peer.dask_end.list_datasets())) or "none"
-    return DataError(f"No data set {name!r} is published; there are {known}.")
-
-
 async def names(peer: Peer) -> tuple[str, ...]:
     """All that is published, with Dask's verb or ours."""
     return tuple(await peer.dask_end.list_datasets())
@@ -366,5 +354,5 @@ async def unpublish(peer: Peer, name: str) -> None:
         Nothing is published under it.
     """
     if name not in await peer.dask_end.list_datasets():
-        raise await _unknown(peer, name)
+        raise await unknown(peer, name)
     await peer.dask_end.unpublish_dataset(name)

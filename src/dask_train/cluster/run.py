@@ -7,7 +7,7 @@ import json
 import pickle
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,9 @@ class Run:
         Its name, as ``dask train list`` shows it.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, finish: Callable[[Result], Any] | None = None) -> None:
         self.id = driver.job.id
-        self._driver = driver
+        self._driver, self._finish = driver, finish
         self._peer: Peer = driver.peer
         self._output: dict[Key, str] = {}
         self._peer.spawn(driver.drive)
@@ -196,9 +196,12 @@ class Run:
         except KeyboardInterrupt:
             if not self._driver.over:
                 self.stop("it was interrupted")
+            if self._finish is not None:  # a model keeps what it has learnt so far
+                with suppress(Exception):
+                    self._peer.run(self._result)
             raise
 
-    async def _result(self, timeout_s: float | None, deadline: float | None) -> Result:
+    async def _result(self, timeout_s: float | None, deadline: float | None) -> Any:
         await self._wait(timeout_s, deadline)
         finish = self._driver.finish or Finish(verdict=Verdict.DRIVER, what="The run's driver was cancelled.")
         chronicle = self._driver.chronicle
@@ -211,7 +214,7 @@ class Run:
             pickled = chronicle.results.get(key)
             value = None if pickled is None else pickle.loads(pickled)  # noqa: S301 - from our own role process
             results.setdefault(key[0], []).append(value)
-        return Result(
+        result = Result(
             results=results,
             scores=chronicle.scores,
             ledger=chronicle.ledger(self._driver.data.num_rows()),
@@ -219,6 +222,7 @@ class Run:
             stop_reason=finish.what,
             run_id=self.id,
         )
+        return result if self._finish is None else self._finish(result)
 
     async def _wait(self, timeout_s: float | None = None, deadline: float | None = None) -> None:
         if not await self._driver.until(lambda: self._driver.over, deadline):

@@ -8,18 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, as_completed
-from distributed.comm import get_address_host
+from distributed import Future, as_completed
 
 from dask_train.cluster.described import cancel, check_computed, describe
 from dask_train.cluster.parts import PART, Form, finish_segment
 from dask_train.cluster.peer import Peer
-from dask_train.cluster.shared_segments import SharedSegments, segments_in
+from dask_train.cluster.shared_segments import SharedSegments, published_value, segments_in
 from dask_train.cluster.streaming import StreamOnDask
+from dask_train.cluster.tables import settled
 from dask_train.collections.source import Source
 from dask_train.data.columns import Schema, same_columns
-from dask_train.data.settle import settle
-from dask_train.data.table import Table
 from dask_train.errors import DataError
 
 
@@ -79,16 +77,7 @@ class DataSetOnDask:
             The address of each rank's Dask worker.
         """
         if role not in self._tables:
-            hosts: dict[str, int] = {}
-            host_of_rank = [hosts.setdefault(get_address_host(address), len(hosts)) for address in ranks]
-            home = [hosts.get(get_address_host(address), -1) if address else -1 for address in self._homes]
-            owner = settle(self._lengths, np.array(home, np.int64), np.bincount(host_of_rank))
-            table = Table(
-                schema=self._schema,
-                lengths=self._lengths,
-                owner=owner,
-                host_of_rank=np.array(host_of_rank, np.int64),
-            )
+            table, _ = settled(self._schema, self._lengths, ranks, self._homes)
             self._tables[role] = pickle.dumps(table)
         return self._tables[role]
 
@@ -130,9 +119,15 @@ class SharedOnDask(DataSetOnDask):
 
 
 class RunData:
-    """The data sets of a run, by role."""
+    """The data sets of a run, by role, and by name those that roles open themselves."""
 
-    def __init__(self, peer: Peer, data: Mapping[str, Source | SharedSegments], window: int | None = None) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        data: Mapping[str, Source | SharedSegments],
+        window: int | None = None,
+        named: Mapping[str, Source | SharedSegments] | None = None,
+    ) -> None:
         self.by_role: dict[str, Any] = {}
         for role, source in data.items():
             what = f"data[{role!r}]"
@@ -140,16 +135,16 @@ class RunData:
                 self.by_role[role] = _on_dask(peer, what, source)
             else:
                 self.by_role[role] = StreamOnDask(peer, what, source, window)
-        self._opened: dict[str, asyncio.Task[DataSetOnDask]] = {}  # published data sets that roles have asked for
+        self._named = {name: _on_dask(peer, f"datasets[{name!r}]", source) for name, source in (named or {}).items()}
+        self._opened: dict[str, asyncio.Task[DataSetOnDask]] = {}  # what roles have asked for
         self._peer = peer
-        self._client: Client = peer.dask_end
 
     async def described(self, progressed: Callable[[], None]) -> None:
         """Wait until all are computed; see :meth:`DataSetOnDask.described`."""
         await asyncio.gather(*(data.described(progressed) for data in self.by_role.values()))
 
     async def open(self, name: str, check: Callable[[str, Any], Source]) -> int:
-        """Open a collection that was published under that name; the number under which it is known, from 1.
+        """Open a data set of the run, or a published one, of that name; the number under which it is known, from 1.
 
         Raises
         ------
@@ -162,11 +157,10 @@ class RunData:
         return 1 + list(self._opened).index(name)
 
     async def _open(self, name: str, check: Callable[[str, Any], Source]) -> DataSetOnDask:
-        try:
-            published = await self._client.get_dataset(name)
-        except KeyError:
-            known = ", ".join(map(str, await self._client.list_datasets())) or "none"
-            raise DataError(f"No data set {name!r} is published; there are {known}.") from None
+        if (own := self._named.get(name)) is not None:
+            await own.described(lambda: None)
+            return own
+        published = await published_value(self._peer, name)
         try:
             source = segments_in(published) or check(f"data set {name!r}", published)
         except (TypeError, ValueError) as error:
@@ -195,7 +189,8 @@ class RunData:
     async def cancel(self) -> None:
         """Stop the work of all of them."""
         opened = await asyncio.gather(*self._opened.values(), return_exceptions=True)
-        for data in (*self.by_role.values(), *(data for data in opened if isinstance(data, DataSetOnDask))):
+        published = [data for data in opened if isinstance(data, DataSetOnDask)]
+        for data in {*self.by_role.values(), *self._named.values(), *published}:
             await data.cancel()
 
 

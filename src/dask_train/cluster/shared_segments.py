@@ -164,6 +164,26 @@ def _of_arrays(data: Any) -> SharedSegments | None:
     )
 
 
+async def published_value(peer: Peer, name: str) -> Any:
+    """What was published under a name, with Dask's verb or ours.
+
+    Raises
+    ------
+    DataError
+        Nothing was.
+    """
+    try:
+        return await peer.dask_end.get_dataset(name)
+    except KeyError:
+        raise await unknown(peer, name) from None
+
+
+async def unknown(peer: Peer, name: str) -> DataError:
+    """The error for a name under which nothing is published."""
+    known = ", ".join(map(str, await peer.dask_end.list_datasets())) or "none"
+    return DataError(f"No data set {name!r} is published; there are {known}.")
+
+
 def in_words(columns: Mapping[str, Column]) -> str:
     """The columns, for people: ``x float32 (28, 28), y int64``."""
     words = []

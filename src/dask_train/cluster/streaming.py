@@ -15,11 +15,10 @@ from distributed.comm import get_address_host
 from dask_train.cluster.described import cancel, check_computed, describe
 from dask_train.cluster.parts import FINISH_COUNT, PART, Form, finish_segment
 from dask_train.cluster.peer import Peer
+from dask_train.cluster.tables import settled
 from dask_train.data.columns import Column, same_columns
 from dask_train.data.plan import EpochPlan
-from dask_train.data.settle import settle
 from dask_train.data.stream import Stream
-from dask_train.data.table import Table
 from dask_train.errors import ClosedError, DataError
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class StreamOnDask:
     Attributes
     ----------
     keys
-        None: a group's keys come with it.
+        Empty: a group's keys come with it.
     num_rows
         Rows of all partitions, once they are described.
     """
@@ -111,18 +110,8 @@ class StreamOnDask:
         """The data set as a role's readers see it, pickled; see ``DataSetOnDask.table``."""
         if role not in self._tables:
             assert self._lengths is not None
-            hosts: dict[str, int] = {}
-            host_of_rank = [hosts.setdefault(get_address_host(address), len(hosts)) for address in ranks]
-            home = np.full(len(self._lengths), -1)
-            owner = settle(self._lengths, home, np.bincount(host_of_rank))
-            self._owners[role] = (owner, list(hosts))
-            table = Table(
-                schema=self._form.known(()),
-                lengths=self._lengths,
-                owner=owner,
-                host_of_rank=np.array(host_of_rank, np.int64),
-                window=self._window,
-            )
+            table, hosts = settled(self._form.known(()), self._lengths, ranks, window=self._window)
+            self._owners[role] = (table.owner, hosts)
             self._tables[role] = pickle.dumps(table)
         return self._tables[role]
 

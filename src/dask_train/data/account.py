@@ -61,8 +61,8 @@ class Account:
         self._sealed = False
         self._map: np.ndarray = np.empty((0, _FIELDS), np.int64)
 
-    def begin(self, stretch: Stretch) -> None:
-        """The role begins an epoch of a data set."""
+    def begin(self, stretch: Stretch) -> int:
+        """The role begins an epoch of a data set; the number of the stretch, as several may go on at a time."""
         if self._num == len(self._map):
             size = self._num + _GROWTH
             os.ftruncate(self._descriptor, size * _RECORD_BYTES)
@@ -70,15 +70,21 @@ class Account:
         values = (stretch.dataset, stretch.turn, stretch.epoch, stretch.batch_size, stretch.first, 0, 0)
         self._map[self._num] = values
         self._num += 1
+        return self._num - 1
 
-    def taken(self) -> None:
+    def taken(self, stretch: int) -> None:
         """It has been given a batch."""
-        self._map[self._num - 1, 5] += 1
+        self._map[stretch, 5] += 1
 
-    def done(self) -> None:
-        """It has come back from what it was given, or has kept it in a checkpoint."""
-        if self._num and not self._sealed:
-            self._map[self._num - 1, 6] = self._map[self._num - 1, 5]
+    def done(self, stretch: int) -> None:
+        """It has come back from the batch that it was given last."""
+        if not self._sealed:
+            self._map[stretch, 6] = self._map[stretch, 5]
+
+    def all_done(self) -> None:
+        """It has kept all that it was given in a checkpoint."""
+        for stretch in range(self._num):
+            self.done(stretch)
 
     def seal(self) -> None:
         """The role's function has raised: the batch that it had in hand was not trained on."""

@@ -125,8 +125,7 @@ class Reader:
     def _gathered(self, partition: np.ndarray, row: np.ndarray, rows: Rows | StreamedRows) -> list[np.ndarray]:
         """Rows of each column, those from elsewhere fetched at once."""
         columns = [self._buffers.array(column, len(row)) for column in rows.schema.columns]
-        is_here = rows.is_here(partition)
-        if rows.all_here or is_here.all():
+        if rows.all_here or (is_here := rows.is_here(partition)).all():
             rows.take(partition, row, columns)
             return columns
         local = [np.empty((int(is_here.sum()), *array.shape[1:]), array.dtype) for array in columns]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,22 @@ class Ledger:
     repeated: int
     dropped: int
 
+    @classmethod
+    def of_lines(cls, lines: Iterable[Line], num_rows: Callable[[Line], int]) -> Ledger:
+        """The ledger of these lines; ``num_rows`` tells the rows of the data set that a line speaks of."""
+        lines = tuple(lines)
+        left: dict[tuple[str, int, int, int], int] = {}
+        for line in lines:
+            key = (line.role, line.dataset, line.turn, line.epoch)
+            left[key] = left.get(key, num_rows(line)) - line.trained
+        return cls(
+            lines=lines,
+            read=sum(line.read for line in lines),
+            trained=sum(line.trained for line in lines),
+            repeated=sum(line.repeated for line in lines),
+            dropped=sum(left.values()),
+        )
+
     @property
     def table(self) -> Any:
         """The lines as a ``pandas.DataFrame``; pandas has to be installed."""
@@ -97,25 +113,14 @@ def balance(
         Rows of each data set: of a role's own by ``(role, 0)``, of a published one by ``("", number)``.
     """
     lines = []
-    begun: dict[tuple[str, int, int, int], int] = {}
     for (role, rank), attempts in accounts.items():
         by_epoch: dict[tuple[int, int, int], list[Stretch]] = {}
         for stretches in attempts:
             for stretch in stretches:
                 by_epoch.setdefault((stretch.dataset, stretch.turn, stretch.epoch), []).append(stretch)
-        for (dataset, turn, epoch), found in sorted(by_epoch.items()):
-            total = num_rows[role if dataset == 0 else "", dataset]
-            line = _line(found, role, rank, counts[role], total)
-            lines.append(line)
-            key = (role, dataset, turn, epoch)
-            begun[key] = begun.get(key, total) - line.trained
-    return Ledger(
-        lines=tuple(lines),
-        read=sum(line.read for line in lines),
-        trained=sum(line.trained for line in lines),
-        repeated=sum(line.repeated for line in lines),
-        dropped=sum(begun.values()),
-    )
+        for (dataset, _, _), found in sorted(by_epoch.items()):
+            lines.append(_line(found, role, rank, counts[role], num_rows[role if dataset == 0 else "", dataset]))
+    return Ledger.of_lines(lines, lambda line: num_rows[line.role if line.dataset == 0 else "", line.dataset])
 
 
 def _line(found: list[Stretch], role: str, rank: int, size: int, total: int) -> Line:

@@ -12,7 +12,7 @@ from typing import Any
 import dask
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, WorkerPlugin
 
 from dask_train.data.pool import process_pool
 
@@ -45,13 +45,17 @@ def train_client(local_clusters: Callable[..., Any]) -> Iterator[Client]:
         local_clusters() as make,
         Client(make(n_workers=2, threads_per_worker=2)) as client,
     ):
-        client.run(_keep_little)
+        client.register_plugin(_KeepLittle())
         yield client
 
 
-def _keep_little() -> None:
-    """Shared memory that is free goes back at once, so that each test can see that it does."""
-    process_pool().keep_warm_s = 0.05
+class _KeepLittle(WorkerPlugin):
+    """Shared memory that is free goes back at once, so that each test can see that it does; also when restarted."""
+
+    name = "keep-little"
+
+    def setup(self, worker: Any) -> None:
+        process_pool().keep_warm_s = 0.05
 
 
 @pytest.fixture

@@ -83,6 +83,8 @@ import os, sys, time
 import dask_train as dt
 from distributed import Client
 
+pytestmark = pytest.mark.slow
+
 def worker(session):
     session.report(pid=os.getpid())
     session.wait_until_stopped()

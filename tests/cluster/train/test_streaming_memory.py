@@ -11,9 +11,12 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import psutil
+import pytest
 from distributed import Client
 
 import dask_train as dt
+
+pytestmark = pytest.mark.slow
 
 MB = 1 << 20
 LIMIT = 300 * MB

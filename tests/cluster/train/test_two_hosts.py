@@ -215,3 +215,31 @@ def test_hosts_end_with_the_process_that_made_them(shared_cluster, is_alive, wai
     wait_for(lambda: not devices(process.pid), "the device is gone", 10)
     assert len(made) == 5  # a switch, a scheduler; what made the host, its init and its Dask worker
     assert end == signal.SIGKILL or not list(tmp_path.iterdir())
+
+
+def keras_model() -> Any:
+    import keras
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(3)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    return model
+
+
+def test_workers_of_two_hosts_train_the_model_of_one_process(cluster):
+    """Two workers on each: sums through shared memory, and between the hosts over TensorFlow's collectives."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 5)).astype("f4")
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    arguments = {"batch_size": 32, "epochs": 2, "shuffle": False}
+    alone, together = keras_model(), keras_model()
+    alone.fit(x, y, verbose=0, **arguments)
+    data = da.from_array(x, chunks=(70, 5)), da.from_array(y, chunks=70)
+    result = dt.fit(together, *data, workers=4, client=cluster.client, **arguments)
+    assert sorted(place for attempt in result.attempts for place in attempt.places.values()) == sorted(
+        2 * [worker for host in (0, 1) for worker in cluster.workers_on(host)]
+    )
+    for one, other in zip(alone.get_weights(), together.get_weights(), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-5)
+    assert result.history["accuracy"] == pytest.approx(alone.history.history["accuracy"])
+    assert result.ledger.trained == 600

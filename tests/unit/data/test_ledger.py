@@ -85,9 +85,9 @@ def test_an_account_grows_and_is_read_as_it_stands():
     account = Account(file)
     assert read_account(file) == []
     for epoch in range(1500):
-        account.begin(Stretch(dataset=0, turn=0, epoch=epoch, batch_size=4, first=0))
-        account.taken()
-        account.done()
+        stretch = account.begin(Stretch(dataset=0, turn=0, epoch=epoch, batch_size=4, first=0))
+        account.taken(stretch)
+        account.done(stretch)
     records = read_account(file)
     assert len(records) == 1500
     assert Stretch.of(records[-1]) == Stretch(dataset=0, turn=0, epoch=1499, batch_size=4, first=0, taken=1, done=1)

@@ -1,5 +1,1 @@
-"""Keras. Importing this package imports Keras, so nothing that ``import dask_train`` runs may."""
-
-from dask_train.frameworks.keras.serialization import model_size_bytes, model_to_parts, parts_to_model
-
-__all__ = ["model_to_parts", "parts_to_model", "model_size_bytes"]
+"""Keras: models taken apart and put together, and the adapter of ``fit``. Importing the package imports no Keras."""

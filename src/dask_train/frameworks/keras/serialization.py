@@ -100,6 +100,25 @@ def parts_to_model(header: dict[str, Any], arrays: list[Array]) -> Any:
         ) from error
 
 
+def load_parts(model: Any, header: dict[str, Any], arrays: list[Array]) -> Any:
+    """Let a model take over weights, seeds and optimizer state of one of the same structure; each array is copied once.
+
+    Returns
+    -------
+    keras.Model
+        That model; a new one where it has no weights yet, and can't be built as the other was.
+    """
+    waiting = iter(_as_sent(header, arrays))
+    layers, seeds, optimizers = [list(itertools.islice(waiting, count)) for count in header["counts"]]
+    with _one_at_a_time:
+        if not all(layer.built for layer in model._flatten_layers()):
+            return parts_to_model(header, arrays)
+        state.load_layers(model, header["keys"], layers)
+        state.assign(state.seed_states(model), seeds, "seed generators")
+        state.load_optimizers(model, header["optimizers"], optimizers)
+    return model
+
+
 def model_size_bytes(model: Any) -> int:
     """Memory of a model's variables and of its optimizers' variables, without reading them."""
     variables = [*model.variables, *state.optimizer_variables(model)]
@@ -139,8 +158,7 @@ def _take_apart(model: Any) -> tuple[dict[str, Any], list[Array]]:
 
 def _put_together(header: dict[str, Any], arrays: list[Array]) -> Any:
     custom_objects = unpack(header["custom_objects"])
-    dtypes = zip(arrays, header["dtypes"], strict=True)
-    waiting = iter([array.view(np.dtype(dtype)) if dtype else array for array, dtype in dtypes])
+    waiting = iter(_as_sent(header, arrays))
     layers, seeds, optimizers = [list(itertools.islice(waiting, count)) for count in header["counts"]]
 
     model = _from_json(header["config"], custom_objects)
@@ -151,6 +169,12 @@ def _put_together(header: dict[str, Any], arrays: list[Array]) -> Any:
         _compile(models[compilation["model"]], compilation["config"], custom_objects)
     state.load_optimizers(model, header["optimizers"], optimizers)
     return model
+
+
+def _as_sent(header: dict[str, Any], arrays: list[Array]) -> list[Array]:
+    """The arrays in the dtypes that they had."""
+    dtypes = zip(arrays, header["dtypes"], strict=True)
+    return [array.view(np.dtype(dtype)) if dtype else array for array, dtype in dtypes]
 
 
 def _to_json(value: Any, custom: CustomObjects) -> str:

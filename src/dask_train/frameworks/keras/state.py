@@ -183,7 +183,7 @@ def load_optimizers(model: Any, described: list[dict[str, Any]], arrays: list[Ar
             _put(layers[number], path, optimizer)
         if told["spared"]:
             _inner(optimizer).exclude_from_weight_decay(var_list=[variables[at] for at in told["spared"]])
-        if told["built"]:
+        if told["built"] and not optimizer.built:
             optimizer.build([variables[at] for at in told["on"]])
         assign(optimizer.variables, own, f"optimizer {optimizer.name!r}")
 

@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what frameworks warn of when they are imported
     import keras
 
-from dask_train.frameworks.keras import model_size_bytes, model_to_parts, parts_to_model
+from dask_train.frameworks.keras.serialization import model_size_bytes, model_to_parts, parts_to_model
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(48, 4)).astype("float32")

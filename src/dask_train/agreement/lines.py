@@ -1,0 +1,195 @@
+"""Lines between two processes of a host: short messages over a socket, arrays through memory that both map.
+
+A parameter server listens, workers dial; each line has memory of its own, which is gone with its two ends. The socket
+is an abstract Unix one, which has no file and no port, and whose name nobody reaches from another network; only
+processes of the same user are answered.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_train.agreement.layout import Slot
+from dask_train.agreement.meeting import check_user
+from dask_train.errors import LaunchError, StalledError
+
+_LENGTH = struct.Struct("<Q")
+_RETRY_S = 0.02
+
+
+class Line:
+    """One end of a line.
+
+    Attributes
+    ----------
+    out, into
+        Arrays to the other end, and from it; both ends name them from their own side.
+    """
+
+    def __init__(self, connection: socket.socket, memory: mmap.mmap, slot: Slot, *, dialled: bool) -> None:
+        self._connection = connection
+        first, second = slot.arrays(memory, 0), slot.arrays(memory, 1)
+        self.out, self.into = (first, second) if dialled else (second, first)
+
+    def send(self, message: Any) -> None:
+        """Tell the other end something.
+
+        Raises
+        ------
+        OSError
+            It is gone.
+        """
+        data = pickle.dumps(message)
+        self._connection.sendall(_LENGTH.pack(len(data)) + data)
+
+    def receive(self, timeout_s: float | None) -> Any:
+        """What the other end tells next; None for a wait that only its end ends.
+
+        Raises
+        ------
+        EOFError
+            It is gone.
+        TimeoutError
+            Nothing came in time.
+        """
+        self._connection.settimeout(timeout_s)
+        (length,) = _LENGTH.unpack(_exactly(self._connection, _LENGTH.size))
+        return pickle.loads(_exactly(self._connection, length))  # noqa: S301 - from a process of the same run and user
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+class Listener:
+    """Where lines come from.
+
+    Parameters
+    ----------
+    address
+        ``host:port`` that this process alone has; gives the socket its name.
+    slot
+        The arrays that travel on each line.
+    """
+
+    def __init__(self, address: str, slot: Slot) -> None:
+        self._slot = slot
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(_name(address))
+        self._listener.listen(64)
+
+    def accept(self) -> Line:
+        """The next line; waits until somebody dials, or this is closed.
+
+        Raises
+        ------
+        OSError
+            It was closed.
+        """
+        while True:
+            connection, _ = self._listener.accept()
+            try:
+                check_user(connection)
+                descriptor = os.memfd_create("dask-train-line", os.MFD_CLOEXEC)
+                try:
+                    os.ftruncate(descriptor, 2 * self._slot.size_bytes)
+                    memory = mmap.mmap(descriptor, 2 * self._slot.size_bytes)
+                    socket.send_fds(connection, [b"m"], [descriptor])
+                finally:
+                    os.close(descriptor)
+            except (OSError, LaunchError):  # it has gone, or has no business here
+                connection.close()
+                continue
+            return Line(connection, memory, self._slot, dialled=False)
+
+    def close(self) -> None:
+        """Listen no more; a waiting :meth:`accept` ends."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def dial(address: str, slot: Slot, timeout_s: float) -> Line:
+    """A line to who listens under that address.
+
+    Raises
+    ------
+    LaunchError
+        Nobody does in time, or it is of another user.
+    """
+    deadline = time.monotonic() + timeout_s
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        while True:
+            try:
+                connection.connect(_name(address))
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise LaunchError(
+                        f"Nobody answers as {address} on this host: {error}.",
+                        "That process is on another host, or has ended.",
+                        "Let parameter servers and workers share a host: on=[addresses of its Dask workers].",
+                    ) from error
+                time.sleep(_RETRY_S)
+        check_user(connection)
+        connection.settimeout(max(_RETRY_S, deadline - time.monotonic()))
+        _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+        if not descriptors:
+            raise LaunchError(f"{address} has hung up at once.", change="See its output.")
+        memory = mmap.mmap(descriptors[0], 2 * slot.size_bytes)
+        os.close(descriptors[0])
+        return Line(connection, memory, slot, dialled=True)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def ask(lines: Sequence[Line], message: Any, timeout_s: float) -> list[Any]:
+    """Tell all of them the same, and wait for their answers.
+
+    Raises
+    ------
+    StalledError
+        One did not answer in time.
+    EOFError, OSError
+        One is gone.
+    """
+    for line in lines:
+        line.send(message)
+    try:
+        return [line.receive(timeout_s) for line in lines]
+    except TimeoutError as error:
+        raise StalledError(
+            f"A parameter server did not answer within {timeout_s:g} s.",
+            "It hangs, or applies gradients slower than workers bring them.",
+            "See what it does with run.diagnose(), or raise train.progress.timeout.",
+        ) from error
+
+
+def _name(address: str) -> str:
+    return f"\0dask-train-line/{address}"
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        some = connection.recv(min(size - len(data), 1 << 20))
+        if not some:
+            raise EOFError("the other end has hung up")
+        data += some
+    return bytes(data)
+
+
+def filled(arrays: Sequence[np.ndarray], values: Iterable[Any]) -> None:
+    """Copy values into the arrays of a line, once."""
+    for array, value in zip(arrays, values, strict=True):
+        np.copyto(array, value, casting="unsafe")

@@ -1,0 +1,87 @@
+"""The progress of ``fit`` in the words that Keras' users know: epoch, step, time left, metrics."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from dask_train.report.fitted import Field
+from dask_train.report.formats import score_text, seconds_text
+from dask_train.report.progress import RATE_OVER_S, RunDisplay
+
+# What a score says of where training is; the rest are metrics.
+_PLACE = frozenset({"role", "rank", "attempt", "time", "epoch", "step", "num_steps"})
+
+
+class FitDisplay(RunDisplay):
+    """As :class:`~dask_train.report.progress.RunDisplay`, for a run of ``fit``.
+
+    Parameters
+    ----------
+    progress
+        Whether to show it.
+    epochs
+        Where training ends.
+    """
+
+    def __init__(self, progress: bool | None = None, *, epochs: int, **settings: Any) -> None:
+        super().__init__(progress, **settings)
+        self._epochs = epochs
+        self._steps: deque[tuple[float, int]] = deque()
+
+    def update(self, status: Mapping[str, Any]) -> None:
+        """See :meth:`RunDisplay.update`."""
+        told = _of_first_worker(status)
+        if told is not None and (not self._steps or self._steps[-1][1] != _done(told)):
+            if self._steps and _done(told) < self._steps[-1][1]:  # it has started again, from a checkpoint
+                self._steps.clear()
+            self._steps.append((told["time"], _done(told)))
+            while len(self._steps) > 2 and told["time"] - self._steps[0][0] > RATE_OVER_S:
+                self._steps.popleft()
+        super().update(status)
+
+    def _score_fields(self) -> list[Field]:
+        """Epoch, step, time left, then metrics; those of a scorer, too."""
+        told = _of_first_worker(self._status)
+        fields: list[Field] = []
+        if told is not None:
+            epoch = f"epoch {told['epoch'] + 1}/{self._epochs}"
+            fields.append(Field(1, epoch, epoch))
+            if "step" in told:
+                step = f"{told['step']}/{told['num_steps']}"
+                fields.append(Field(4, f"step {step}", step))
+            if (left_s := self._left_s(told)) is not None:
+                fields.append(Field(3, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
+            fields += _metrics(told, rank=2)
+        scorer = next((score for role, _, score in self._status.get("last_scores", ()) if role == "scorer"), None)
+        return fields + ([] if scorer is None else _metrics(scorer, rank=5))
+
+    def _left_s(self, told: Mapping[str, Any]) -> float | None:
+        """Seconds until the last epoch ends at the speed of the last seconds, without validation; None if unknown."""
+        (since, first), (now, done) = (self._steps[0], self._steps[-1]) if self._steps else ((0.0, 0), (0.0, 0))
+        if done <= first or now <= since:
+            return None
+        return float((self._epochs * told["num_steps"] - done) * (now - since) / (done - first))
+
+
+def _of_first_worker(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    found = (score for role, rank, score in status.get("last_scores", ()) if (role, rank) == ("worker", 0))
+    told = next(found, None)
+    return told if told is not None and "num_steps" in told else None
+
+
+def _done(told: Mapping[str, Any]) -> int:
+    """Steps since the first epoch; at the end of an epoch no step is told."""
+    return int(told["epoch"] * told["num_steps"] + told.get("step", told["num_steps"]))
+
+
+def _metrics(told: Mapping[str, Any], rank: int) -> list[Field]:
+    values = {
+        name: value
+        for name, value in told.items()
+        if name not in _PLACE and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    text = "  ".join(f"{name} {score_text(value)}" for name, value in values.items())
+    brief = "  ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:1])
+    return [Field(rank, text, brief)] if text else []

@@ -1,0 +1,320 @@
+"""Several workers train the model that one process trains: its weights and its history, for each kind of model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import dask_train as dt
+from dask_train.fit_roles.layout import Layout, filled
+from dask_train.fit_roles.task import VALIDATION, FitTask
+from dask_train.frameworks.keras.adapter import KerasFramework
+from dask_train.frameworks.keras.serialization import model_to_parts
+from dask_train.frameworks.tensorflow.adapter import TensorFlowFramework
+
+pytestmark = pytest.mark.slow
+
+ROWS, VALIDATION_ROWS, BATCH_SIZE, EPOCHS = 1001, 101, 30, 3  # 34 steps an epoch, the last one of 11 rows
+VALIDATION_BATCH_SIZE = 50  # the last one has a row: most workers have none
+# Columns of the one data set that all cases use.
+X, CLASS, IDS, WEIGHT, TARGETS, BINARY, STEPS = range(7)
+
+
+def columns(num_rows: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Rows that something can be learnt from."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(num_rows, 8))
+    scores = x @ np.random.default_rng(0).normal(size=(8, 3))
+    ids = random.integers(0, 20, size=(num_rows, 5))
+    ids[:, 3:][random.random((num_rows, 2)) < 0.5] = 0  # masked
+    return (
+        x,
+        scores.argmax(1),
+        ids,
+        random.random(num_rows) * 2,
+        scores[:, :2],
+        (scores[:, 0] > 0).astype(np.int64),
+        (ids + ids.sum(1, keepdims=True)) % 3,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One model, and what of the data it is trained on."""
+
+    make: Callable[[], Any]
+    layout: Layout
+    floatx: str = "float64"
+    epochs: int = EPOCHS
+    steps_per_epoch: int | None = None
+    class_weight: dict[int, float] | None = None
+    validates: bool = False
+    tolerance: float = 1e-9
+
+
+def _classifier(optimizer: Any = "adam", loss: Any = None, inputs: int = 8, units: int = 3, **compiled: Any) -> Any:
+    model = keras.Sequential([layers.Input((inputs,)), layers.Dense(16, activation="tanh"), layers.Dense(units)])
+    loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, **compiled)
+    return model
+
+
+def _sparse(**settings: Any) -> Any:
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, **settings)
+
+
+def _regularised() -> Any:
+    model = keras.Sequential(
+        [layers.Input((8,)), layers.Dense(16, kernel_regularizer=keras.regularizers.L2(0.05)), layers.Dense(3)]
+    )
+    model.compile("adam", _sparse(), metrics=["accuracy"])
+    return model
+
+
+def _embedding(mask: bool = False) -> Any:
+    ids = layers.Input((5,), dtype="int64")
+    found = layers.Embedding(20, 4, mask_zero=mask)(ids)
+    outputs = layers.Dense(3)(found) if mask else layers.Dense(3)(layers.Flatten()(found))
+    model = keras.Model(ids, outputs)
+    model.compile("adam", _sparse())
+    return model
+
+
+def _two_and_two() -> Any:
+    x, ids = layers.Input((8,), name="x"), layers.Input((5,), dtype="int64", name="ids")
+    both = layers.Concatenate()([layers.Dense(8, activation="tanh")(x), layers.Flatten()(layers.Embedding(20, 2)(ids))])
+    model = keras.Model(
+        {"x": x, "ids": ids},
+        {
+            "value": layers.Dense(2, name="value")(both),
+            "late": layers.Dense(1, activation="sigmoid", name="late")(both),
+        },
+    )
+    model.compile(
+        keras.optimizers.SGD(0.05, momentum=0.9),
+        {"value": "mse", "late": "binary_crossentropy"},
+        loss_weights={"value": 0.5, "late": 2.0},
+        metrics={"value": ["mae"], "late": ["accuracy", keras.metrics.AUC(name="auc")]},
+    )
+    return model
+
+
+def _own_step() -> Any:
+    class OwnStep(keras.Model):
+        """Trains by itself, and tells something that is no metric."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(2)
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs)
+
+        def build(self, shape: Any) -> None:
+            self.dense.build(shape)
+            self.built = True
+
+        def train_step(self, data: Any) -> Any:
+            import tensorflow as tf
+
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"squared": loss}
+
+        def get_config(self) -> dict[str, Any]:
+            return {}
+
+    model = OwnStep()
+    model.build((None, 8))
+    model.compile("adam")
+    return model
+
+
+def _own_loss() -> Any:
+    class OwnLoss(keras.Model):
+        """A loss of its own, from its inputs too."""
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> Any:
+            return keras.ops.mean(keras.ops.abs(y_pred - y)) + 0.1 * keras.ops.mean(keras.ops.square(x))
+
+    x = layers.Input((8,))
+    model = OwnLoss(x, layers.Dense(2)(x))
+    model.compile(keras.optimizers.SGD(0.1))
+    return model
+
+
+def _convolution() -> Any:
+    x = layers.Input((8,))
+    found = layers.Conv1D(4, 3, activation="relu")(layers.Reshape((8, 1))(x))
+    model = keras.Model(x, layers.Dense(3)(layers.Flatten()(found)))
+    model.compile(keras.optimizers.Adam(1e-3), _sparse(), metrics=["accuracy"])
+    return model
+
+
+def _mixed() -> Any:
+    model = keras.Sequential(
+        [layers.Input((8,)), layers.Dense(16, activation="tanh", dtype="mixed_float16"), layers.Dense(3)]
+    )
+    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05)), _sparse())
+    return model
+
+
+def _scheduled() -> Any:
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.05, 10, 0.9)
+    return _classifier(keras.optimizers.SGD(schedule, momentum=0.9, nesterov=True))
+
+
+_PLAIN = Layout(x=X, y=CLASS)
+_WEIGHTED = Layout(x=X, y=CLASS, sample_weight=WEIGHT)
+
+CASES: dict[str, Case] = {
+    "adam": Case(make=lambda: _classifier(metrics=["accuracy"]), layout=_PLAIN, validates=True),
+    "momentum": Case(make=lambda: _classifier(keras.optimizers.SGD(0.1, momentum=0.9)), layout=_PLAIN),
+    "regularised": Case(make=_regularised, layout=_PLAIN),
+    "clipped": Case(make=lambda: _classifier(keras.optimizers.Adam(0.01, global_clipnorm=0.1)), layout=_PLAIN),
+    "accumulated": Case(
+        make=lambda: _classifier(keras.optimizers.Adam(0.01, gradient_accumulation_steps=4)), layout=_PLAIN
+    ),
+    "embedding": Case(make=_embedding, layout=Layout(x=IDS, y=CLASS)),
+    "masked": Case(make=lambda: _embedding(mask=True), layout=Layout(x=IDS, y=STEPS)),
+    "mixed precision": Case(make=_mixed, layout=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=5e-3),
+    "sample weights": Case(make=lambda: _classifier(weighted_metrics=["accuracy"]), layout=_WEIGHTED, validates=True),
+    "mean with sample weights": Case(
+        make=lambda: _classifier(loss=_sparse(reduction="mean_with_sample_weight")), layout=_WEIGHTED, validates=True
+    ),
+    "a sum": Case(make=lambda: _classifier("sgd", _sparse(reduction="sum")), layout=_WEIGHTED),
+    "class weights": Case(make=_classifier, layout=_PLAIN, class_weight={0: 3.0, 2: 0.5}),
+    "two inputs and outputs": Case(
+        make=_two_and_two,
+        layout=Layout(x={"x": X, "ids": IDS}, y={"value": TARGETS, "late": BINARY}),
+        validates=True,
+    ),
+    "a step of its own": Case(make=_own_step, layout=Layout(x=X, y=TARGETS)),
+    "a loss of its own": Case(make=_own_loss, layout=Layout(x=X, y=TARGETS)),
+    "a schedule": Case(make=_scheduled, layout=_PLAIN),
+    "longer epochs": Case(make=_classifier, layout=_PLAIN, steps_per_epoch=50, epochs=2),
+    "float32": Case(make=_convolution, layout=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=1e-4),
+}
+
+
+def made(case: Case) -> Any:
+    """The model of a case, the same each time."""
+    keras.config.set_floatx(case.floatx)
+    keras.utils.set_random_seed(7)
+    return case.make()
+
+
+def packed(case: Case, rows: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
+    """Inputs, targets, and weights where there are any."""
+    layout = case.layout
+    return tuple(
+        filled(places, rows.__getitem__) for places in (layout.x, layout.y, layout.sample_weight) if places is not None
+    )
+
+
+def batches_for_ever(case: Case, rows: tuple[np.ndarray, ...]) -> Iterator[Any]:
+    """One pass after the other, as ``steps_per_epoch`` goes through them."""
+    while True:
+        for start in range(0, ROWS, BATCH_SIZE):
+            yield packed(case, tuple(column[start : start + BATCH_SIZE] for column in rows))
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[dict[str, Any]]:
+    """What one process makes of each case: history and weights."""
+    floatx = keras.config.floatx()
+    train, validation = columns(ROWS, 1), columns(VALIDATION_ROWS, 2)
+    found = {}
+    for name, case in CASES.items():
+        model = made(case)
+        x, y, sample_weight = [*packed(case, train), None][:3]
+        if case.steps_per_epoch is not None:
+            x, y = batches_for_ever(case, train), None
+        history = model.fit(
+            x,
+            y,
+            sample_weight=sample_weight,
+            batch_size=None if case.steps_per_epoch else BATCH_SIZE,
+            epochs=case.epochs,
+            steps_per_epoch=case.steps_per_epoch,
+            class_weight=case.class_weight,
+            validation_data=packed(case, validation) if case.validates else None,
+            validation_batch_size=VALIDATION_BATCH_SIZE,
+            shuffle=False,
+            verbose=0,
+        )
+        found[name] = (history.history, model.get_weights())
+    yield found
+    keras.config.set_floatx(floatx)
+
+
+def all_cases(tasks: dict[str, FitTask], session: Any) -> dict[str, Any]:
+    """A role that takes part in one after the other."""
+    return {name: task(session) for name, task in tasks.items()}
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "names"),
+    [
+        (1, ["adam", "mean with sample weights", "two inputs and outputs"]),
+        (2, ["adam", "embedding", "mean with sample weights", "mixed precision", "a step of its own", "float32"]),
+        (3, list(CASES)),
+    ],
+)
+def test_workers_train_the_model_of_one_process(client, alone, num_workers, names):
+    tasks = {}
+    for name in names:
+        case = CASES[name]
+        header, arrays = model_to_parts(made(case))
+        tasks[name] = FitTask(
+            header=header,
+            arrays=arrays,
+            layout=case.layout,
+            validation_layout=case.layout if case.validates else None,
+            epochs=case.epochs,
+            batch_size=BATCH_SIZE,
+            steps_per_epoch=case.steps_per_epoch,
+            shuffle=False,
+            validation_batch_size=VALIDATION_BATCH_SIZE,
+            class_weight=case.class_weight,
+        )
+    uneven = (3, 400, 1, 97, 500)
+    result = dt.train(
+        partial(all_cases, tasks),
+        roles={"worker": num_workers},
+        data=tuple(da.from_array(column, chunks=(uneven, *column.shape[1:])) for column in columns(ROWS, 1)),
+        datasets={VALIDATION: columns(VALIDATION_ROWS, 2)},
+        framework=KerasFramework("tensorflow", TensorFlowFramework()),
+    )
+    first, *others = result.results["worker"]
+    assert all(set(outcomes.values()) == {None} for outcomes in others)
+    wrong = {name: told for name in names if (told := differing(CASES[name], first[name], *alone[name]))}
+    assert wrong == {}
+
+
+def differing(case: Case, outcome: Any, history: dict[str, list[float]], weights: list[np.ndarray]) -> str:
+    """What is not as it is alone, within the case's tolerance of the whole weight vector; empty where all is."""
+    found = outcome.arrays[: len(weights)]
+    if [array.shape for array in found] != [array.shape for array in weights]:
+        return f"shapes {[array.shape for array in found]}"
+    found, wanted = (np.concatenate([array.ravel() for array in some]) for some in (found, weights))
+    distance = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+    if not distance <= case.tolerance:
+        return f"weights differ by {distance:.2e}"
+    if set(outcome.history) != set(history):
+        return f"history of {sorted(outcome.history)}"
+    for name, values in history.items():
+        if not np.allclose(outcome.history[name], values, rtol=10 * case.tolerance, atol=0):
+            return f"{name}: {outcome.history[name]} for {values}"
+    return ""

@@ -1,0 +1,150 @@
+"""Training through parameter servers: counts are exact, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import dask.array as da
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import dask_train as dt
+
+pytestmark = pytest.mark.slow
+
+ROWS, BATCH_SIZE, EPOCHS = 1001, 20, 5
+STEPS = -(-ROWS // BATCH_SIZE)  # the last batch has one row, so one worker of two has none of it
+
+
+def rows(seed=0):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(ROWS, 6)).astype("f4")
+    return da.from_array(x, chunks=(130, 6)), da.from_array((x.sum(1) > 0).astype("i8"), chunks=130)
+
+
+class Slow(layers.Layer):
+    """Takes its time, so that there is some to kill in."""
+
+    def call(self, inputs):
+        import tensorflow as tf
+
+        def wait(values):
+            import time
+
+            time.sleep(0.02)
+            return values
+
+        outputs = tf.numpy_function(wait, [inputs], inputs.dtype)
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def made(*, slow=False):
+    keras.utils.set_random_seed(3)
+    inputs = layers.Input((6,))
+    hidden = layers.BatchNormalization()(layers.Dense(8, activation="tanh")(inputs))
+    model = keras.Model(inputs, layers.Dense(2)(Slow()(hidden) if slow else hidden))
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def check(result, model):
+    assert result.ledger.trained == ROWS * EPOCHS
+    assert result.ledger.dropped == 0
+    assert len(result.history["loss"]) == EPOCHS
+    # Every worker has pushed once for each batch that it had rows of: a metric's count is that of all rows.
+    assert int(model.optimizer.iterations) == EPOCHS * (2 * STEPS - 1)
+    x, y = rows(1)
+    loss, accuracy = model.evaluate(np.asarray(x), np.asarray(y), verbose=0)
+    assert accuracy > 0.9
+    assert np.isfinite(loss)
+
+
+@pytest.mark.parametrize("num_servers", [1, 2])
+def test_all_rows_count_once(client, num_servers):
+    model = made()
+    result = dt.fit(
+        model,
+        *rows(),
+        workers=2,
+        ps=num_servers,
+        scorer=num_servers - 1,
+        validation_data=rows(1),
+        epochs=EPOCHS,
+        batch_size=BATCH_SIZE,
+        client=client,
+    )
+    check(result, model)
+    assert result.history["accuracy"][-1] > result.history["accuracy"][0]
+    scored = [score for score in result.scores if score["role"] == "scorer"]
+    if num_servers == 1:
+        assert len(result.history["val_accuracy"]) == EPOCHS
+    else:
+        assert scored
+        assert all({"val_loss", "val_accuracy", "steps"} <= score.keys() for score in scored)
+
+
+def killed(run, role, rank, until):
+    roles = until(run, 2)
+    os.kill(roles[role, rank]["pid"], signal.SIGKILL)
+
+
+def test_a_killed_worker_is_replaced_and_goes_on_where_it_was(client, until):
+    model = made(slow=True)
+    run = dt.fit(model, *rows(), workers=2, ps=1, epochs=EPOCHS, batch_size=BATCH_SIZE, client=client, wait=False)
+    killed(run, "worker", 1, until)
+    result = run.result()
+    assert [set(attempt.places) for attempt in result.attempts[1:]] == [{"worker/1"}]
+    check(result, model)
+
+
+def test_a_killed_server_restores_from_the_last_checkpoint(client, until, tmp_path):
+    model = made(slow=True)
+    run = dt.fit(
+        model,
+        *rows(),
+        workers=2,
+        ps=1,
+        epochs=EPOCHS,
+        batch_size=BATCH_SIZE,
+        checkpoint=dt.Checkpoint(tmp_path, every_steps=10),
+        client=client,
+        wait=False,
+    )
+    killed(run, "ps", 0, until)
+    result = run.result()
+    assert len(result.attempts) == 2
+    assert len(result.attempts[1].places) == 3
+    check(result, model)
+
+
+def test_a_callback_and_a_rule_end_all(client):
+    stopping = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=10.0, restore_best_weights=True)
+    result = dt.fit(
+        made(), *rows(), workers=2, ps=1, epochs=50, batch_size=BATCH_SIZE, callbacks=[stopping], client=client
+    )
+    assert "a callback stopped training in epoch 2" in result.stop_reason
+    assert stopping.stopped_epoch == 1
+    result = dt.fit(
+        made(),
+        *rows(),
+        workers=2,
+        ps=1,
+        scorer=1,
+        validation_data=rows(1),
+        epochs=500,
+        batch_size=BATCH_SIZE,
+        stop="val_accuracy > 0.9",
+        client=client,
+    )
+    assert "val_accuracy" in result.stop_reason
