@@ -48,7 +48,8 @@ def main() -> int:
     held_out = scaled(mnist.test_images), mnist.test_labels.astype("int64")
     with local_client(2) as client:
         x = da.from_array(pictures, chunks=(num_rows // 8, 28, 28)).map_blocks(scaled, dtype="float32", new_axis=3)
-        x, y = x.persist(), da.from_array(labels, chunks=num_rows // 8)
+        y = da.from_array(labels, chunks=num_rows // 8)
+        held_out = tuple(da.from_array(array, chunks=(2_500, *array.shape[1:])) for array in held_out)
         synchronous(client, x, y, held_out, args)
         asynchronous(client, x, y, held_out, args)
     return 0
@@ -92,7 +93,7 @@ def asynchronous(client: Any, x: Any, y: Any, held_out: Any, args: argparse.Name
         client=client,
     )
     print(f"  ended since {result.stop_reason}, after {int(model.optimizer.iterations):,} updates; {result.ledger}")
-    _, accuracy = model.evaluate(*held_out, verbose=0)
+    _, accuracy = model.evaluate(*map(np.asarray, held_out), verbose=0)
     print(f"  test accuracy {accuracy:.4f}")
 
 
