@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DASK = Path(sys.executable).with_name("dask")
 SMALL = ["--copies", "1", "--workers", "2", "--target", "0.3"]
@@ -134,8 +136,6 @@ def test_a_users_own_cluster_survives_an_interrupt(start: Any, tmp_path: Path) -
 
 USERS_CLUSTER = """
 from distributed import LocalCluster
-
-pytestmark = pytest.mark.slow
 if __name__ == "__main__":
     with LocalCluster(n_workers=3, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         print(cluster.scheduler_address, flush=True)

@@ -16,6 +16,8 @@ from distributed import Client, Event, get_worker
 
 import dask_train as dt
 
+pytestmark = pytest.mark.slow
+
 
 def listening(port):
     return {c.pid for c in psutil.net_connections("tcp") if c.laddr.port == port and c.status == psutil.CONN_LISTEN}
@@ -129,8 +131,6 @@ from distributed import Client, LocalCluster, get_worker
 import dask_train as dt
 from dask_train.frameworks.tensorflow.server import start_server
 from dask_train.roles import AddressBook
-
-pytestmark = pytest.mark.slow
 
 def step():
     import tensorflow as tf

@@ -43,7 +43,10 @@ def worker(session):
     session.wait_until_stopped()
 """
 START = "run = dt.train(worker, roles={'worker': 2}, wait=False)\nnext(iter(run.scores()))\nprint('up')"
-TWICE = "runs = [dt.train(lambda s: s.wait_until_stopped(), roles={'worker': 1}, wait=False) for _ in range(2)]"
+TWICE = (
+    "runs = [dt.train(worker, roles={'worker': 1}, wait=False) for _ in range(2)]\n"
+    "[next(iter(run.scores())) for run in runs]"  # both are known to the scheduler
+)
 RECORDS = (
     "print([r['summary'].get('outcome') or 'goes on' for r in client.sync(client.scheduler.train_runs)['runs']][-3:])"
 )

@@ -17,6 +17,8 @@ from distributed.security import Security
 
 import dask_train as dt
 
+pytestmark = pytest.mark.slow
+
 
 def beat(session):
     """Reports 20 times a second until it is told to stop; what it returns tells its process."""
@@ -82,8 +84,6 @@ PROGRAM = """
 import os, sys, time
 import dask_train as dt
 from distributed import Client
-
-pytestmark = pytest.mark.slow
 
 def worker(session):
     session.report(pid=os.getpid())
