@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from dask_train.data.ledger import Ledger, balance
+from dask_train.data.account import Stretch
+from dask_train.data.ledger import Ledger, Line, balance
 from dask_train.fit_report import figure_of, write_page
 from dask_train.fit_roles.task import Outcome
 from dask_train.result import Result
@@ -66,7 +67,16 @@ def trained(result: Result, model: Any, callbacks: Sequence[Any]) -> FitResult:
 def _training(ledger: Ledger, outcome: Outcome) -> Ledger:
     """The rows that the model was trained on, also before it was resumed; those of validation are left out."""
     lines = [line for line in ledger.lines if line.role == "worker" and line.dataset == 0]
+    if outcome.applied is not None:  # a worker that was killed may have brought a batch that it did not come back from
+        applied = {(line.rank, line.epoch): line.trained for line in _lines(outcome, outcome.applied)}
+        lines = [replace(line, trained=applied.get((line.rank, line.epoch), 0)) for line in lines]
     for _, size, by_rank in outcome.read:
-        accounts = {("worker", rank): [stretches] for rank, stretches in by_rank.items()}
-        lines += balance(accounts, {"worker": size}, {("worker", 0): outcome.num_rows}).lines
+        lines += _lines(outcome, by_rank, size)
     return Ledger.of_lines(lines, lambda _: outcome.num_rows)
+
+
+def _lines(outcome: Outcome, by_rank: dict[int, list[Stretch]], size: int | None = None) -> tuple[Line, ...]:
+    """What workers have trained on, as lines of a ledger; of as many workers as are named where no size is given."""
+    accounts = {("worker", rank): [stretches] for rank, stretches in by_rank.items()}
+    counts, rows = {"worker": size or len(by_rank)}, {("worker", 0): outcome.num_rows}
+    return balance(accounts, counts, rows).lines

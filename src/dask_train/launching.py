@@ -83,7 +83,8 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     for role in counts:
         if role not in functions:
             functions[role] = adapter.default_role(role)
-    sent = {role: pickled(f"function of role {role!r}", functions[role]) for role in counts}
+    once = {id(functions[role]): pickled(f"function of role {role!r}", functions[role]) for role in counts}
+    sent = {role: once[id(functions[role])] for role in counts}  # one object for roles of one function travels once
     job = Job(
         id=f"{name or _name(functions, counts)}-{uuid.uuid4().hex[:6]}",
         plan=_plan(

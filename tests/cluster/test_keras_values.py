@@ -157,7 +157,7 @@ def test_the_scheduler_passes_models_on_without_rebuilding_them(
     def refuse(*_: Any) -> None:
         raise AssertionError("the scheduler, which runs in this process, rebuilds a model")
 
-    monkeypatch.setattr("dask_train.frameworks.keras.parts_to_model", refuse)
+    monkeypatch.setattr("dask_train.frameworks.keras.serialization.parts_to_model", refuse)
     future = client.submit(lambda model: model.count_params(), make_model(), workers=workers[0])
     assert future.result(timeout=TIMEOUT_S) == 4 * 8 + 8 + 8 + 1
 

@@ -22,7 +22,7 @@ from dask_train.fit_roles.metrics import Metrics
 from dask_train.fit_roles.sent_callbacks import states_of
 from dask_train.fit_roles.servers import Servers
 from dask_train.fit_roles.task import VALIDATION, FitTask, Outcome, Read
-from dask_train.fit_roles.weights import WatchedWeights, seeds_of_rank
+from dask_train.fit_roles.weights import WatchedWeights, seeds_of_rank, value_of
 from dask_train.fit_roles.worker import Worker
 from dask_train.frameworks.keras.serialization import load_parts, model_to_parts
 from dask_train.rank_dataset import DataSet
@@ -72,7 +72,7 @@ class AsynchronousWorker(Worker):
         self._rate: float | None = None
         self._counted: dict[int, list[np.ndarray]] = {}
         self._read: list[Read] = []
-        self._began: dict[int, int] = {}
+        self._began: dict[int, int] = {}  # how many steps each worker had taken when this run began
 
     def begin(self, callbacks: Any) -> None:
         """The first worker brings the weights, from a checkpoint where there is one; a new one goes on where it was."""
@@ -84,8 +84,9 @@ class AsynchronousWorker(Worker):
             kept = self.keeper.load()
             if kept is not None:
                 load_parts(self.model, kept.header, kept.arrays)
-                known, self._counted, self._read = kept.steps_by_rank, kept.counted, kept.read
-                self._began = dict(known)
+                known, self._counted = kept.steps_by_rank, kept.counted
+                self._read = [read for read in kept.read if read[0] != self.task.run]
+                self._began = {rank: _batches_of(rank, self._read) for rank in known}
                 callbacks.resume(kept.batch, kept.history, kept.epochs, kept.callbacks)
             self.servers.bring(known, self._counted)
             steps = known.get(0, 0)
@@ -135,7 +136,7 @@ class AsynchronousWorker(Worker):
         variable = getattr(self.model.optimizer, "_learning_rate", None)
         if not self.leads or not isinstance(variable, keras.Variable):
             return None
-        rate = float(keras.ops.convert_to_numpy(variable))
+        rate = float(value_of(variable))
         changed = self._rate is not None and rate != self._rate
         self._rate = rate
         return rate if changed else None
@@ -202,9 +203,10 @@ class AsynchronousWorker(Worker):
             epoch=history.epoch,
             callbacks=states_of(self.callbacks),
             steps=sum(told["steps"].values()),
-            read=[read for read in self._read if read[0] != self.task.run],
+            read=self._read,
             num_rows=self.session.num_rows,
             agreeing_s=0.0,
+            applied=self._taken_by_all(told["steps"]),
         )
 
     def _of_all_workers(self, history: Any, counted: dict[int, list[np.ndarray]]) -> dict[str, list[Any]]:
@@ -217,6 +219,11 @@ class AsynchronousWorker(Worker):
                     if name in found and place < len(found[name]):
                         found[name][place] = float(keras.ops.convert_to_numpy(value))
         return found
+
+
+def _batches_of(rank: int, read: list[Read]) -> int:
+    """How many batches a worker went through in other runs."""
+    return sum(stretch.done for _, _, by_rank in read for stretch in by_rank.get(rank, ()))
 
 
 class _Alone(Moment):

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from dask_train.agreement import Replicas
+from dask_train.fit_roles.weights import value_of
 from dask_train.frameworks.keras import state
 
 _FLAGS = ("stop_training", "halt", "gather", "keep", "new_weights", "batch_begins", "test_batches")
@@ -54,11 +55,9 @@ class Control(Flags):
     def __init__(self, model: Any, replicas: Replicas) -> None:
         super().__init__()
         self._replicas = replicas
-        self._rates = [
-            optimizer._learning_rate
-            for optimizer, _ in state.held_optimizers(model)
-            if isinstance(getattr(optimizer, "_learning_rate", None), keras.Variable)
-        ]
+        optimizers = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
+        rates = [optimizer._learning_rate for optimizer in optimizers]
+        self._rates = [rate for rate in rates if isinstance(rate, keras.Variable)]  # schedules are the same everywhere
         self._channel = replicas.channel([(len(_FLAGS) + len(self._rates),)], np.float64)
         self._values = np.zeros(len(_FLAGS) + len(self._rates))
 
@@ -67,7 +66,7 @@ class Control(Flags):
         values = self._values
         if self._replicas.rank == 0:
             values[: len(_FLAGS)] = [getattr(self, name) for name in _FLAGS]
-            values[len(_FLAGS) :] = [float(keras.ops.convert_to_numpy(rate)) for rate in self._rates]
+            values[len(_FLAGS) :] = [float(value_of(rate)) for rate in self._rates]
         (agreed,) = self._replicas.from_first(self._channel, [values])
         if self._replicas.rank == 0:
             return

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from dask_train.agreement import Replicas
 from dask_train.fit_roles.gradients import Share
+from dask_train.fit_roles.weights import value_of
+from dask_train.frameworks.keras import state
 
 
 class Metrics:
@@ -33,7 +34,7 @@ class Metrics:
         """What they have counted since they were last reset, float64."""
         self._see_variables()
         pairs = zip(self._variables, self._zeros, strict=True)
-        return [np.asarray(_value(variable), np.float64) - zero for variable, zero in pairs]
+        return [np.asarray(value_of(variable), np.float64) - zero for variable, zero in pairs]
 
     def set(self, counted: Sequence[Any] | None) -> None:
         """Let them have counted that; None for nothing."""
@@ -49,7 +50,7 @@ class Metrics:
 
     def state(self) -> list[np.ndarray]:
         """A copy of their variables, which :meth:`restore` takes."""
-        return [np.array(_value(variable)) for variable in _variables(self._model)]
+        return [np.array(value_of(variable)) for variable in _variables(self._model)]
 
     def restore(self, state: list[np.ndarray]) -> None:
         """Set their variables; nothing counted where they were not there yet."""
@@ -67,7 +68,7 @@ class Metrics:
             return
         counted = self.state()
         self._model.reset_metrics()
-        self._variables, self._zeros = found, [np.array(_value(variable), np.float64) for variable in found]
+        self._variables, self._zeros = found, [np.array(value_of(variable), np.float64) for variable in found]
         self.restore(counted)
 
 
@@ -104,7 +105,7 @@ class MetricSums(Metrics):
             return results
         others = sorted(set(logs) - set(results))
         if others:
-            mine = [np.asarray(_value(logs[name]), np.float64) for name in others]
+            mine = [np.asarray(state.as_array(logs[name]), np.float64) for name in others]
             means = self._replicas.sum(self._channel(tuple(others), mine), mine, self._share.weight)
             results = {**results, **{name: float(mean) for name, mean in zip(others, means, strict=True)}}
         return {name: results[name] for name in logs}
@@ -126,7 +127,3 @@ def _variables(model: Any) -> list[Any]:
         for variable in metric.variables:
             found[id(variable)] = variable
     return list(found.values())
-
-
-def _value(value: Any) -> np.ndarray:
-    return np.asarray(keras.ops.convert_to_numpy(value))

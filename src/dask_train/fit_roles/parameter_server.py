@@ -15,7 +15,7 @@ from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.models import build, made
 from dask_train.fit_roles.shards import shards_of, slot_of
 from dask_train.fit_roles.task import FitTask
-from dask_train.fit_roles.weights import statistics_of
+from dask_train.fit_roles.weights import statistics_of, value_of
 from dask_train.session import Session
 
 
@@ -58,7 +58,7 @@ class ParameterServer:
         self._steps: dict[int, int] = {}  # by worker
         self._counted: dict[int, list[np.ndarray]] = {}  # by epoch
         self._statistics: dict[int, list[np.ndarray]] = {}  # by worker
-        self._first_statistics = [_value(variable) for variable in statistics_of(model)]
+        self._first_statistics = [value_of(variable) for variable in statistics_of(model)]
         self._ended: set[int] = set()
         self._num_applied = 0
         self._slot: Slot = slot_of(model, shard)
@@ -168,7 +168,7 @@ class ParameterServer:
         """All that a checkpoint holds, of one moment."""
         with self._lock:
             self._give_weights(line)
-            filled(line.out[len(self._weights) : self._after_slots], map(_value, self._slots))
+            filled(line.out[len(self._weights) : self._after_slots], map(value_of, self._slots))
             self._give_statistics(line)
             counted = {epoch: [array.copy() for array in arrays] for epoch, arrays in self._counted.items()}
             return {"steps": dict(self._steps), "counted": counted, "applied": self._num_applied}
@@ -189,7 +189,7 @@ class ParameterServer:
         self._counted[epoch] = arrays if known is None else [a + b for a, b in zip(known, arrays, strict=True)]
 
     def _give_weights(self, line: Line) -> None:
-        filled(line.out[: len(self._weights)], map(_value, self._weights))
+        filled(line.out[: len(self._weights)], map(value_of, self._weights))
 
     def _give_statistics(self, line: Line) -> None:
         told = list(self._statistics.values())
@@ -202,8 +202,3 @@ class ParameterServer:
             variable.assign(keras.ops.cast(np.array(array), variable.dtype))
         if everything:
             self._first_statistics = [array.copy() for array in line.into[self._after_slots :]]
-
-
-def _value(variable: Any) -> np.ndarray:
-    value = keras.ops.convert_to_numpy(variable)
-    return value if value.dtype.isbuiltin == 1 else value.astype(np.float32)

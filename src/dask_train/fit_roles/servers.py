@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_train.agreement.lines import ask, dial, filled
 from dask_train.fit_roles.shards import shards_of, slot_of
-from dask_train.fit_roles.weights import statistics_of
+from dask_train.fit_roles.weights import statistics_of, value_of
 
 
 class Servers:
@@ -54,7 +54,7 @@ class Servers:
         """Give them this model's weights and optimizer state, to begin with."""
         for line, shard in zip(self._lines, self.shards, strict=True):
             variables = [*self._weights_of(shard), *self._slots_of(shard), *self._statistics]
-            filled(line.out, map(_value, variables))
+            filled(line.out, map(value_of, variables))
         self._ask("bring", steps=steps, counted=counted)
 
     def keep(self, places: Sequence[int], gradients: list[np.ndarray]) -> None:
@@ -77,7 +77,7 @@ class Servers:
                 line.out[number][...] = 0
         if told["statistics"]:
             for line, shard in zip(self._lines, self.shards, strict=True):
-                filled(line.out[len(shard.weights) + len(shard.slots) :], map(_value, self._statistics))
+                filled(line.out[len(shard.weights) + len(shard.slots) :], map(value_of, self._statistics))
         answers = self._ask("step", gradients=self.has_gradients, **told)
         self._kept = set()
         weights = [
@@ -97,7 +97,7 @@ class Servers:
     def set_weights(self) -> None:
         """Give them this model's weights."""
         for line, shard in zip(self._lines, self.shards, strict=True):
-            filled(line.out[: len(shard.weights)], map(_value, self._weights_of(shard)))
+            filled(line.out[: len(shard.weights)], map(value_of, self._weights_of(shard)))
         self._ask("set_weights")
 
     def everything(self) -> dict[str, Any]:
@@ -139,8 +139,3 @@ class Servers:
         after = len(self.shards[0].weights) + len(self.shards[0].slots)
         for variable, value in zip(self._statistics, self._lines[0].into[after:], strict=True):
             variable.assign(keras.ops.cast(np.array(value), variable.dtype))
-
-
-def _value(variable: Any) -> np.ndarray:
-    value = keras.ops.convert_to_numpy(variable)
-    return value if value.dtype.isbuiltin == 1 else value.astype(np.float32)

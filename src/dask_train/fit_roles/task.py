@@ -111,6 +111,8 @@ class Outcome:
         How many steps were taken, also before it was resumed.
     read
         What was trained on before it was resumed from a checkpoint of another run.
+    applied
+        With parameter servers, by worker: the batches whose gradients they have applied in this run.
     num_rows
         Of the data.
     agreeing_s
@@ -126,3 +128,4 @@ class Outcome:
     read: list[Read]
     num_rows: int
     agreeing_s: float
+    applied: dict[int, list[Stretch]] | None = None

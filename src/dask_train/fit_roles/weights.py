@@ -21,12 +21,12 @@ class WatchedWeights:
 
     def note(self) -> None:
         """Remember the weights; a copy."""
-        self._seen = [np.array(_value(variable)) for variable in self._own]
+        self._seen = [np.array(value_of(variable)) for variable in self._own]
 
     def changed(self) -> bool:
         """Whether they are others than those that were noted."""
         pairs = zip(self._own, self._seen, strict=True)
-        return any(not np.array_equal(_value(variable), seen, equal_nan=True) for variable, seen in pairs)
+        return any(not np.array_equal(value_of(variable), seen, equal_nan=True) for variable, seen in pairs)
 
 
 class Weights(WatchedWeights):
@@ -52,19 +52,19 @@ class Weights(WatchedWeights):
         """Give all workers the weights of the first one; where asked for, what its optimizers hold as well."""
         variables = [*self._own, *(state.optimizer_variables(self._model) if optimizers else ())]
         for channel, some in self._channels_of("all" if optimizers else "weights", variables):
-            sent = self._replicas.from_first(channel, [_value(variable) for variable in some])
+            sent = self._replicas.from_first(channel, [value_of(variable) for variable in some])
             if self._replicas.rank:
                 _assign(some, sent)
 
     def average_statistics(self) -> None:
         """Moving averages, such as those of BatchNormalization, become the means over all workers."""
         for channel, some in self._channels_of("statistics", self._statistics):
-            values = [_value(variable) for variable in some]
+            values = [value_of(variable) for variable in some]
             _assign(some, self._replicas.sum(channel, values, 1 / self._replicas.size))
 
     def statistics(self) -> list[np.ndarray]:
         """A copy of the moving averages of this worker."""
-        return [np.array(_value(variable)) for variable in self._statistics]
+        return [np.array(value_of(variable)) for variable in self._statistics]
 
     def set_statistics(self, values: list[np.ndarray]) -> None:
         """Set them to what :meth:`statistics` has told."""
@@ -77,7 +77,7 @@ class Weights(WatchedWeights):
             values: list[np.ndarray] = []
             for channel, some in self._channels_of("own", [*state.seed_states(self._model), *self._statistics]):
                 weight = 1.0 if rank == self._replicas.rank else 0.0
-                told = self._replicas.sum(channel, [_value(variable) for variable in some], weight)
+                told = self._replicas.sum(channel, [value_of(variable) for variable in some], weight)
                 values += [np.array(value) for value in told]
             found.append(values)
         return found
@@ -87,7 +87,7 @@ class Weights(WatchedWeights):
         for rank in range(self._replicas.size):
             waiting = iter(found[rank] if found else [])
             for channel, some in self._channels_of("own", [*state.seed_states(self._model), *self._statistics]):
-                values = [next(waiting) if found else _value(variable) for variable in some]
+                values = [next(waiting) if found else value_of(variable) for variable in some]
                 told = self._replicas.from_first(channel, values)
                 if rank == self._replicas.rank:
                     _assign(some, told)
@@ -107,7 +107,7 @@ class Weights(WatchedWeights):
 def seeds_of_rank(model: Any, rank: int) -> None:
     """Let the random numbers of a worker be its own; the first one's stay as they are."""
     for variable in state.seed_states(model) if rank else ():
-        seed = _value(variable)
+        seed = value_of(variable)
         mixed = np.random.SeedSequence([int(seed.ravel()[0]), rank]).generate_state(1)[0]
         seed = np.array(seed)
         seed.ravel()[0] = mixed % (2**31)
@@ -139,6 +139,7 @@ def _assign(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
         variable.assign(keras.ops.cast(np.array(value), variable.dtype))
 
 
-def _value(variable: Any) -> np.ndarray:
-    value = keras.ops.convert_to_numpy(variable)
+def value_of(variable: Any) -> np.ndarray:
+    """A variable's value in a dtype of NumPy's own, perhaps read-only: a snapshot, see :func:`state.as_array`."""
+    value = state.as_array(variable)
     return value if value.dtype.isbuiltin == 1 else value.astype(np.float32)

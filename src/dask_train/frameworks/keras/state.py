@@ -130,7 +130,7 @@ def describe_optimizers(model: Any) -> list[dict[str, Any]]:
                 raise TypeError(
                     f"Optimizer {optimizer.name!r} is built on {variable.path!r}, which is not the model's."
                 )
-        decaying = _inner(optimizer)
+        decaying = innermost(optimizer)
         spared = [v for v in on or model.trainable_variables if not decaying._use_weight_decay(v)]
         described.append(
             {
@@ -182,7 +182,7 @@ def load_optimizers(model: Any, described: list[dict[str, Any]], arrays: list[Ar
         for number, *path in places[1:]:
             _put(layers[number], path, optimizer)
         if told["spared"]:
-            _inner(optimizer).exclude_from_weight_decay(var_list=[variables[at] for at in told["spared"]])
+            innermost(optimizer).exclude_from_weight_decay(var_list=[variables[at] for at in told["spared"]])
         if told["built"] and not optimizer.built:
             optimizer.build([variables[at] for at in told["on"]])
         assign(optimizer.variables, own, f"optimizer {optimizer.name!r}")
@@ -211,7 +211,7 @@ def _put(holder: Any, path: list[Any], value: Any) -> None:
     holder[keys[-1]] = value
 
 
-def _inner(optimizer: Any) -> Any:
+def innermost(optimizer: Any) -> Any:
     """The optimizer that a LossScaleOptimizer wraps, which decays weights; any other itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
