@@ -211,6 +211,7 @@ CASES: dict[str, Case] = {
 def made(case: Case) -> Any:
     """The model of a case, the same each time."""
     keras.config.set_floatx(case.floatx)
+    keras.config.set_dtype_policy(case.floatx)
     keras.utils.set_random_seed(7)
     return case.make()
 
@@ -233,7 +234,7 @@ def batches_for_ever(case: Case, rows: tuple[np.ndarray, ...]) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def alone() -> Iterator[dict[str, Any]]:
     """What one process makes of each case: history and weights."""
-    floatx = keras.config.floatx()
+    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     train, validation = columns(ROWS, 1), columns(VALIDATION_ROWS, 2)
     found = {}
     for name, case in CASES.items():
@@ -257,6 +258,7 @@ def alone() -> Iterator[dict[str, Any]]:
         found[name] = (history.history, model.get_weights())
     yield found
     keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
 
 
 def all_cases(tasks: dict[str, FitTask], session: Any) -> dict[str, Any]:
