@@ -11,7 +11,7 @@ What to look at:
 
 Run it::
 
-    python examples/keras_mnist.py               # full size, a minute and a half: a CNN, and an MLP through a parameter server
+    python examples/keras_mnist.py               # full size, some 90 s on two cores
     python examples/keras_mnist.py --small       # fewer rows, as in CI
 """
 
