@@ -3,14 +3,18 @@
 Imports point down only, and import-linter holds it::
 
     cli, demo                            ways in
+    fitting                              fit, with what it checks, is given and returns (fit_checks, fitted_data, ...)
     training, shared_datasets,
     tensorflow_network                    public verbs
+    launching                            how a run is checked and started
     testing                              shipped suites for adapters
     cluster                              the only room that imports distributed
+    fit_roles                            what the roles of fit do, written against a session
     collections, role_process, session   Dask collections as rows; what a role process is and sees
     result                               stands on data
     frameworks, run, data, checkpoint,
     report, datasets                     know nothing of Dask, nor of each other
+    agreement                            sums over ranks, lines between processes of a host
     errors, config, roles                know nothing of the rest
 
 ``import dask_train`` loads no framework, and neither Dask nor a public name's module before it is used: a role process

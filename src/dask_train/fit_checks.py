@@ -156,6 +156,14 @@ def check_weights(class_weight: Any, sample_weight: Any, data: FitData) -> dict[
     return found or None
 
 
+def check_rows(model: Any, data: FitData, validation: FitData | None) -> None:
+    """What a row of the data shows before anything is computed; see :func:`check_fits` and :func:`check_labels`."""
+    for what, each in (("The data", data), ("The validation data", validation)):
+        if each is not None:
+            check_fits(model, each, what)
+            check_labels(model, each)
+
+
 def check_fits(model: Any, data: FitData, what: str) -> None:
     """See that a row of the data goes through the model and its loss; builds a model that has no weights yet.
 

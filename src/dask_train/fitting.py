@@ -147,8 +147,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     ------
     ValueError, TypeError
         An argument can't be, or the data does not fit the model; nothing has been started.
-    PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError, CheckpointError
-        How the run ended; see :func:`dask_train.train`.
+    PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
+        How the run ended; see :func:`dask_train.train`. What a worker raises, such as a CheckpointError, is the cause
+        of a RoleFailedError.
 
     Notes
     -----
@@ -178,9 +179,10 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
             "resume=True goes on with a checkpoint; say where they are kept: checkpoint='a folder or URL'."
         )
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
-    validation = None if validation_data is None else _validation_data(validation_data, features, label)
-    if validation is None and validation_split:
-        data, validation = split_off(data, validation_split)
+    if validation_data is not None:
+        validation = _validation_data(validation_data, features, label)
+    else:
+        data, validation = split_off(data, validation_split) if validation_split else (data, None)
     fit_checks.check_servers(model, ps, scorer, validates=validation is not None)
     weights = fit_checks.check_weights(class_weight, sample_weight, data)
     source = data.source("data")
@@ -197,10 +199,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         workers=workers,
         validation_freq=validation_freq,
     )
-    for what, each in (("The data", data), ("The validation data", validation)):
-        if each is not None:
-            fit_checks.check_fits(model, each, what)
-            fit_checks.check_labels(model, each)
+    fit_checks.check_rows(model, data, validation)
     header, arrays = _taken_apart(model)
     task = FitTask(
         header=header,

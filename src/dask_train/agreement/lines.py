@@ -1,8 +1,6 @@
 """Lines between two processes of a host: short messages over a socket, arrays through memory that both map.
 
-A parameter server listens, workers dial; each line has memory of its own, which is gone with its two ends. The socket
-is an abstract Unix one, which has no file and no port, and whose name nobody reaches from another network; only
-processes of the same user are answered.
+A parameter server listens, workers dial; each line has memory of its own, which is gone with its two ends.
 """
 
 from __future__ import annotations
@@ -18,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.agreement import sockets
 from dask_train.agreement.layout import Slot
-from dask_train.agreement.meeting import check_user
 from dask_train.errors import LaunchError, StalledError
 
 _LENGTH = struct.Struct("<Q")
-_RETRY_S = 0.02
 
 
 class Line:
@@ -83,9 +80,7 @@ class Listener:
 
     def __init__(self, address: str, slot: Slot) -> None:
         self._slot = slot
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(_name(address))
-        self._listener.listen(64)
+        self._listener = sockets.listen(_name(address), 64)
 
     def accept(self) -> Line:
         """The next line; waits until somebody dials, or this is closed.
@@ -98,12 +93,11 @@ class Listener:
         while True:
             connection, _ = self._listener.accept()
             try:
-                check_user(connection)
                 descriptor = os.memfd_create("dask-train-line", os.MFD_CLOEXEC)
                 try:
                     os.ftruncate(descriptor, 2 * self._slot.size_bytes)
                     memory = mmap.mmap(descriptor, 2 * self._slot.size_bytes)
-                    socket.send_fds(connection, [b"m"], [descriptor])
+                    sockets.pass_memory(connection, descriptor)
                 finally:
                     os.close(descriptor)
             except (OSError, LaunchError):  # it has gone, or has no business here
@@ -125,32 +119,19 @@ def dial(address: str, slot: Slot, timeout_s: float) -> Line:
     LaunchError
         Nobody does in time, or it is of another user.
     """
-    deadline = time.monotonic() + timeout_s
-    connection = socket.socket(socket.AF_UNIX)
+    refusal = LaunchError(
+        f"Nobody answers as {address} on this host.",
+        "That process is on another host, or has ended.",
+        "Let parameter servers and workers share a host: on=[addresses of its Dask workers].",
+    )
+    connection, descriptor = sockets.connect(_name(address), time.monotonic() + timeout_s, refusal)
     try:
-        while True:
-            try:
-                connection.connect(_name(address))
-                break
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise LaunchError(
-                        f"Nobody answers as {address} on this host: {error}.",
-                        "That process is on another host, or has ended.",
-                        "Let parameter servers and workers share a host: on=[addresses of its Dask workers].",
-                    ) from error
-                time.sleep(_RETRY_S)
-        check_user(connection)
-        connection.settimeout(max(_RETRY_S, deadline - time.monotonic()))
-        _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
-        if not descriptors:
-            raise LaunchError(f"{address} has hung up at once.", change="See its output.")
-        memory = mmap.mmap(descriptors[0], 2 * slot.size_bytes)
-        os.close(descriptors[0])
-        return Line(connection, memory, slot, dialled=True)
-    except BaseException:
+        return Line(connection, mmap.mmap(descriptor, 2 * slot.size_bytes), slot, dialled=True)
+    except OSError:
         connection.close()
         raise
+    finally:
+        os.close(descriptor)
 
 
 def ask(lines: Sequence[Line], message: Any, timeout_s: float) -> list[Any]:
@@ -176,7 +157,7 @@ def ask(lines: Sequence[Line], message: Any, timeout_s: float) -> list[Any]:
 
 
 def _name(address: str) -> str:
-    return f"\0dask-train-line/{address}"
+    return f"line/{address}"
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -86,6 +86,10 @@ class Channel:
         One array a rank, ``(n,)``.
     total
         The sum, ``(n,)``.
+    share
+        The part of it that this rank works out.
+    mine, totals
+        The arrays within this rank's slot, and within the sum; no copies.
     """
 
     def __init__(self, memory: SharedMemory, offset: int, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> None:
@@ -108,8 +112,8 @@ class Channel:
         edges = [rounded(length * number // memory.num_ranks, step) for number in range(memory.num_ranks)]
         edges = [min(edge, length) for edge in [*edges, length]]
         self.share = slice(edges[memory.place], edges[memory.place + 1])
+        self.mine, self.totals = self._views(self.slots[memory.place]), self._views(self.total)
 
-    def views(self, of: np.ndarray) -> list[np.ndarray]:
-        """The arrays within a slot or the sum; no copy."""
+    def _views(self, of: np.ndarray) -> list[np.ndarray]:
         pairs = zip(self._bounds, self.shapes, strict=True)
         return [of[start:stop].reshape(shape) for (start, stop), shape in pairs]

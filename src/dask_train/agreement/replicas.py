@@ -84,8 +84,7 @@ class Replicas:
             Another rank did not come in time.
         """
         started = time.perf_counter()
-        slot = channel.slots[self._memory.place]
-        for array, target in zip(arrays, channel.views(slot), strict=True):
+        for array, target in zip(arrays, channel.mine, strict=True):
             if weight:
                 np.multiply(array, target.dtype.type(weight), out=target)
             else:
@@ -106,7 +105,7 @@ class Replicas:
                 self._across(channel.total)
             self._wait()
         self.agreeing_s += time.perf_counter() - started
-        return channel.views(channel.total)
+        return channel.totals
 
     def gather(self, key: Hashable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The rows of all ranks, of each array, in the order of the ranks.

@@ -17,14 +17,12 @@ from dask_train.errors import StalledError
 from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.callbacks import Moment
 from dask_train.fit_roles.control import Flags
-from dask_train.fit_roles.keeping import Kept
 from dask_train.fit_roles.metrics import Metrics
-from dask_train.fit_roles.sent_callbacks import states_of
 from dask_train.fit_roles.servers import Servers
 from dask_train.fit_roles.task import VALIDATION, FitTask, Outcome, Read
 from dask_train.fit_roles.weights import WatchedWeights, seeds_of_rank, value_of
 from dask_train.fit_roles.worker import Worker
-from dask_train.frameworks.keras.serialization import load_parts, model_to_parts
+from dask_train.frameworks.keras.serialization import load_parts
 from dask_train.rank_dataset import DataSet
 from dask_train.session import Session
 
@@ -32,8 +30,6 @@ from dask_train.session import Session
 _LOOK_S = 0.05
 # How long it waits for the last steps of others in a run that is to stop, which kills all after some seconds.
 _LAST_STEPS_S = 2.0
-# How long a server may take to listen: it is up, and puts its model together.
-_LAUNCH_S = 30.0
 # How long a worker whose server is gone waits to be ended, too; that is told in milliseconds.
 _END_S = 20.0
 
@@ -64,7 +60,7 @@ class AsynchronousWorker(Worker):
         super().__init__(task, session, backend)
         seeds_of_rank(self.model, session.rank)
         addresses = session.peers["ps"]
-        self.servers = Servers(self.model, addresses, _LAUNCH_S, task.patience_s)
+        self.servers = Servers(self.model, addresses, task.patience_s)
         self.metrics = Metrics(self.model)
         self._assign = backend.assigning(self.model.trainable_variables)
         self._flags = Flags()
@@ -153,27 +149,14 @@ class AsynchronousWorker(Worker):
         """All of it."""
         return self.session.dataset(VALIDATION).whole()
 
-    def keep(self) -> None:
+    def keep_all(self) -> None:
         """Take a checkpoint of what the servers hold at this moment."""
         told = self.servers.everything()
-        header, arrays = model_to_parts(self.model)
-        history = self.model.history
-        self.keeper.keep(
-            Kept(
-                run=self.task.run,
-                order=self.keeper.order(self.num_batches),
-                epoch=self.epoch,
-                batch=self.batch,
-                steps=self.steps,
-                header=header,
-                arrays=arrays,
-                history={name: list(values) for name, values in history.history.items()},
-                epochs=list(history.epoch),
-                callbacks=states_of(self.callbacks),
-                steps_by_rank=told["steps"],
-                counted=told["counted"],
-                read=[*self._read, (self.task.run, self.session.size, self._taken_by_all(told["steps"]))],
-            )
+        self.keep(
+            self.model.history,
+            steps_by_rank=told["steps"],
+            counted=told["counted"],
+            read=[*self._read, (self.task.run, self.session.size, self._taken_by_all(told["steps"]))],
         )
 
     def _taken_by_all(self, steps: dict[int, int]) -> dict[int, list[Stretch]]:
@@ -193,18 +176,12 @@ class AsynchronousWorker(Worker):
                 stops_at = min(stops_at, time.monotonic() + _LAST_STEPS_S)
             time.sleep(_LOOK_S)
         told = self.servers.everything()
-        self.keeper.finish()
         history = callbacks._history
-        header, arrays = model_to_parts(self.model)
-        return Outcome(
-            header=header,
-            arrays=arrays,
-            history=self._of_all_workers(history, told["counted"]),
-            epoch=history.epoch,
-            callbacks=states_of(self.callbacks),
+        return self.trained(
+            self._of_all_workers(history, told["counted"]),
+            history.epoch,
             steps=sum(told["steps"].values()),
             read=self._read,
-            num_rows=self.session.num_rows,
             agreeing_s=0.0,
             applied=self._taken_by_all(told["steps"]),
         )
@@ -243,4 +220,4 @@ class _Alone(Moment):
             self._worker.servers.set_weights()
         if self.control.keep:
             self.control.keep = False
-            self._worker.keep()
+            self._worker.keep_all()

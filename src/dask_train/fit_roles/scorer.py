@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import keras
@@ -14,13 +13,13 @@ from dask_train.fit_roles.gradients import Share
 from dask_train.fit_roles.metrics import Metrics
 from dask_train.fit_roles.models import build, made
 from dask_train.fit_roles.servers import Servers
-from dask_train.fit_roles.steps import Feed, Rank, Steps
+from dask_train.fit_roles.steps import Rank, Steps
 from dask_train.fit_roles.task import VALIDATION, FitTask
+from dask_train.fit_roles.validation import Validation
 from dask_train.session import Session
 
 # How often it looks for new weights where there are none.
 _LOOK_S = 0.1
-_LAUNCH_S = 30.0
 
 
 def score(task: FitTask, session: Session) -> None:
@@ -28,26 +27,10 @@ def score(task: FitTask, session: Session) -> None:
     backend = backend_of(keras.backend.backend())
     model = made(task.header, task.arrays)
     build(model, task.layout, ())
-    data = session.dataset(VALIDATION)
-    batch_size = task.validation_batch_size
-    num_batches = task.validation_steps or math.ceil(data.num_rows / batch_size)
-
-    def batches() -> Iterator[Any]:
-        while True:
-            turn: Any = data.whole().batches(batch_size=batch_size, shuffle=False)
-            for _, batch in zip(range(num_batches), turn, strict=False):
-                if session.should_stop():
-                    return
-                yield batch
-            turn.close()
-
-    assert task.validation_layout is not None
-    feed = Feed(
-        batches=batches(), layout=task.validation_layout, columns=data.schema.columns, num_classes=task.num_classes
-    )
+    validation = Validation(task, session.dataset(VALIDATION).whole())
     rank = Rank(session=session, backend=backend, model=model, share=Share(), weights=None, metrics=Metrics(model))
-    model.test_function = Steps(rank, feed, model.test_step, lambda logs: logs)
-    servers = Servers(model, session.peers["ps"], _LAUNCH_S, task.patience_s)
+    model.test_function = Steps(rank, validation.feed, model.test_step, partial(_unless_stopped, session, model))
+    servers = Servers(model, session.peers["ps"], task.patience_s)
     seen = -1
     try:
         while not session.should_stop():
@@ -56,7 +39,7 @@ def score(task: FitTask, session: Session) -> None:
                 time.sleep(_LOOK_S)
                 continue
             seen = told["applied"]
-            logs = model.evaluate(backend.counted(num_batches), return_dict=True, verbose=0)
+            logs = model.evaluate(backend.counted(validation.num_batches), return_dict=True, verbose=0)
             if not session.should_stop():
                 session.report(steps=seen, **{f"val_{name}": float(value) for name, value in logs.items()})
     except (EOFError, OSError):
@@ -64,6 +47,12 @@ def score(task: FitTask, session: Session) -> None:
             raise
     finally:
         servers.close()
+
+
+def _unless_stopped(session: Session, model: Any, logs: Any) -> Any:
+    """The logs of a step; the last one where the run is to end."""
+    model.stop_evaluating = session.should_stop()
+    return logs
 
 
 def _stops_soon(session: Session) -> bool:

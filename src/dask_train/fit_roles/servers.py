@@ -12,6 +12,9 @@ from dask_train.agreement.lines import ask, dial, filled
 from dask_train.fit_roles.shards import shards_of, slot_of
 from dask_train.fit_roles.weights import statistics_of, value_of
 
+# How long a server may take to listen: it is up, and puts its model together.
+_LISTENS_S = 30.0
+
 
 class Servers:
     """Lines to all of them.
@@ -26,11 +29,11 @@ class Servers:
         How long one may take to answer.
     """
 
-    def __init__(self, model: Any, addresses: Sequence[str], launch_s: float, patience_s: float) -> None:
+    def __init__(self, model: Any, addresses: Sequence[str], patience_s: float) -> None:
         self._model, self._patience_s = model, patience_s
         self.shards = shards_of(model, len(addresses))
         self._lines = [
-            dial(address, slot_of(model, shard), launch_s)
+            dial(address, slot_of(model, shard), _LISTENS_S)
             for address, shard in zip(addresses, self.shards, strict=True)
         ]
         self._slot_of_weight = {

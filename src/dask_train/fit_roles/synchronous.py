@@ -13,15 +13,13 @@ from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.callbacks import Moment
 from dask_train.fit_roles.control import Control
 from dask_train.fit_roles.gradients import summed_gradients
-from dask_train.fit_roles.keeping import Kept
 from dask_train.fit_roles.metrics import MetricSums
 from dask_train.fit_roles.reductions import losses_of_all
-from dask_train.fit_roles.sent_callbacks import states_of
 from dask_train.fit_roles.task import FitTask, Outcome, Read
 from dask_train.fit_roles.weights import Weights, seeds_of_rank
 from dask_train.fit_roles.worker import Worker
 from dask_train.frameworks.keras import state
-from dask_train.frameworks.keras.serialization import load_parts, model_to_parts
+from dask_train.frameworks.keras.serialization import load_parts
 from dask_train.session import Session
 
 
@@ -95,45 +93,23 @@ class SynchronousWorker(Worker):
         own = self.weights.own()
         if not self.leads:
             return
-        header, arrays = model_to_parts(self.model)
-        history = self.model.history
-        taken = self.taken(self._began, self.epoch * self.num_batches + self.batch)
-        self.keeper.keep(
-            Kept(
-                run=self.task.run,
-                order=self.keeper.order(self.num_batches),
-                epoch=self.epoch,
-                batch=self.batch,
-                steps=self.steps,
-                header=header,
-                arrays=arrays,
-                own=own,
-                metrics=self.metrics.counted() if self.batch else [],
-                history={name: list(values) for name, values in history.history.items()},
-                epochs=list(history.epoch),
-                callbacks=states_of(self.callbacks),
-                read=[
-                    *self._read,
-                    (self.task.run, self._replicas.size, dict.fromkeys(range(self._replicas.size), taken)),
-                ],
-            )
+        size, taken = self._replicas.size, self.taken(self._began, self.epoch * self.num_batches + self.batch)
+        self.keep(
+            self.model.history,
+            own=own,
+            metrics=self.metrics.counted() if self.batch else [],
+            read=[*self._read, (self.task.run, size, dict.fromkeys(range(size), taken))],
         )
 
     def outcome(self, callbacks: Any) -> Outcome | None:
         """See :meth:`Worker.outcome`."""
         if not self.leads:
             return None
-        self.keeper.finish()
         history = callbacks._history
-        header, arrays = model_to_parts(self.model)
-        return Outcome(
-            header=header,
-            arrays=arrays,
-            history=history.history,
-            epoch=history.epoch,
-            callbacks=states_of(self.callbacks),
+        return self.trained(
+            history.history,
+            history.epoch,
             steps=self.steps,
             read=[read for read in self._read if read[0] != self.task.run],
-            num_rows=self.session.num_rows,
             agreeing_s=self._replicas.agreeing_s,
         )

@@ -8,17 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from keras.callbacks import History
+
 from dask_train.data.account import Stretch
 from dask_train.fit_roles.backends import Backend
 from dask_train.fit_roles.callbacks import Follower, Leader, Moment
 from dask_train.fit_roles.gradients import Share
-from dask_train.fit_roles.keeping import Keeper
+from dask_train.fit_roles.keeping import Keeper, Kept
 from dask_train.fit_roles.metrics import Metrics
 from dask_train.fit_roles.models import build, made
-from dask_train.fit_roles.sent_callbacks import open_callbacks
+from dask_train.fit_roles.sent_callbacks import open_callbacks, states_of
 from dask_train.fit_roles.steps import Feed, Rank, Steps
 from dask_train.fit_roles.task import VALIDATION, FitTask, Outcome
+from dask_train.fit_roles.validation import Validation
 from dask_train.fit_roles.weights import Weights
+from dask_train.frameworks.keras.serialization import model_to_parts
 from dask_train.rank_dataset import DataSet
 from dask_train.session import Session
 
@@ -162,33 +166,53 @@ class Worker(ABC):
 
     def validation(self) -> Any:
         """What Keras takes for validation data: it counts steps, whose batches come from the run."""
-        layout = self.task.validation_layout
-        if layout is None:
+        if self.task.validation_layout is None:
             return None
-        data = self.validation_data()
-        batch_size = self.task.validation_batch_size
-        num_batches = self.task.validation_steps or math.ceil(data.num_rows / batch_size)
-        taken = 0
-
-        def batches() -> Iterator[Any]:
-            while True:  # it begins again with each validation
-                turn: Any = data.batches(batch_size=batch_size, shuffle=False)
-                for _, batch in zip(range(num_batches), turn, strict=False):
-                    yield batch
-                turn.close()
+        validation, taken = Validation(self.task, self.validation_data()), 0
 
         def after(logs: Any) -> Any:
             nonlocal taken
-            taken = (taken + 1) % num_batches
+            taken = (taken + 1) % validation.num_batches
             return self.validated(logs, last=taken == 0)
 
-        feed = Feed(batches=batches(), layout=layout, columns=data.schema.columns, num_classes=self.task.num_classes)
-        self.model.test_function = self.steps_of(feed, self.model.test_step, after)
-        return self.backend.counted(num_batches)
+        self.model.test_function = self.steps_of(validation.feed, self.model.test_step, after)
+        return self.backend.counted(validation.num_batches)
 
     def validation_data(self) -> DataSet:
         """Of which this worker goes through its share."""
         return self.session.dataset(VALIDATION)
+
+    def keep(self, history: History, **more: Any) -> None:
+        """Let the keeper write a checkpoint of this worker's model, besides ``more`` of it."""
+        header, arrays = model_to_parts(self.model)
+        kept = Kept(
+            run=self.task.run,
+            order=self.keeper.order(self.num_batches),
+            epoch=self.epoch,
+            batch=self.batch,
+            steps=self.steps,
+            header=header,
+            arrays=arrays,
+            history={name: list(values) for name, values in history.history.items()},
+            epochs=list(history.epoch),
+            callbacks=states_of(self.callbacks),
+            **more,
+        )
+        self.keeper.keep(kept)
+
+    def trained(self, history: dict[str, list[Any]], epochs: list[int], **more: Any) -> Outcome:
+        """What the first worker returns, with ``more`` of it, once its last checkpoint is written."""
+        self.keeper.finish()
+        header, arrays = model_to_parts(self.model)
+        return Outcome(
+            header=header,
+            arrays=arrays,
+            history=history,
+            epoch=epochs,
+            callbacks=states_of(self.callbacks),
+            num_rows=self.session.num_rows,
+            **more,
+        )
 
     def taken(self, first: int, stop: int) -> list[Stretch]:
         """Batches ``first`` to ``stop`` (excluded), counted from the first of all epochs, as the ledger counts."""

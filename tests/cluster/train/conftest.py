@@ -63,12 +63,18 @@ def client(
     train_client: Client, state: Callable[[Client], dict[str, Any]], wait_for: Callable[..., Any]
 ) -> Iterator[Client]:
     """The shared client; fails when a test leaves a run, a process, a file or a task behind, or a Dask worker less."""
-    wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
+
+    def settled() -> None:
+        wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
+        wait_for(lambda: state(train_client).get("runs", ()) == (), "the scheduler has no run")
+        wait_for(lambda: not train_client.sync(train_client.scheduler.who_has), "the scheduler has no result")
+
+    settled()
+    # What a fixture of the whole module ran may still be on its way out.
+    wait_for(lambda: all("/memfd" not in found["files"] for found in train_client.run(_belongings).values()), "memory")
     before = train_client.run(_belongings)
     yield train_client
-    wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
-    wait_for(lambda: state(train_client).get("runs", ()) == (), "the scheduler has no run")
-    wait_for(lambda: not train_client.sync(train_client.scheduler.who_has), "the scheduler has no result")
+    settled()
 
     def differing() -> dict[str, Any]:
         now = train_client.run(_belongings)
