@@ -70,7 +70,8 @@ def main() -> int:
         mean, variance, late, num_rows = facts_of(frame[~held])
         say(f"{num_rows:,} flights to learn from, {late:.1%} of them late; categories: {sizes}")
 
-        model = network(sizes, mean, variance)
+        num_steps = epochs * -(-num_rows // BATCH_SIZE)
+        model = network(sizes, mean, variance, num_steps)
         say(f"{args.workers} workers")
         result = dt.fit(
             model, *train, epochs=epochs, batch_size=BATCH_SIZE, workers=args.workers, validation_data=held_out
@@ -81,7 +82,7 @@ def main() -> int:
 
         say("One process, the same rows in its own order")
         train, held_out = dask.compute(train, held_out)
-        alone = network(sizes, mean, variance)
+        alone = network(sizes, mean, variance, num_steps)
         alone.fit(*train, epochs=epochs, batch_size=BATCH_SIZE, verbose=0)
         area_alone, area_together = (
             m.evaluate(*held_out, batch_size=4096, verbose=0, return_dict=True)["auc"] for m in (alone, model)
@@ -157,7 +158,7 @@ def scaled(values: np.ndarray) -> np.ndarray:
 # The model
 
 
-def network(sizes: dict[str, int], mean: np.ndarray, variance: np.ndarray) -> Any:
+def network(sizes: dict[str, int], mean: np.ndarray, variance: np.ndarray, num_steps: int) -> Any:
     """An embedding for each category, numbers brought to mean 0 and variance 1, two hidden layers."""
     keras.utils.set_random_seed(1)
     inputs = {name: layers.Input((), name=name, dtype="int32") for name in CATEGORIES}
@@ -167,7 +168,9 @@ def network(sizes: dict[str, int], mean: np.ndarray, variance: np.ndarray) -> An
     hidden = layers.Dense(128, activation="relu")(layers.Concatenate()(parts))
     hidden = layers.Dense(64, activation="relu")(hidden)
     model = keras.Model(inputs, layers.Dense(1, activation="sigmoid")(hidden))
-    model.compile("adam", "binary_crossentropy", metrics=[keras.metrics.AUC(num_thresholds=2000, name="auc")])
+    rate = keras.optimizers.schedules.CosineDecay(2e-3, num_steps)
+    metrics = [keras.metrics.AUC(num_thresholds=2000, name="auc")]
+    model.compile(keras.optimizers.Adam(rate), "binary_crossentropy", metrics=metrics)
     return model
 
 

@@ -120,8 +120,8 @@ def check_callbacks(callbacks: Any) -> list[Any]:
 
     Raises
     ------
-    TypeError
-        One is no callback of Keras.
+    TypeError, ValueError
+        One is no callback of Keras, or one that sets where training begins.
     """
     import keras
 
@@ -129,6 +129,12 @@ def check_callbacks(callbacks: Any) -> list[Any]:
     for callback in found:
         if not isinstance(callback, keras.callbacks.Callback) or isinstance(callback, keras.callbacks.CallbackList):
             raise TypeError(f"callbacks has a {type(callback).__name__}; pass instances of keras.callbacks.Callback.")
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            raise ValueError(
+                f"Callback {type(callback).__name__} would set back the first worker alone, and the others would wait "
+                "for it. Pass checkpoint='a folder or URL' instead, and resume=True to go on: that keeps what all "
+                "workers hold, and repeats no row."
+            )
     return found
 
 

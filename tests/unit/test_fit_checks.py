@@ -99,6 +99,7 @@ def no_cluster(monkeypatch):
         ({"validation_data": (X[:, :2], Y)}, ValueError, "The validation data does not fit"),
         ({"callbacks": [print]}, TypeError, "callbacks has a builtin_function_or_method; pass instances of"),
         ({"callbacks": [LockedCallback()]}, TypeError, "Callback LockedCallback can't be sent .* lock"),
+        ({"callbacks": [[keras.callbacks.BackupAndRestore("a")]]}, ValueError, "BackupAndRestore .* Pass checkpoint="),
         ({"class_weight": [1, 2]}, TypeError, "class_weight is a list; pass a dict"),
         ({"class_weight": {0: 1.0}, "sample_weight": X[:, 0]}, ValueError, "can't both be given"),
         ({"class_weight": {"a": 1.0}}, ValueError, "class_weight has 'a'"),

@@ -87,6 +87,11 @@ class Leader(keras_callbacks.CallbackList):
 
     def _begun(self, logs: Logs) -> None:
         super().on_train_begin(logs)
+        if self._moment.model._initial_epoch is not None:
+            raise ValueError(
+                f"A callback has set model._initial_epoch to {self._moment.model._initial_epoch}, in the first of all "
+                "workers. Pass initial_epoch=, or checkpoint= and resume=True, to dt.fit."
+            )
         if self._earlier is not None:
             self._history.history, self._history.epoch, held = self._earlier
             take_states(self._callbacks, held)
