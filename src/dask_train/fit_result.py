@@ -52,14 +52,19 @@ class FitResult(Result):
 
 
 def trained(result: Result, model: Any, callbacks: Sequence[Any]) -> FitResult:
-    """The result of a run of ``fit``; the user's model and callbacks take over what was trained."""
+    """The result of a run of ``fit``; the user's model and callbacks take over what was trained.
+
+    Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
+    """
     from dask_train.fit_roles.sent_callbacks import take_states
     from dask_train.frameworks.keras.serialization import load_parts
 
-    outcome: Outcome = result.results["worker"][0]
+    outcome: Outcome | None = result.results["worker"][0]
+    known = {each.name: getattr(result, each.name) for each in fields(Result)}
+    if outcome is None:
+        return FitResult(model=model, history={}, epoch=[], agreeing_s=0.0, **{**known, "results": {}})
     model = load_parts(model, outcome.header, outcome.arrays)
     take_states(callbacks, outcome.callbacks)
-    known = {each.name: getattr(result, each.name) for each in fields(Result)}
     known.update(results={}, ledger=_training(result.ledger, outcome))
     return FitResult(model=model, history=outcome.history, epoch=outcome.epoch, agreeing_s=outcome.agreeing_s, **known)
 

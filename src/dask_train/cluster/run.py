@@ -197,8 +197,8 @@ class Run:
             if not self._driver.over:
                 self.stop("it was interrupted")
             if self._finish is not None:  # a model keeps what it has learnt so far
-                with suppress(Exception):
-                    self._peer.run(self._result)
+                with suppress(DaskTrainError):
+                    self._peer.run(self._result, None, None)
             raise
 
     async def _result(self, timeout_s: float | None, deadline: float | None) -> Any:

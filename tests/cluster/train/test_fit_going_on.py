@@ -83,6 +83,18 @@ def test_a_run_that_is_stopped(client, until):
     assert accuracy_of(model) > 0.85
 
 
+def test_a_run_that_is_stopped_before_it_has_begun(client):
+    model = made()
+    weights = model.get_weights()
+    run = fitted(client, model=model, wait=False)
+    run.stop()
+    result = run.result()
+    assert (result.model, result.history, result.epoch) == (model, {}, [])
+    assert result.ledger.trained == 0
+    for found, wanted in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(train_client):
     return fitted(train_client)
