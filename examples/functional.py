@@ -7,11 +7,12 @@ Two handwritten digits in; out come which of them is the larger one, and their s
   right exchanged. It is written as for one process. ``dt.fit`` sums the gradients over the workers within
   ``optimizer.apply_gradients``, each worker's weighted with its share of the batch.
 * Each output has its own loss and metrics; metrics and callbacks are of all workers, as if there were one.
-* At the end one process trains the same model on the same batches: how far its weights are away is printed.
+* At the end one process trains the same model on the same batches: how far its weights are away is printed. Numbers
+  have 64 bits here, since in 32 bits two ways of adding them up drift apart: 3% after 600 steps, both as good.
 
 Run it::
 
-    python examples/functional.py               # 20,000 pairs, about a minute on two cores
+    python examples/functional.py               # 10,000 pairs, about a minute on two cores
     python examples/functional.py --small       # fewer pairs, as in CI
 """
 
@@ -51,10 +52,11 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="fewer pairs, as in CI")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
+    keras.config.set_floatx("float64")  # the workers take it over with the model
     load_mnist()  # fetched here, once, before Dask's tasks look for it
     with local_client(2) as client, tempfile.TemporaryDirectory() as folder:
-        train, held_out = pairs("train", 2_000 if args.small else 20_000), pairs("test", 1_000 if args.small else 5_000)
-        settings = {"batch_size": BATCH_SIZE, "epochs": 2 if args.small else 3, "shuffle": False}
+        train, held_out = pairs("train", 2_000 if args.small else 10_000), pairs("test", 1_000 if args.small else 5_000)
+        settings = {"batch_size": BATCH_SIZE, "epochs": 2 if args.small else 4, "shuffle": False}
 
         say(f"{args.workers} workers")
         together, log = made(), Path(folder, "log.csv")
@@ -79,7 +81,7 @@ def main() -> int:
     own, others = (np.concatenate([w.ravel() for w in m.get_weights()]) for m in (alone, together))
     distance = np.linalg.norm(own - others) / np.linalg.norm(own)
     say(f"{args.workers} workers are within {distance:.0e} of the weights of one process, of the length of these")
-    return 0 if distance < 0.01 else 1
+    return 0 if distance < 1e-9 else 1
 
 
 class BothWays(keras.Model):
