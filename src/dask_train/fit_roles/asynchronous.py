@@ -18,7 +18,6 @@ from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.callbacks import Moment
 from dask_train.fit_roles.control import Flags
 from dask_train.fit_roles.metrics import Metrics
-from dask_train.fit_roles.servers import Servers
 from dask_train.fit_roles.task import VALIDATION, FitTask, Outcome, Read
 from dask_train.fit_roles.weights import WatchedWeights, seeds_of_rank, value_of
 from dask_train.fit_roles.worker import Worker
@@ -59,8 +58,7 @@ class AsynchronousWorker(Worker):
     def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:
         super().__init__(task, session, backend)
         seeds_of_rank(self.model, session.rank)
-        addresses = session.peers["ps"]
-        self.servers = Servers(self.model, addresses, task.patience_s)
+        self.servers = task.servers(self.model, session)
         self.metrics = Metrics(self.model)
         self._assign = backend.assigning(self.model.trainable_variables)
         self._flags = Flags()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
+from dask_train.agreement.dialling import listeners
 from dask_train.agreement.layout import Slot
-from dask_train.agreement.lines import Line, Listener, filled
+from dask_train.agreement.lines import Line, Listener
+from dask_train.errors import LaunchError
 from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.models import build, made
 from dask_train.fit_roles.shards import shards_of, slot_of
@@ -62,8 +66,9 @@ class ParameterServer:
         self._ended: set[int] = set()
         self._num_applied = 0
         self._slot: Slot = slot_of(model, shard)
-        self._listener = Listener(session.peers["ps"][session.rank], self._slot)
-        threading.Thread(target=self._listen, name="dask-train-lines", daemon=True).start()
+        self._listeners = listeners(session.peers["ps"][session.rank], self._slot, task.credentials(session))
+        for listener in self._listeners:
+            threading.Thread(target=self._listen, args=(listener,), name="dask-train-lines", daemon=True).start()
 
     def wait_until_alone(self, timeout_s: float) -> None:
         """Until every worker has hung up, or that long."""
@@ -72,17 +77,27 @@ class ParameterServer:
 
     def close(self) -> None:
         """Answer no more."""
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
-    def _listen(self) -> None:
+    def _listen(self, listener: Listener) -> None:
         while True:
             try:
-                line = self._listener.accept()
+                connection = listener.accept()
             except OSError:  # closed
                 return
-            with self._hung_up:
-                self._num_lines += 1
-            threading.Thread(target=self._serve, args=(line,), name="dask-train-line", daemon=True).start()
+            work = partial(self._answer, listener, connection)
+            threading.Thread(target=work, name="dask-train-line", daemon=True).start()
+
+    def _answer(self, listener: Listener, connection: socket.socket) -> None:
+        try:
+            line = listener.answer(connection)
+        except (EOFError, OSError, LaunchError):  # it has gone, or has no business here
+            connection.close()
+            return
+        with self._hung_up:
+            self._num_lines += 1
+        self._serve(line)
 
     def _serve(self, line: Line) -> None:
         apply: Callable[[], None] | None = None
@@ -168,7 +183,7 @@ class ParameterServer:
         """All that a checkpoint holds, of one moment."""
         with self._lock:
             self._give_weights(line)
-            filled(line.out[len(self._weights) : self._after_slots], map(value_of, self._slots))
+            line.put(len(self._weights), map(value_of, self._slots))
             self._give_statistics(line)
             counted = {epoch: [array.copy() for array in arrays] for epoch, arrays in self._counted.items()}
             return {"steps": dict(self._steps), "counted": counted, "applied": self._num_applied}
@@ -189,12 +204,12 @@ class ParameterServer:
         self._counted[epoch] = arrays if known is None else [a + b for a, b in zip(known, arrays, strict=True)]
 
     def _give_weights(self, line: Line) -> None:
-        filled(line.out[: len(self._weights)], map(value_of, self._weights))
+        line.put(0, map(value_of, self._weights))
 
     def _give_statistics(self, line: Line) -> None:
         told = list(self._statistics.values())
         means = [np.mean(arrays, axis=0) for arrays in zip(*told, strict=True)] if told else self._first_statistics
-        filled(line.out[self._after_slots :], means)
+        line.put(self._after_slots, means)
 
     def _take(self, line: Line, *, everything: bool) -> None:
         variables = [*self._weights, *(self._slots if everything else [])]
