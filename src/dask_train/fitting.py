@@ -114,8 +114,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     workers
         How many; one a Dask worker where it is None.
     ps
-        How many parameter servers share the weights; 0 trains synchronously. They and the workers have to be on one
-        host.
+        How many parameter servers share the weights; 0 trains synchronously. Between hosts weights and gradients go
+        over TCP, with the cluster's TLS where it has some.
     scorer
         1 for a process that validates the latest weights beside training, with ``ps``: its scores come as they are
         found, and ``stop`` looks at them. Without one the first worker validates at the end of its epochs.

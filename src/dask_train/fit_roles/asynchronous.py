@@ -18,6 +18,7 @@ from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.callbacks import Moment
 from dask_train.fit_roles.control import Flags
 from dask_train.fit_roles.metrics import Metrics
+from dask_train.fit_roles.sent_callbacks import states_of
 from dask_train.fit_roles.task import VALIDATION, FitTask, Outcome, Read
 from dask_train.fit_roles.weights import WatchedWeights, seeds_of_rank, value_of
 from dask_train.fit_roles.worker import Worker
@@ -70,7 +71,7 @@ class AsynchronousWorker(Worker):
 
     def begin(self, callbacks: Any) -> None:
         """The first worker brings the weights, from a checkpoint where there is one; a new one goes on where it was."""
-        ready, steps = self.servers.begin(self.session.rank)
+        ready, steps, remembered = self.servers.begin(self.session.rank)
         if not ready:
             if not self.leads:
                 raise StalledError(f"Worker 0 has brought no weights within {self.task.patience_s:g} s.")
@@ -86,6 +87,14 @@ class AsynchronousWorker(Worker):
             steps = known.get(0, 0)
         self.steps = steps
         self.epoch, self.batch = divmod(self.task.initial_epoch * self.num_batches + steps, self.num_batches)
+        if self.leads and remembered is not None:  # this one takes the place of one that was lost
+            history, epochs, held = remembered
+            callbacks.resume(self.batch, history, epochs, held)
+
+    def epoch_over(self) -> None:
+        """Let a server remember what would be lost with this worker."""
+        history = self.model.history
+        self.servers.remember((history.history, history.epoch, states_of(self.callbacks)))
 
     @contextmanager
     def gradients_kept(self) -> Iterator[None]:

@@ -65,6 +65,7 @@ class ParameterServer:
         self._first_statistics = [value_of(variable) for variable in statistics_of(model)]
         self._ended: set[int] = set()
         self._num_applied = 0
+        self._remembered: Any = None
         self._slot: Slot = slot_of(model, shard)
         self._listeners = listeners(session.peers["ps"][session.rank], self._slot, task.credentials(session))
         for listener in self._listeners:
@@ -121,11 +122,19 @@ class ParameterServer:
     def _on_begin(self, line: Line, _: Any, *, rank: int) -> dict[str, Any]:
         """A worker begins: with the steps that are known of it; the first one may have to bring the weights."""
         if rank != 0 and not self._ready.wait(self._patience_s):
-            return {"ready": False, "steps": 0}
+            return {"ready": False, "steps": 0, "remembered": None}
         if self._ready.is_set():
             with self._lock:
                 self._give_weights(line)
-        return {"ready": self._ready.is_set(), "steps": self._steps.get(rank, 0)}
+        return {
+            "ready": self._ready.is_set(),
+            "steps": self._steps.get(rank, 0),
+            "remembered": self._remembered if rank == 0 else None,
+        }
+
+    def _on_remember(self, _line: Line, _: Any, *, value: Any) -> None:
+        """What the first worker would take with it."""
+        self._remembered = value
 
     def _on_bring(self, line: Line, _: Any, *, steps: dict[int, int], counted: dict[int, list[np.ndarray]]) -> None:
         """Weights, optimizer and counts to begin with."""

@@ -51,13 +51,13 @@ class Servers:
         self._kept: set[int] = set()
         self._statistics = statistics_of(model)
 
-    def begin(self, rank: int) -> tuple[bool, int]:
-        """Whether they have weights, which this model then takes over, and how many steps they know of this worker."""
+    def begin(self, rank: int) -> tuple[bool, int, Any]:
+        """Whether they have weights, which this model takes over; this worker's steps; what :meth:`remember` told."""
         told = self._ask("begin", rank=rank)
         ready = all(each["ready"] for each in told)
         if ready:
             self._take_weights()
-        return ready, max(each["steps"] for each in told)
+        return ready, max(each["steps"] for each in told), told[0]["remembered"]
 
     def bring(self, steps: dict[int, int], counted: dict[int, list[np.ndarray]]) -> None:
         """Give them this model's weights and optimizer state, to begin with."""
@@ -102,6 +102,10 @@ class Servers:
             self._take_statistics()
         answer: dict[str, Any] = told[0]
         return answer
+
+    def remember(self, value: Any) -> None:
+        """Let the first server keep something for who takes the first worker's place."""
+        ask(self._lines[:1], ("remember", {"value": value}), self._patience_s)
 
     def set_weights(self) -> None:
         """Give them this model's weights."""

@@ -99,12 +99,35 @@ def killed(run, role, rank, until):
     os.kill(roles[role, rank]["pid"], signal.SIGKILL)
 
 
-def test_a_killed_worker_is_replaced_and_goes_on_where_it_was(client, until):
-    model = made(slow=True)
-    run = dt.fit(model, *rows(), workers=2, ps=1, epochs=EPOCHS, batch_size=BATCH_SIZE, client=client, wait=False)
-    killed(run, "worker", 1, until)
+class Counting(keras.callbacks.Callback):
+    """Counts the epochs that end."""
+
+    num_epochs = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.num_epochs = self.num_epochs + 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_is_replaced_and_goes_on_where_it_was(client, until, rank):
+    model, counting = made(slow=True), Counting()
+    run = dt.fit(
+        model,
+        *rows(),
+        workers=2,
+        ps=1,
+        epochs=EPOCHS,
+        batch_size=BATCH_SIZE,
+        callbacks=[counting],
+        client=client,
+        wait=False,
+    )
+    next(score for score in run.scores() if score["epoch"] == 1 and "step" not in score)  # the end of an epoch
+    killed(run, "worker", rank, until)
     result = run.result()
-    assert [set(attempt.places) for attempt in result.attempts[1:]] == [{"worker/1"}]
+    assert [set(attempt.places) for attempt in result.attempts[1:]] == [{f"worker/{rank}"}]
+    assert result.epoch == list(range(EPOCHS))
+    assert counting.num_epochs == EPOCHS
     check(result, model)
 
 
