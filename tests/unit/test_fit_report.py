@@ -44,6 +44,10 @@ def test_the_page(result, tmp_path):
     page = result.report(tmp_path / "run.html").read_text()
     for words in ("net, 2 epochs", "worker 0", "worker 1", "tcp://c:1", "attempt 1", "val_loss", "after all epochs"):
         assert words in page
+    assert "Lowest validation loss 0.7" in page
+    assert page.count("<td>training</td>") == 2
+    assert page.count("<td>validation</td>") == 1
+    assert page.count("var(--other-curve)") > 0
     assert "nan" not in page.lower().replace("nanny", "")
 
 
