@@ -20,8 +20,9 @@ from dask_train.fit_roles.control import Flags
 from dask_train.fit_roles.metrics import Metrics
 from dask_train.fit_roles.sent_callbacks import states_of
 from dask_train.fit_roles.task import VALIDATION, FitTask, Outcome, Read
-from dask_train.fit_roles.weights import WatchedWeights, seeds_of_rank, value_of
+from dask_train.fit_roles.weights import WatchedWeights, scale_of, seeds_of_rank, value_of
 from dask_train.fit_roles.worker import Worker
+from dask_train.frameworks.keras import state
 from dask_train.frameworks.keras.serialization import load_parts
 from dask_train.rank_dataset import DataSet
 from dask_train.session import Session
@@ -121,10 +122,13 @@ class AsynchronousWorker(Worker):
             rank=self.session.rank,
             steps=self.steps,
             rate=self._new_rate(),
+            scale=scale_of(self.model.optimizer),
             counted=(epoch, self.metrics.counted()) if self.servers.has_gradients else None,
             statistics=last,
         )
         self._assign(weights)
+        if told["scale"] is not None:
+            self.model.optimizer.dynamic_scale.assign(told["scale"])
         self.metrics.set(None)
         if not self.leads or not (last or self._flags.gather) or told["counted"] is None:
             return logs
@@ -136,7 +140,7 @@ class AsynchronousWorker(Worker):
 
     def _new_rate(self) -> float | None:
         """The learning rate, where a callback has set another one; schedules are the servers'."""
-        variable = getattr(self.model.optimizer, "_learning_rate", None)
+        variable = getattr(state.innermost(self.model.optimizer), "_learning_rate", None)
         if not self.leads or not isinstance(variable, keras.Variable):
             return None
         rate = float(value_of(variable))

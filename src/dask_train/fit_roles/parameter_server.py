@@ -19,7 +19,7 @@ from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.models import build, made
 from dask_train.fit_roles.shards import shards_of, slot_of
 from dask_train.fit_roles.task import FitTask
-from dask_train.fit_roles.weights import statistics_of, value_of
+from dask_train.fit_roles.weights import scale_of, statistics_of, value_of
 from dask_train.session import Session
 
 
@@ -143,7 +143,7 @@ class ParameterServer:
             self._steps, self._counted = dict(steps), dict(counted)
             self._ready.set()
 
-    def _on_step(
+    def _on_step(  # noqa: PLR0913 - what servers.step tells
         self,
         line: Line,
         apply: Callable[[], None] | None,
@@ -152,6 +152,7 @@ class ParameterServer:
         steps: int,
         gradients: bool,
         rate: float | None,
+        scale: float | None,
         counted: tuple[int, list[np.ndarray]] | None,
         statistics: bool,
     ) -> dict[str, Any]:
@@ -162,6 +163,7 @@ class ParameterServer:
             if steps > self._steps.get(rank, 0):
                 if gradients:
                     assert apply is not None
+                    self._rescale(line, scale)
                     apply()
                     self._num_applied += 1
                 self._steps[rank] = steps
@@ -171,7 +173,11 @@ class ParameterServer:
                     self._statistics[rank] = [array.copy() for array in line.into[self._after_slots :]]
             self._give_weights(line)
             self._session.should_stop()  # tells the run that this goes on
-            return {"applied": self._num_applied, "counted": None if counted is None else self._counted[counted[0]]}
+            return {
+                "applied": self._num_applied,
+                "counted": None if counted is None else self._counted[counted[0]],
+                "scale": scale_of(self._model.optimizer),
+            }
 
     def _on_weights(self, line: Line, _: Any, *, statistics: bool) -> dict[str, Any]:
         """Weights as they are now; moving averages, too, as means over the workers."""
@@ -211,6 +217,14 @@ class ParameterServer:
     def _count(self, epoch: int, arrays: list[np.ndarray]) -> None:
         known = self._counted.get(epoch)
         self._counted[epoch] = arrays if known is None else [a + b for a, b in zip(known, arrays, strict=True)]
+
+    def _rescale(self, line: Line, scale: float | None) -> None:
+        """Gradients of a loss that was scaled otherwise than the next one is to be: another worker came between."""
+        now = scale_of(self._model.optimizer)
+        if now is not None and scale is not None and now != scale:
+            with np.errstate(over="ignore"):  # infinity is seen, and lowers the scale
+                for gradient in line.into[: len(self._weights)]:
+                    np.multiply(gradient, now / scale, out=gradient)
 
     def _give_weights(self, line: Line) -> None:
         line.put(0, map(value_of, self._weights))
