@@ -37,6 +37,7 @@ def result():
         history={"loss": [0.8, 0.7], "accuracy": [0.5, 0.6], "val_loss": [0.9]},
         epoch=[0, 1],
         agreeing_s=0.1,
+        waiting_s=0.0,
     )
 
 

@@ -194,6 +194,7 @@ class AsynchronousWorker(Worker):
             steps=sum(told["steps"].values()),
             read=self._read,
             agreeing_s=0.0,
+            waiting_s=0.0,
             applied=self._taken_by_all(told["steps"]),
         )
 

@@ -130,8 +130,8 @@ class Outcome:
         With parameter servers, by worker: the batches whose gradients they have applied in this run.
     num_rows
         Of the data.
-    agreeing_s
-        Seconds that this role has waited for others, and summed.
+    agreeing_s, waiting_s
+        Seconds that this role has waited for others, and summed; and waited alone.
     """
 
     header: dict[str, Any] = field(repr=False)
@@ -143,4 +143,5 @@ class Outcome:
     read: list[Read]
     num_rows: int
     agreeing_s: float
+    waiting_s: float
     applied: dict[int, list[Stretch]] | None = None
