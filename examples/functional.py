@@ -56,7 +56,7 @@ def main() -> int:
     load_mnist()  # fetched here, once, before Dask's tasks look for it
     with local_client(2) as client, tempfile.TemporaryDirectory() as folder:
         train, held_out = pairs("train", 2_000 if args.small else 10_000), pairs("test", 1_000 if args.small else 5_000)
-        settings = {"batch_size": BATCH_SIZE, "epochs": 2 if args.small else 4, "shuffle": False}
+        settings = {"batch_size": BATCH_SIZE, "epochs": 4, "shuffle": False}
 
         say(f"{args.workers} workers")
         together, log = made(), Path(folder, "log.csv")

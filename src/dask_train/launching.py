@@ -146,6 +146,11 @@ def _checkpoint(place: Any) -> str | None:
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise ValueError(f"checkpoint is {place!r}; pass a folder or a URL.")
     name = os.fspath(place)
+    if name.startswith("memory:"):
+        raise ValueError(
+            f"checkpoint is {name!r}, which lies in the memory of one process and goes with it. Pass a folder that all "
+            "hosts share, or a URL of a store."
+        )
     return name if "://" in name else os.path.abspath(name)
 
 

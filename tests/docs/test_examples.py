@@ -38,12 +38,16 @@ PROGRAMS = [
     ),
     ("publish_and_train.py", ["--small"], ["furthest weight of one process from that of the other: 0\n"]),
     ("keras_mnist.py", ["--small"], ["of the weights of one process"]),
+    ("functional.py", ["--small"], ["best epoch: 4; CSVLogger wrote 4 lines", "of the weights of one process"]),
+    ("flights.py", ["--small"], ["Held-out AUC: 2 workers 0.9"]),
+    ("transfer_learning.py", ["--small"], ["Held out: features"]),
 ]
 
 # script, arguments, the output after which Ctrl-C is pressed; the main job is interrupted in its own tests
 INTERRUPTED = [
     ("in_graph.py", [], "Two TensorFlow servers after"),
     ("torch_ddp.py", [], "step  100: loss"),
+    ("functional.py", [], "2 workers"),
 ]
 
 

@@ -83,13 +83,14 @@ def test_a_run_that_is_stopped(client, until):
     assert accuracy_of(model) > 0.85
 
 
-def test_a_run_that_is_stopped_before_it_has_begun(client):
+def test_a_run_that_is_stopped_before_it_has_begun(client, tmp_path):
     model = made()
     weights = model.get_weights()
     run = fitted(client, model=model, wait=False)
     run.stop()
     result = run.result()
     assert (result.model, result.history, result.epoch) == (model, {}, [])
+    assert result.report(tmp_path / "run.html").exists()
     assert result.ledger.trained == 0
     for found, wanted in zip(model.get_weights(), weights, strict=True):
         np.testing.assert_array_equal(found, wanted)
@@ -117,6 +118,11 @@ def test_another_number_of_workers_goes_on(client, tmp_path, undisturbed, counts
     assert sorted(file.name for file in (tmp_path / "kept").iterdir()), "a URL of files is a folder"
     assert result.ledger.repeated == 0
     check_as(result, undisturbed, rtol=1e-3, atol=1e-5)
+
+
+def test_what_lies_in_one_process_is_no_place_for_checkpoints(client):
+    with pytest.raises(ValueError, match="checkpoint is 'memory://kept', which lies in the memory of one process"):
+        fitted(client, checkpoint="memory://kept")
 
 
 PROGRAM = """
