@@ -1,13 +1,13 @@
 """Which flights arrive late: tables that Dask joins, and a Keras model with embeddings, trained where they are joined.
 
 All 336,776 flights that left New York in 2013 (the R package nycflights13, made from the records of the US Bureau of
-Transportation Statistics; CC0), with the planes that flew and the weather of the hour. What to look at:
+Transportation Statistics; CC0), with the planes that flew, where to, and the weather of the hour. What to look at:
 
 * **What is predicted, and when.** At the moment a plane leaves the gate: will it arrive more than 15 minutes late? So
   the delay at departure is known, and so are the schedule, the plane and the weather of the scheduled hour. When it
   took off, how long it flew and when it arrived are not, and stay out. Flights that never arrived are left out.
-* **Dask joins.** The flights are read in parts; each part gets its planes and its weather, gaps are filled, and text
-  becomes categories. Five days of each month are held out, whole days, since the flights of a day share its weather.
+* **Dask joins.** The flights are read in parts; each part gets its planes, airports and weather, gaps are filled and
+  text becomes categories. Five days of each month are held out, whole days, since flights of a day share its weather.
 * **Keras takes several inputs**, one for each category and one of numbers. ``dt.fit(model, inputs, late, workers=2)``
   takes the same inputs as Dask arrays, straight out of the join.
 * One process, given the same rows, learns no better: the areas under both ROC curves are printed.
@@ -47,10 +47,9 @@ with without_startup_noise():
 
 CATEGORIES = ("carrier", "origin", "dest", "manufacturer", "month", "hour", "weekday")
 FLIGHT = ("year", "month", "day", "hour", "time_hour", "carrier", "tailnum", "origin", "dest", "distance")
-PLANES = ("tailnum", "year", "manufacturer", "seats")
-PLANE = ("age", "seats")
+PLANE, DESTINATION = ("age", "seats"), ("lat", "lon")
 WEATHER = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")
-NUMBERS = ("dep_delay", "distance", *PLANE, *WEATHER)
+NUMBERS = ("dep_delay", "distance", *PLANE, *DESTINATION, *WEATHER)
 LATE_MIN, HELD_OUT_DAYS = 15, (5, 11, 17, 23, 29)
 BATCH_SIZE = 256
 BEGUN = time.perf_counter()
@@ -99,32 +98,36 @@ def main() -> int:
 
 
 def joined(folder: Path, num_months: int) -> Any:
-    """Flights with their planes and their weather, without gaps, as a Dask frame; text and counts as categories."""
-    tables = tables_folder()
-    with zipfile.ZipFile(tables / "flights.csv.zip") as packed:  # once: a part of a packed file can't be read by itself
+    """Flights with planes, airports and weather, without gaps, as a Dask frame; text and counts as categories."""
+    with zipfile.ZipFile(
+        tables_folder() / "flights.csv.zip"
+    ) as packed:  # once: a part of a packed file can't be read by itself
         packed.extract("flights.csv", folder)
     delays = dict.fromkeys(("dep_delay", "arr_delay"), "float64")  # the first rows have no gaps, and look like integers
     flights = dd.read_csv(folder / "flights.csv", usecols=[*FLIGHT, *delays], dtype=delays, blocksize="4MB")
     flights = flights[flights["arr_delay"].notnull() & (flights["month"] <= num_months)]
-    # Tables of one partition, so that each part of the flights is joined by itself, in its own order.
-    planes = dd.read_csv(tables / "planes.csv", usecols=list(PLANES), dtype={"year": "float64"}, blocksize=None)
-    floats = dict.fromkeys(WEATHER, "float64")
-    weather = dd.read_csv(
-        tables / "weather.csv", usecols=["origin", "time_hour", *WEATHER], dtype=floats, blocksize=None
-    )
-    flights = flights.merge(planes.rename(columns={"year": "built"}), on="tailnum", how="left")
-    flights = flights.merge(weather, on=["origin", "time_hour"], how="left")
+    planes = table("planes", "tailnum", "year", "manufacturer", "seats").rename(columns={"year": "built"})
+    airports = table("airports", "faa", *DESTINATION).rename(columns={"faa": "dest"})
+    flights = flights.merge(planes, on="tailnum", how="left")
+    flights = flights.merge(airports, on="dest", how="left")
+    flights = flights.merge(table("weather", "origin", "time_hour", *WEATHER), on=["origin", "time_hour"], how="left")
     flights = flights.assign(
         age=flights["year"] - flights["built"],
         weekday=dd.to_datetime(flights["time_hour"]).dt.dayofweek,
         manufacturer=flights["manufacturer"].fillna("unknown"),
         late=(flights["arr_delay"] > LATE_MIN).astype("float32"),
     )
-    gaps = list(PLANE + WEATHER)
+    gaps = list(PLANE + DESTINATION + WEATHER)
     flights[gaps] = flights[gaps].fillna(dict(flights[gaps].mean().compute()))
     distinct = dask.compute(*(flights[name].unique() for name in CATEGORIES))
     dtypes = {name: pd.CategoricalDtype(sorted(found)) for name, found in zip(CATEGORIES, distinct, strict=True)}
     return flights[["day", "late", *CATEGORIES, *NUMBERS]].astype(dtypes)
+
+
+def table(name: str, *columns: str) -> Any:
+    """A table of one partition, so that each part of the flights is joined by itself, in its own order."""
+    floats = dict.fromkeys(("year", *WEATHER), "float64")  # pieces without gaps look like integers
+    return dd.read_csv(tables_folder() / f"{name}.csv", usecols=list(columns), dtype=floats, blocksize=None)
 
 
 def tables_folder() -> Path:
