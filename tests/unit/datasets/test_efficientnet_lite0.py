@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_train.datasets import efficientnet_lite0, load_efficientnet_lite0
+from dask_train.datasets import efficientnet_lite0, load_efficientnet_lite0, load_photographs, read_photograph
+from dask_train.datasets.efficientnet_lite0 import PICTURE_SIZE
 from dask_train.datasets.torch_file import read_tensors
 from dask_train.errors import DataError
 
@@ -38,3 +39,11 @@ def test_weights_of_another_network(monkeypatch):
     monkeypatch.setattr(efficientnet_lite0, "read_tensors", lambda _: tensors)
     with pytest.raises(DataError, match="The file has no _conv_head"):
         load_efficientnet_lite0(size=32)
+
+
+def test_it_knows_what_is_on_pictures():
+    wanted = {"rooster": 7, "hen": 8, "gander": 99, "pink_flamingo": 130, "penguin": 145}  # numbers of ImageNet
+    files = {file.stem: file for file in load_photographs().files}
+    pictures = np.stack([read_photograph(files[name], PICTURE_SIZE) for name in wanted])
+    told = np.asarray(load_efficientnet_lite0(classifies=True)(pictures)).argmax(axis=1)
+    assert dict(zip(wanted, told.tolist(), strict=True)) == wanted
