@@ -14,7 +14,7 @@ Transportation Statistics; CC0), with the planes that flew, where to, and the we
 
 Run it::
 
-    python examples/flights.py               # all flights, some two minutes on two cores
+    python examples/flights.py               # all flights, some three minutes on two cores
     python examples/flights.py --small       # those of January and February, as in CI
 """
 
