@@ -174,4 +174,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("Interrupted: the run has ended, and its cluster is closed.")

@@ -109,11 +109,15 @@ def rate_of(model):
     return float(model.optimizer.learning_rate.value.numpy())
 
 
-def test_those_that_act(client):
+@pytest.mark.parametrize("ps", [0, 1])
+def test_a_schedule_by_epochs(client, ps):
     schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2 if epoch else rate)
-    result = fitted(client, [schedule])
+    result = fitted(client, [schedule], ps=ps)
     np.testing.assert_allclose(result.history["learning_rate"], [0.5, 0.25, 0.125])
     assert rate_of(result.model) == pytest.approx(0.125)
+
+
+def test_those_that_act(client):
     plateau = keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.1, patience=0, min_delta=9.0)
     result = fitted(client, [plateau])
     np.testing.assert_allclose(result.history["learning_rate"], [0.5, 0.5, 0.05], rtol=1e-6)
