@@ -37,6 +37,18 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -
     return value
 
 
+@pytest.fixture(scope="session")
+def photographs() -> None:
+    """They are there; skips the test on machines that can't fetch a Debian package."""
+    from dask_train.datasets import fetch_photographs
+    from dask_train.errors import DataError
+
+    try:
+        fetch_photographs()
+    except DataError as error:
+        pytest.skip(f"There are no photographs: {error}")
+
+
 @pytest.fixture(scope="session", name="wait_for")
 def _wait_for() -> Callable[..., Any]:
     return wait_for

@@ -91,7 +91,11 @@ def left_behind(program: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("script", "arguments", "expected"), PROGRAMS)
-def test_an_example_does_what_it_says(script: str, arguments: list[str], expected: list[str], tmp_path: Path) -> None:
+def test_an_example_does_what_it_says(
+    script: str, arguments: list[str], expected: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if script == "transfer_learning.py":
+        request.getfixturevalue("photographs")
     with started(script, arguments, tmp_path) as program:
         output, _ = program.communicate()
         assert program.returncode == 0, output

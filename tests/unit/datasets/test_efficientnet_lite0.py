@@ -41,6 +41,7 @@ def test_weights_of_another_network(monkeypatch):
         load_efficientnet_lite0(size=32)
 
 
+@pytest.mark.usefixtures("photographs")
 def test_it_knows_what_is_on_pictures():
     wanted = {"rooster": 7, "hen": 8, "gander": 99, "pink_flamingo": 130, "penguin": 145}  # numbers of ImageNet
     files = {file.stem: file for file in load_photographs().files}

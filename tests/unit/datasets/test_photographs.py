@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "dask-train"
+
+
+needs_dpkg = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="Debian's packages need dpkg-deb")
 
 
 def packed(folder: Path, num_more: int = 0) -> Path:
@@ -41,6 +45,7 @@ def packed(folder: Path, num_more: int = 0) -> Path:
     return package
 
 
+@needs_dpkg
 def test_what_is_taken_of_a_package(tmp_path: Path, cache: Path) -> None:
     folder = fetch_photographs(packed(tmp_path))
     assert folder == cache / "photographs"
@@ -55,6 +60,7 @@ def test_what_is_taken_of_a_package(tmp_path: Path, cache: Path) -> None:
     assert fetch_photographs(tmp_path / "there is none") == folder, "it is there, so nothing is fetched"
 
 
+@needs_dpkg
 def test_a_package_with_fewer_pictures(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(DataError, match="has 29 pictures in animals/birds, not 30 or more"):
         fetch_photographs(packed(tmp_path, num_more=-1))
