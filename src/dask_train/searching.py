@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dask_train import fit_checks
+from dask_train.cluster.held import Held
 from dask_train.cluster.local import client_or_local
 from dask_train.cluster.peer import Peer
-from dask_train.cluster.published import held_once
 from dask_train.cluster.shared_segments import SharedSegments
+from dask_train.collections.source import Source
 from dask_train.config import Deadlines
 from dask_train.errors import PlacementError, RoleFailedError
 from dask_train.fit_roles.sent_callbacks import send_callbacks
@@ -243,45 +244,49 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     check_progress(progress, waits=True)
     capacity = partial(_capacity, peer, on)
     _check_room(capacity(), workers_per_trial)
-    held = _hold(peer, data, validation, workers_per_trial * (concurrency or 1))
-    data = replace(data, rows=rows_of(held[_DATA].schema))
-    if validation is not None:
-        validation = replace(validation, rows=rows_of(held[_VALIDATION].schema))
-    fitting = _Fitting(
-        build=build,
-        data=data,
-        validation=validation,
-        workers=workers_per_trial,
-        seed=seed,
-        shuffle=shuffle,
-        validation_batch_size=validation_batch_size,
-        defaults={
-            "batch_size": batch_size or BATCH_SIZE,
-            "epochs": epochs,
-            "callbacks": listed,
-            "class_weight": weights,
-        },
-    )
-    found = Trials(study, fitting.task, metric=metric, most=trials, timeout_s=timeout_s)
-    start = partial(
-        launch,
-        TrialLoop(single=workers_per_trial > 1),
-        roles={"worker": workers_per_trial},
-        data={"worker": held[_DATA]},
-        datasets={VALIDATION: held[_VALIDATION]} if validation is not None else {},
-        framework=keras_framework(),
-        recovery=None,
-        on=on,
-        resources=resources,
-        client=client,
-        wait=False,
-        name="search",
-        runs_on_host=_runs_on_host(peer, on, workers_per_trial, min(trials, concurrency or trials)),
-    )
-    crew = Crew(
-        start=start, workers=workers_per_trial, is_single=workers_per_trial > 1, most=concurrency, capacity=capacity
-    )
-    return _train(Slots(peer, crew, found), found, SearchDisplay(progress, metric=metric, trials=trials))
+    held = Held(peer, _sources(data, validation))
+    try:
+        held.compute(workers_per_trial * (concurrency or 1), keras_framework().role_bytes)
+        data = replace(data, rows=rows_of(held.segments[_DATA].schema))
+        if validation is not None:
+            validation = replace(validation, rows=rows_of(held.segments[_VALIDATION].schema))
+        fitting = _Fitting(
+            build=build,
+            data=data,
+            validation=validation,
+            workers=workers_per_trial,
+            seed=seed,
+            shuffle=shuffle,
+            validation_batch_size=validation_batch_size,
+            defaults={
+                "batch_size": batch_size or BATCH_SIZE,
+                "epochs": epochs,
+                "callbacks": listed,
+                "class_weight": weights,
+            },
+        )
+        found = Trials(study, fitting.task, metric=metric, most=trials, timeout_s=timeout_s)
+        start = partial(
+            launch,
+            TrialLoop(single=workers_per_trial > 1),
+            roles={"worker": workers_per_trial},
+            data={"worker": held.segments[_DATA]},
+            datasets={VALIDATION: held.segments[_VALIDATION]} if validation is not None else {},
+            framework=keras_framework(),
+            recovery=None,
+            on=on,
+            resources=resources,
+            client=client,
+            wait=False,
+            name="search",
+            runs_on_host=_runs_on_host(peer, on, workers_per_trial, min(trials, concurrency or trials)),
+        )
+        crew = Crew(
+            start=start, workers=workers_per_trial, is_single=workers_per_trial > 1, most=concurrency, capacity=capacity
+        )
+        return _train(Slots(peer, crew, found), found, SearchDisplay(progress, metric=metric, trials=trials))
+    finally:
+        held.release()
 
 
 def _train(slots: Slots, trials: Trials, display: SearchDisplay) -> SearchResult:
@@ -320,12 +325,11 @@ def _check(build: Any, metric: Any, direction: Any, timeout_s: Any) -> None:
         raise ValueError(f"timeout_s is {timeout_s!r}; it is a number of seconds above 0, or None.")
 
 
-def _hold(peer: Peer, data: FitData, validation: FitData | None, num_roles: int) -> dict[str, SharedSegments]:
+def _sources(data: FitData, validation: FitData | None) -> dict[str, Source | SharedSegments]:
     sources = {_DATA: data.source(_DATA)}
     if validation is not None:
         sources[_VALIDATION] = validation.source(_VALIDATION)
-    held: dict[str, SharedSegments] = peer.run(held_once, peer, sources, num_roles, keras_framework().role_bytes)
-    return held
+    return sources
 
 
 def _threads(peer: Peer, on: Sequence[str] | None) -> dict[str, tuple[str, int]]:

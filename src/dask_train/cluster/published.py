@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed import Client, get_client
 
-from dask_train.cluster.budget import check_budget, tell_of_second_copies
 from dask_train.cluster.extension import ensure_plugin
 from dask_train.cluster.local import client_or_local
 from dask_train.cluster.opened import open_rows
@@ -304,35 +303,6 @@ async def computed(peer: Peer, what: str, data: DataSetOnDask | SharedSegments) 
         await data.cancel()
         raise
     return data.segments()
-
-
-async def held_once(
-    peer: Peer, sources: Mapping[str, Source | SharedSegments], num_roles: int, role_bytes: int
-) -> dict[str, SharedSegments]:
-    """Data sets in shared memory, for several runs that follow; those that are there already are taken as they are.
-
-    Parameters
-    ----------
-    sources
-        By what they are called in errors.
-    num_roles, role_bytes
-        How many role processes there will be, and what one takes for itself.
-
-    Raises
-    ------
-    DataError
-        They don't fit into memory, can't be computed, or are lost.
-    """
-    await ensure_plugin(peer)
-    new = {what: source for what, source in sources.items() if isinstance(source, Source)}
-    sizes = {what: source.nbytes for what, source in new.items() if source.nbytes is not None}
-    await check_budget(peer, sizes, num_roles, role_bytes)
-    tell_of_second_copies({what: source.persisted_nbytes for what, source in new.items()})
-    held = {}
-    for what, source in sources.items():
-        data = DataSetOnDask(peer, what, source) if isinstance(source, Source) else source
-        held[what] = await computed(peer, what, data)
-    return held
 
 
 async def publish(peer: Peer, name: str, data: DataSetOnDask | SharedSegments, override: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_train.fit_roles.task import FitTask
 from dask_train.fit_roles.trials import Done, Order, is_better
-from dask_train.study.opening import optuna_here
+from dask_train.study.opening import optuna_here, points_left
 
 # User attributes of trials, which Optuna keeps: why it failed, what it repeats, its best epoch, how long it took.
 ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
@@ -84,7 +84,8 @@ class Trials:
         self, study: Any, built: Callable[[Any], FitTask], *, metric: str, most: int, timeout_s: float | None
     ) -> None:
         optuna = optuna_here()
-        self.study, self._built, self._metric, self._most = study, built, metric, most
+        self.study, self._built, self._metric = study, built, metric
+        self._most = int(min(most, max(0.0, points_left(study))))
         self._state, self._pruned = optuna.trial.TrialState, optuna.TrialPruned
         self._create = optuna.trial.create_trial
         self.maximize = study.direction.name == "MAXIMIZE"
@@ -175,7 +176,7 @@ class Trials:
         if handed.is_told:
             return
         frozen = self._tell(handed, "FAIL", error=error)
-        if RETRY_OF in frozen.user_attrs or self._is_stopped:
+        if RETRY_OF in frozen.user_attrs or time.monotonic() >= self._deadline:
             return
         self.study.add_trial(
             self._create(
