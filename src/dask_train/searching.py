@@ -303,6 +303,8 @@ def _train(slots: Slots, trials: Trials, display: SearchDisplay) -> SearchResult
     except BaseException as error:
         trials.cut_short(f"The search ended: {error}")
         raise
+    finally:
+        trials.close()
     failed = [ended for ended in trials.ended if ended.state == "FAIL"]
     if failed and len(failed) == len(trials.ended):
         raise RoleFailedError(

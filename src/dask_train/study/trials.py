@@ -54,6 +54,10 @@ class Ended:
     error: str = ""
 
 
+def _closed(_: Any) -> FitTask:
+    raise AssertionError("the search is over")
+
+
 class Trials:
     """See the module.
 
@@ -188,6 +192,11 @@ class Trials:
             )
         )
         self._num_retries += 1
+
+    def close(self) -> None:
+        """Leave Optuna's study as it was made; it may live for long, and holds neither data nor this any more."""
+        del self.study.stop
+        self._built = _closed
 
     def cut_short(self, why: str) -> None:
         """The search ends now: what is not finished has failed."""

@@ -168,10 +168,10 @@ def test_ctrl_c_keeps_what_was_found(client):
 
 
 def test_several_workers_train_one_model_where_they_fit(client):
-    x, y = dt.persist(*rows(), client=client)
     data = {"validation_data": rows(1), "client": client}
     with pytest.raises(dt.PlacementError, match="5 workers needs 5 threads, and the Dask workers have 4"):
-        dt.search(lambda _: made(), x, y, workers_per_trial=5, **data)
+        dt.search(lambda _: made(), *rows(), workers_per_trial=5, **data)
+    x, y = dt.persist(*rows(), client=client)
     found = dt.search(lambda _: made(), x, y, workers_per_trial=2, concurrency=1, trials=2, epochs=2, **data)
     assert [trial.state.name for trial in found.trials] == ["COMPLETE", "COMPLETE"]
     _, accuracy = found.best_model.evaluate(*data["validation_data"], verbose=0)
