@@ -38,6 +38,8 @@ PROGRAMS = [
     ),
     ("publish_and_train.py", ["--small"], ["furthest weight of one process from that of the other: 0\n"]),
     ("keras_mnist.py", ["--small"], ["of the weights of one process"]),
+    ("plain_search.py", ["--small"], ["The best of 6 models", "shared memory: 50 MB before the search, 50 MB after"]),
+    ("ensemble.py", ["--small"], ["the ensemble is better than its models on average"]),
 ]
 
 # script, arguments, the output after which Ctrl-C is pressed; the main job is interrupted in its own tests
