@@ -130,7 +130,10 @@ class TrialLoop:
 
 def _trained(session: Session, order: Order, held: dict[str, DataSet], began: float) -> Done | None:
     """What came of a trial; None in workers that are not the first."""
+    import keras
+
     from dask_train.agreement.memory import SharedMemory
+    from dask_train.fit_roles.backends import backend_of
     from dask_train.fit_roles.synchronous import fit_synchronously
 
     hosts, memory = session.meeting
@@ -139,7 +142,8 @@ def _trained(session: Session, order: Order, held: dict[str, DataSet], began: fl
         memory = SharedMemory(SharedMemory.create(), 0, 1)
     try:
         trial: Any = TrialSession(session, order, (hosts, memory), held)
-        outcome = fit_synchronously(order.task, trial, trial.watch)
+        with backend_of(keras.backend.backend()).forgetting():
+            outcome = fit_synchronously(order.task, trial, trial.watch)
     finally:
         if own:
             memory.close()
