@@ -242,8 +242,9 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             "distributed.Client(address)."
         )
     check_progress(progress, waits=True)
-    capacity = partial(_capacity, peer, on)
-    _check_room(capacity(), workers_per_trial)
+    needs = _needs(resources)
+    capacity = partial(_capacity, peer, on, needs)
+    _check_room(capacity(), _capacity(peer, on, {}), workers_per_trial)
     held = Held(peer, _sources(data, validation))
     try:
         held.compute(workers_per_trial * (concurrency or 1), keras_framework().role_bytes)
@@ -279,7 +280,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             client=client,
             wait=False,
             name="search",
-            runs_on_host=_runs_on_host(peer, on, workers_per_trial, min(trials, concurrency or trials)),
+            runs_on_host=_runs_on_host(_room(peer, on, needs), workers_per_trial, min(trials, concurrency or trials)),
         )
         crew = Crew(
             start=start, workers=workers_per_trial, is_single=workers_per_trial > 1, most=concurrency, capacity=capacity
@@ -334,28 +335,41 @@ def _sources(data: FitData, validation: FitData | None) -> dict[str, Source | Sh
     return sources
 
 
-def _threads(peer: Peer, on: Sequence[str] | None) -> dict[str, tuple[str, int]]:
-    """Host and threads of each Dask worker that may be used."""
+def _room(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Host of each Dask worker that may be used, and how many workers of trials its threads and resources hold."""
     workers = peer.dask_end.scheduler_info(n_workers=-1)["workers"]
     chosen = workers if on is None else {address: workers[address] for address in on if address in workers}
-    return {address: (worker["host"], worker["nthreads"]) for address, worker in chosen.items()}
+    found = []
+    for worker in chosen.values():
+        has = worker.get("resources") or {}
+        by_resource = [int(has.get(name, 0) // amount) for name, amount in needs.items() if amount]
+        found.append((worker["host"], min([worker["nthreads"], *by_resource])))
+    return found
 
 
-def _capacity(peer: Peer, on: Sequence[str] | None) -> int:
-    return sum(threads for _, threads in _threads(peer, on).values())
+def _capacity(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, Any]) -> int:
+    return sum(count for _, count in _room(peer, on, needs))
 
 
-def _check_room(capacity: int, workers: int) -> None:
-    if 0 < capacity < workers:  # where there is no Dask worker yet, some may come
+def _needs(resources: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a worker of a trial needs; what they may be is checked where a run is started."""
+    needs: Mapping[str, Any] = (resources or {}).get("worker", resources or {})
+    known = all(isinstance(amount, int | float) and not isinstance(amount, bool) for amount in needs.values())
+    if not known or any(amount < 0 for amount in needs.values()):
+        raise ValueError(f"resources is {resources!r}; it is a dict of names to numbers from 0.")
+    return needs
+
+
+def _check_room(capacity: int, num_threads: int, workers: int) -> None:
+    if 0 < num_threads and capacity < workers:  # where there is no Dask worker yet, some may come
         raise PlacementError(
-            f"A trial of {workers} workers needs {workers} threads, and the Dask workers have {capacity}.",
-            change="Pass a smaller workers_per_trial, or add Dask workers.",
+            f"A trial of {workers} workers needs room for {workers}, and the Dask workers that may be used hold "
+            f"{capacity}, with {num_threads} threads in all.",
+            change="Pass a smaller workers_per_trial or fewer resources, or add Dask workers.",
         )
 
 
-def _runs_on_host(peer: Peer, on: Sequence[str] | None, workers: int, most: int) -> int:
+def _runs_on_host(room: Sequence[tuple[str, int]], workers: int, most: int) -> int:
     """How many slots will share a host's cores."""
-    threads = _threads(peer, on).values()
-    hosts = {host for host, _ in threads}
-    slots = min(most, sum(count for _, count in threads) // workers)
-    return max(1, math.ceil(slots / max(1, len(hosts))))
+    slots = min(most, sum(count for _, count in room) // workers)
+    return max(1, math.ceil(slots / max(1, len({host for host, _ in room}))))

@@ -102,6 +102,7 @@ class TrialLoop:
     def __call__(self, session: Session) -> None:
         """Serve."""
         held: dict[str, DataSet] = {}
+        gc.freeze()  # what the framework is made of stays; to go through it after each trial takes 0.2 s
         while True:
             try:
                 order = session.receive()
@@ -121,11 +122,12 @@ class TrialLoop:
                     traceback=traceback.format_exc()[-10_000:],
                     seconds=time.monotonic() - began,
                 )
-            _forget(session, held)
             if told is not None:
-                session.send(told)
+                session.send(told)  # first: the client makes the next trial meanwhile
+            del told, order
             if self.single:
                 return
+            _forget(session, held)
 
 
 def _trained(session: Session, order: Order, held: dict[str, DataSet], began: float) -> Done | None:
@@ -159,7 +161,7 @@ def _forget(session: Session, held: dict[str, DataSet]) -> None:
     """Give back what a trial has left in the process: graphs, names, models, memory for batches."""
     import keras
 
-    keras.backend.clear_session()
+    keras.utils.clear_session(free_memory=False)
     for data in (session._data, *held.values()):
         if data is not None:
             data.give_memory_back()

@@ -169,8 +169,10 @@ def test_ctrl_c_keeps_what_was_found(client):
 
 def test_several_workers_train_one_model_where_they_fit(client):
     data = {"validation_data": rows(1), "client": client}
-    with pytest.raises(dt.PlacementError, match="5 workers needs 5 threads, and the Dask workers have 4"):
+    with pytest.raises(dt.PlacementError, match="needs room for 5, and the Dask workers that may be used hold 4"):
         dt.search(lambda _: made(), *rows(), workers_per_trial=5, **data)
+    with pytest.raises(dt.PlacementError, match="hold 0, with 4 threads in all"):
+        dt.search(lambda _: made(), *rows(), resources={"GPU": 1}, **data)
     x, y = dt.persist(*rows(), client=client)
     found = dt.search(lambda _: made(), x, y, workers_per_trial=2, concurrency=1, trials=2, epochs=2, **data)
     assert [trial.state.name for trial in found.trials] == ["COMPLETE", "COMPLETE"]
