@@ -361,7 +361,7 @@ def _needs(resources: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _check_room(capacity: int, num_threads: int, workers: int) -> None:
-    if 0 < num_threads and capacity < workers:  # where there is no Dask worker yet, some may come
+    if num_threads > 0 and capacity < workers:  # where there is no Dask worker yet, some may come
         raise PlacementError(
             f"A trial of {workers} workers needs room for {workers}, and the Dask workers that may be used hold "
             f"{capacity}, with {num_threads} threads in all.",
