@@ -301,17 +301,17 @@ def _train(slots: Slots, trials: Trials, display: SearchDisplay) -> SearchResult
         trials.cut_short("It was interrupted.")
         interrupt.search = SearchResult(trials)  # type: ignore[attr-defined]
         raise
-    except BaseException as error:
-        trials.cut_short(f"The search ended: {error}")
+    except BaseException as failure:
+        trials.cut_short(f"The search ended: {failure}")
         raise
     finally:
         trials.close()
     failed = [ended for ended in trials.ended if ended.state == "FAIL"]
     if failed and len(failed) == len(trials.ended):
-        raise RoleFailedError(
-            f"All {len(failed)} trials have failed. Trial {failed[0].number}: {failed[0].error}",
-            change="Look at study.trials_dataframe() of the storage for the others.",
-        )
+        error = RoleFailedError(f"All {len(failed)} trials have failed. Trial {failed[0].number}: {failed[0].error}")
+        if failed[0].traceback:
+            error.add_note(f"Traceback of trial {failed[0].number}:\n{failed[0].traceback.rstrip()}")
+        raise error
     return SearchResult(trials)
 
 

@@ -146,7 +146,7 @@ class Slots:
         if isinstance(told, Done):
             self._trials.done(handed, told)
         else:
-            self._trials.failed(handed, told.error)
+            self._trials.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)
 
     def _ended(self, slot: Slot) -> None:
         self._slots.remove(slot)

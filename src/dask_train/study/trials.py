@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +53,7 @@ class Ended:
     value: float | None
     seconds: float
     error: str = ""
+    traceback: str = field(default="", repr=False)
 
 
 def _closed(_: Any) -> FitTask:
@@ -132,7 +134,7 @@ class Trials:
             except self._pruned:
                 self._tell(handed, "PRUNED")
             except Exception as error:
-                self.failed(handed, f"{type(error).__name__}: {error}")
+                self.failed(handed, f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
             else:
                 handed.order = Order(
                     number=handed.trial.number,
@@ -164,16 +166,16 @@ class Trials:
             self.failed(handed, "It ended before its first epoch did.")
             return
         handed.trial.set_user_attr(EPOCH, done.epoch)
-        self._tell(handed, "COMPLETE", done.value)
+        self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
         if is_better(done.value, self._to_beat, maximize=self.maximize):
             self._to_beat = done.value
             assert done.parts is not None
             self.best = (done.number, done.value, done.parts)
 
-    def failed(self, handed: Handed, error: str) -> None:
-        """A trial has raised."""
+    def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
+        """A trial has raised, after so many seconds in its process."""
         if not handed.is_told:
-            self._tell(handed, "FAIL", error=error)
+            self._tell(handed, "FAIL", seconds=seconds, error=error, traceback=traceback)
 
     def lost(self, handed: Handed, error: str) -> None:
         """The workers of a trial are gone: it is recorded, and begun once more, with the same parameters."""
@@ -203,8 +205,17 @@ class Trials:
         for handed in list(self.handed.values()):
             self.failed(handed, why)
 
-    def _tell(self, handed: Handed, state: str, value: float | None = None, error: str = "") -> Any:
-        seconds = time.monotonic() - handed.began
+    def _tell(
+        self,
+        handed: Handed,
+        state: str,
+        value: float | None = None,
+        *,
+        seconds: float | None = None,
+        error: str = "",
+        traceback: str = "",
+    ) -> Any:
+        seconds = time.monotonic() - handed.began if seconds is None else seconds
         handed.is_told = True
         trial = handed.trial
         del self.handed[trial.number]
@@ -214,7 +225,13 @@ class Trials:
         frozen = self.study.tell(trial, value if state == "COMPLETE" else None, self._state[state])
         self.ended.append(
             Ended(
-                number=trial.number, state=state, params=dict(frozen.params), value=value, seconds=seconds, error=error
+                number=trial.number,
+                state=state,
+                params=dict(frozen.params),
+                value=value,
+                seconds=seconds,
+                error=error,
+                traceback=traceback,
             )
         )
         return frozen
