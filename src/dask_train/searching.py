@@ -155,7 +155,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     validation_data, validation_split, validation_batch_size
         As in :func:`dask_train.fit`.
     workers_per_trial
-        How many processes train one model together, synchronously. With more than 1 each trial starts processes anew.
+        How many processes train one model together, synchronously. Where they are on several hosts, and after a trial
+        of several that raises, the next trial starts processes anew.
     concurrency
         How many trials are trained at a time, at most; as many as the cluster holds where it is None.
     sampler
@@ -269,7 +270,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         found = Trials(study, fitting.task, metric=metric, most=trials, timeout_s=timeout_s)
         start = partial(
             launch,
-            TrialLoop(single=workers_per_trial > 1),
+            TrialLoop(),
             roles={"worker": workers_per_trial},
             data={"worker": held.segments[_DATA]},
             datasets={VALIDATION: held.segments[_VALIDATION]} if validation is not None else {},
@@ -282,9 +283,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             name="search",
             runs_on_host=_runs_on_host(_room(peer, on, needs), workers_per_trial, min(trials, concurrency or trials)),
         )
-        crew = Crew(
-            start=start, workers=workers_per_trial, is_single=workers_per_trial > 1, most=concurrency, capacity=capacity
-        )
+        crew = Crew(start=start, workers=workers_per_trial, most=concurrency, capacity=capacity)
         return _train(Slots(peer, crew, found), found, SearchDisplay(progress, metric=metric, trials=trials))
     finally:
         held.release()

@@ -32,6 +32,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
         leads = session.rank in hosts.leaders and len(hosts.groups) > 1
         across = backend.across(len(hosts.groups)) if leads else None  # before anything is computed
         replicas = Replicas(hosts, session.rank, memory, across, task.patience_s)
+        replicas.begin_again()  # in a search the same workers have trained another model before
         worker = SynchronousWorker(task, session, backend, replicas)
         if shown is not None:
             shown(worker.model)

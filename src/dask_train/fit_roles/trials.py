@@ -65,6 +65,8 @@ class Done:
         The model as it was after that epoch, taken apart; None where that was not to be kept.
     seconds
         From its arrival to its end.
+    stays
+        Whether its workers take another trial.
     """
 
     number: int
@@ -72,6 +74,7 @@ class Done:
     epoch: int | None
     parts: tuple[dict[str, Any], list[np.ndarray]] | None
     seconds: float
+    stays: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +91,16 @@ class Failed:
 class TrialLoop:
     """Called with a session, it trains what it is sent, until the run ends.
 
-    Attributes
-    ----------
-    single
-        Whether it returns after one trial, and raises what that raises: ranks that agree at every step can't go on
-        with another one when one of them has left the first.
+    Of several workers none goes on when one has raised, since the others wait for it in mid-step: the run fails. On
+    several hosts they return after one trial, as a backend's own network between hosts can be brought up only once.
     """
-
-    single: bool = False
 
     __name__ = "search"
 
     def __call__(self, session: Session) -> None:
         """Serve."""
         held: dict[str, DataSet] = {}
+        stays = len(session.meeting[0].groups) == 1
         gc.freeze()  # what the framework is made of stays; to go through it after each trial takes 0.2 s
         while True:
             try:
@@ -114,7 +113,7 @@ class TrialLoop:
             try:
                 told: Done | Failed | None = _trained(session, order, held, began)
             except Exception as error:
-                if self.single:
+                if session.size > 1:
                     raise
                 told = Failed(
                     number=order.number,
@@ -125,7 +124,7 @@ class TrialLoop:
             if told is not None:
                 session.send(told)  # first: the client makes the next trial meanwhile
             del told, order
-            if self.single:
+            if not stays:
                 return
             _forget(session, held)
 
@@ -153,7 +152,12 @@ def _trained(session: Session, order: Order, held: dict[str, DataSet], began: fl
         return None
     best: Best = trial.best
     return Done(
-        number=order.number, value=best.value, epoch=best.epoch, parts=best.parts, seconds=time.monotonic() - began
+        number=order.number,
+        value=best.value,
+        epoch=best.epoch,
+        parts=best.parts,
+        seconds=time.monotonic() - began,
+        stays=len(hosts.groups) == 1,
     )
 
 

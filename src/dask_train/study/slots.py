@@ -34,8 +34,6 @@ class Crew:
         Starts the run of a slot.
     workers
         Of a slot.
-    is_single
-        Whether a slot trains one trial and then ends.
     most
         How many slots there may be; None for as many as there is room for.
     capacity
@@ -44,7 +42,6 @@ class Crew:
 
     start: Callable[[], Run]
     workers: int
-    is_single: bool
     most: int | None
     capacity: Callable[[], int]
 
@@ -141,9 +138,9 @@ class Slots:
     def _told(self, slot: Slot, told: Any) -> None:
         handed, slot.handed = slot.handed, None
         assert handed is not None
-        slot.is_closing = slot.is_closing or self._crew.is_single
         self._losses = 0
         if isinstance(told, Done):
+            slot.is_closing = slot.is_closing or not told.stays
             self._trials.done(handed, told)
         else:
             self._trials.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)

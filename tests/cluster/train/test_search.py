@@ -174,7 +174,18 @@ def test_several_workers_train_one_model_where_they_fit(client):
     with pytest.raises(dt.PlacementError, match="hold 0, with 4 threads in all"):
         dt.search(lambda _: made(), *rows(), resources={"GPU": 1}, **data)
     x, y = dt.persist(*rows(), client=client)
-    found = dt.search(lambda _: made(), x, y, workers_per_trial=2, concurrency=1, trials=2, epochs=2, **data)
-    assert [trial.state.name for trial in found.trials] == ["COMPLETE", "COMPLETE"]
+
+    def build(trial):
+        if trial.number == 1:  # NaN in all workers: these end, and others take their place
+            return made(float("nan"))
+        return made(), {"epochs": 1_000_000 if trial.number == 3 else 2}
+
+    class PrunesThird(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return trial.number == 3
+
+    found = dt.search(build, x, y, workers_per_trial=2, concurrency=1, trials=5, epochs=2, pruner=PrunesThird(), **data)
+    assert [trial.state.name for trial in found.trials] == ["COMPLETE", "FAIL", "COMPLETE", "PRUNED", "COMPLETE"]
+    assert "The loss is nan in epoch 1" in found.trials[1].user_attrs["error"]
     _, accuracy = found.best_model.evaluate(*data["validation_data"], verbose=0)
     assert accuracy == pytest.approx(found.best_value, abs=1e-6)
