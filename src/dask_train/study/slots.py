@@ -153,7 +153,7 @@ class Slots:
                 self._losses = 0
                 self._trials.failed(handed, error.what)
                 return
-            self._trials.lost(handed, str(error) if error is not None else "The run of its slot was stopped.")
+            self._trials.lost(handed, _in_words(error))
         if error is None or slot.is_closing:
             return
         self._not_before = time.monotonic() + AGAIN_S
@@ -187,3 +187,10 @@ class Slots:
         busy = sum(slot.handed is not None for slot in open_ones)
         if len(open_ones) < min(most, busy + self._trials.num_left):
             self._slots.append(Slot(self._crew.start()))
+
+
+def _in_words(error: DaskTrainError | None) -> str:
+    """Why a trial was lost; what to change about a run of one's own is left out."""
+    if error is None:
+        return "The run of its slot was stopped."
+    return f"{type(error).__name__}: " + " ".join(part for part in (error.what, error.cause) if part)
