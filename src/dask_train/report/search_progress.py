@@ -111,6 +111,8 @@ class SearchDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._redrawn.stop()
+        if self._is_notebook:
+            self._draw_in_notebook()  # its last state stays there
 
     def update(
         self, ended: Sequence[EndedTrial], running: Sequence[RunningTrial], best: EndedTrial | None = None

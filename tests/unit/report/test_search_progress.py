@@ -72,3 +72,15 @@ def test_no_row_wraps(columns, monkeypatch):
         display.update([ended(0, "FAIL", None, "an error " * 50)], [running(1)])
         num_lines = file.getvalue().count("\n")
     assert num_lines <= 4
+
+
+def test_a_notebook_gets_one_table_whose_last_state_stays(notebook):
+    file = io.StringIO()
+    with SearchDisplay(metric="score", trials=2, file=file, clock=lambda: 7.0) as display:
+        display.update([], [running(0)])
+        display.update([ended(0, error="<none>")], [])
+    assert len(notebook) == 2
+    assert "running" in notebook[0]["text/plain"]
+    assert "1 of 2 trials, 0 running" in notebook[1]["text/plain"]
+    assert "&lt;none&gt;" in notebook[1]["text/html"]
+    assert file.getvalue() == ""
