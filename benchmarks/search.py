@@ -6,8 +6,9 @@ A small convolutional network on MNIST, validated after each epoch, some 10 s a 
 bare training is two plain processes that have imported Keras, with the same threads, and train the same models in the
 same order at the same time, ``model.fit`` on NumPy arrays. Compared is the time from the end of one training to that of
 the next in the same process: asking Optuna, building, sending, training, and what is kept of it; ``between`` is the
-part of it from an end to the next ``on_train_begin``. ``first trial`` is from the call of ``search`` to the first step
-of a trial, with the data put into shared memory and Keras imported; for the bare processes it is from their start.
+part of it from an end to the next ``on_train_begin``. CPU seconds are those of the process that trains alone.
+``first trial`` is from the call of ``search`` to the first step of a trial, with the data put into shared memory and
+Keras imported; for the bare processes it is from their start.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,7 @@ import dask_train as dt
 NUM_SLOTS = 2
 AIM = 1.10
 
+WALL, CPU = 2, 3  # places in a noting: trial, what, when, CPU time
 Notings = dict[int, list[list[Any]]]
 
 
@@ -98,9 +101,9 @@ def noted(path: str) -> Notings:
     return found
 
 
-def periods(notings: Notings) -> list[float]:
-    """Seconds from the end of a training to the end of the next in the same process."""
-    ends = [[when for _, what, when in each if what == "ended"] for each in notings.values()]
+def periods(notings: Notings, clock: int = WALL) -> list[float]:
+    """Seconds, or those of CPU, from the end of a training to the end of the next in the same process."""
+    ends = [[noting[clock] for noting in each if noting[1] == "ended"] for each in notings.values()]
     return [after - before for each in ends for before, after in itertools.pairwise(each)]
 
 
@@ -108,14 +111,14 @@ def between(notings: Notings) -> float:
     """Mean seconds from the end of a training to the beginning of the next in the same process."""
     gaps = []
     for each in notings.values():
-        for (_, before, end), (_, after, start) in itertools.pairwise(each):
+        for (_, before, end, _), (_, after, start, _) in itertools.pairwise(each):
             if (before, after) == ("ended", "began"):
                 gaps.append(start - end)
-    return sum(gaps) / len(gaps)
+    return statistics.mean(gaps)
 
 
 def first(notings: Notings) -> float:
-    return min(when for each in notings.values() for _, what, when in each if what == "began")
+    return min(when for each in notings.values() for _, what, when, _ in each if what == "began")
 
 
 def one_round(client: Client, num_rows: int, epochs: int, num_trials: int) -> dict[str, float]:
@@ -124,16 +127,18 @@ def one_round(client: Client, num_rows: int, epochs: int, num_trials: int) -> di
         ours_path, bare_path = f"{folder}/ours", f"{folder}/bare"
         called, params = ours(client, ours_path, num_rows, epochs, num_trials)
         of_ours = noted(ours_path)
-        orders = [[number for number, what, _ in each if what == "began"] for each in of_ours.values()]
+        orders = [[number for number, what, *_ in each if what == "began"] for each in of_ours.values()]
         started = bare(
             bare_path, num_rows, epochs, [[[number, params[number]] for number in order] for order in orders]
         )
         of_bare = noted(bare_path)
     ours_s, bare_s = periods(of_ours), periods(of_bare)
     return {
-        "ours s a trial": sum(ours_s) / len(ours_s),
-        "bare s a trial": sum(bare_s) / len(bare_s),
-        "ours over bare": sum(ours_s) / len(ours_s) / (sum(bare_s) / len(bare_s)),
+        "ours s a trial": statistics.mean(ours_s),
+        "bare s a trial": statistics.mean(bare_s),
+        "ours over bare": statistics.mean(ours_s) / statistics.mean(bare_s),
+        "ours CPU s a trial": statistics.mean(periods(of_ours, CPU)),
+        "bare CPU s a trial": statistics.mean(periods(of_bare, CPU)),
         "ours s between": between(of_ours),
         "bare s between": between(of_bare),
         "ours first trial s": first(of_ours) - called,

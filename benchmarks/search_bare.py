@@ -21,7 +21,7 @@ BATCH_ROWS = 128
 
 
 class Notes(keras.callbacks.Callback):
-    """Appends process and time to a file, when training begins and when it has ended."""
+    """Appends process, time and the CPU time of the process to a file, when training begins and when it has ended."""
 
     def __init__(self, path: str, trial: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Notes(keras.callbacks.Callback):
 
     def _note(self, what: str) -> None:
         with Path(self.path).open("a") as file:
-            file.write(json.dumps([os.getpid(), self.trial, what, time.time()]) + "\n")
+            file.write(json.dumps([os.getpid(), self.trial, what, time.time(), time.process_time()]) + "\n")
 
 
 def rows(num_rows: int) -> tuple[Any, Any]:
