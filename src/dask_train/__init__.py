@@ -3,6 +3,7 @@
 Imports point down only, and import-linter holds it::
 
     cli, demo                            ways in
+    searching                            search; study: what Optuna is told, slots, what comes of it
     fitting                              fit, with what it checks, is given and returns (fit_checks, fitted_data, ...)
     training, shared_datasets,
     tensorflow_network                    public verbs
@@ -54,8 +55,10 @@ if TYPE_CHECKING:
     from dask_train.roles import AddressBook
     from dask_train.run.recovery import RecoveryPolicy
     from dask_train.run.stopping import Patience
+    from dask_train.searching import search
     from dask_train.session import Session
     from dask_train.shared_datasets import get_dataset, list_datasets, persist, publish_dataset, unpublish_dataset
+    from dask_train.study.result import SearchResult
     from dask_train.tensorflow_network import TensorFlowNetwork, start_tensorflow
     from dask_train.training import train
 
@@ -64,6 +67,8 @@ _HOMES = {
     "fit": "fitting",
     "FitResult": "fit_result",
     "Checkpoint": "checkpoint.policy",
+    "search": "searching",
+    "SearchResult": "study.result",
     "train": "training",
     "Run": "cluster.run",
     "Result": "result",
@@ -101,6 +106,8 @@ __all__ = [
     "fit",
     "FitResult",
     "Checkpoint",
+    "search",
+    "SearchResult",
     # any loop, any roles
     "train",
     "Run",

@@ -76,7 +76,7 @@ def fit_data(
 def _published(what: str, x: Any, schema: Schema, others: list[Any]) -> FitData:
     if any(other is not None for other in others):
         raise ValueError(f"{what}: a published data set has inputs, targets and weights together. Pass it alone.")
-    rows = tuple((column.row_shape, np.dtype(column.dtype)) for column in schema.columns)
+    rows = rows_of(schema)
     if schema.names is not None:
         known = ", ".join(schema.names)
         names = {name: number for number, name in enumerate(schema.names)}
@@ -97,6 +97,19 @@ def _rows(columns: Sequence[Any]) -> tuple[Row, ...] | None:
         return None
     found = [(tuple(array.shape[1:]), np.dtype(array.dtype)) for array in arrays]
     return None if any(isinstance(size, float) for shape, _ in found for size in shape) else tuple(found)
+
+
+def validation_of(value: Any, features: Any, label: Any) -> FitData:
+    """What ``validation_data=`` was given: a tuple of inputs, targets and perhaps weights; or a frame, a data set."""
+    if isinstance(value, tuple | list) and 2 <= len(value) <= 3:
+        x, y, *weights = value
+        return fit_data("validation_data", x, y, *weights or [None])
+    return fit_data("validation_data", value, None, None, features=features, label=label)
+
+
+def rows_of(schema: Schema) -> tuple[Row, ...]:
+    """Shape and dtype of a row of each column."""
+    return tuple((column.row_shape, np.dtype(column.dtype)) for column in schema.columns)
 
 
 def split_off(data: FitData, fraction: Any) -> tuple[FitData, FitData]:

@@ -16,7 +16,7 @@ from dask_train.config import Deadlines
 from dask_train.fit_result import trained
 from dask_train.fit_roles.sent_callbacks import send_callbacks
 from dask_train.fit_roles.task import VALIDATION, FitTask
-from dask_train.fitted_data import FitData, fit_data, split_off
+from dask_train.fitted_data import FitData, fit_data, split_off, validation_of
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
 from dask_train.launching import DEFAULT, launch
@@ -27,7 +27,7 @@ from dask_train.run.stopping import StopRule
 if TYPE_CHECKING:
     from distributed import Client
 
-_BATCH_SIZE = 32  # as in Keras
+BATCH_SIZE = 32  # as in Keras
 
 
 def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
@@ -182,7 +182,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
     validation: FitData | None = None
     if validation_data is not None:
-        validation = _validation_data(validation_data, features, label)
+        validation = validation_of(validation_data, features, label)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     fit_checks.check_servers(model, ps, scorer, validates=validation is not None)
@@ -191,7 +191,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     datasets = {} if validation is None else {VALIDATION: validation.source("validation_data")}
     client = client_or_local(client, workers or 0)
     workers = workers or _default_workers(client, on)
-    rows = _BATCH_SIZE if batch_size is None else batch_size
+    rows = BATCH_SIZE if batch_size is None else batch_size
     fit_checks.check_order(
         epochs=epochs,
         initial_epoch=initial_epoch,
@@ -202,7 +202,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         validation_freq=validation_freq,
     )
     fit_checks.check_rows(model, data, validation)
-    header, arrays = _taken_apart(model)
+    header, arrays = taken_apart(model)
     task = FitTask(
         header=header,
         arrays=arrays,
@@ -234,7 +234,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         data={"worker": source},
         datasets=datasets,
         streaming=streaming,
-        framework=_framework(),
+        framework=keras_framework(),
         recovery=recovery,
         stop=stop,
         checkpoint=None if kept is None else kept.url,
@@ -249,24 +249,19 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     )
 
 
-def _framework() -> KerasFramework:
+def keras_framework() -> KerasFramework:
+    """The adapter of Keras on this process's backend."""
     import keras
 
     backend = keras.backend.backend()
     return KerasFramework(backend, find_framework(backend))
 
 
-def _taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
+def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
+    """A model as it travels; imports Keras when it is called."""
     from dask_train.frameworks.keras.serialization import model_to_parts
 
     return model_to_parts(model)
-
-
-def _validation_data(value: Any, features: Any, label: Any) -> FitData:
-    if isinstance(value, tuple | list) and 2 <= len(value) <= 3:
-        x, y, *weights = value
-        return fit_data("validation_data", x, y, *weights or [None])
-    return fit_data("validation_data", value, None, None, features=features, label=label)
 
 
 def _default_workers(client: Client, on: Sequence[str] | None) -> int:

@@ -61,8 +61,12 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     progress: bool | None = None,
     finish: Callable[[Result], Any] | None = None,
     display: Callable[[bool | None], RunDisplay] = RunDisplay,
+    runs_on_host: int = 1,
 ) -> Any:
-    """As :func:`dask_train.train`; ``finish`` makes of the run's result what the verb returns, ``display`` shows it."""
+    """As :func:`dask_train.train`; ``finish`` makes of the run's result what the verb returns, ``display`` shows it.
+
+    With ``runs_on_host`` so many runs like this one share the cores of each host.
+    """
     adapter = find_framework(framework)
     functions = _functions(function)
     rule = check_stop(stop)
@@ -97,6 +101,7 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         on=None if on is None else list(on),
         stop=rule,
         checkpoint=_checkpoint(checkpoint),
+        runs_on_host=runs_on_host,
     )
     pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here
     cell = this_cell()

@@ -44,6 +44,10 @@ class DataSet:
         self._rank, self._size = session.rank, session.size
         self.num_rows, self.schema = table.num_rows, table.schema
 
+    def give_memory_back(self) -> None:
+        """Keep no memory for batches to come; one who goes through the rows once more takes new."""
+        self._buffers = Buffers(self._session._framework.empty)
+
     def whole(self) -> DataSet:
         """The same rows, all of them for this rank alone; what others lie on other hosts is fetched."""
         found = copy.copy(self)

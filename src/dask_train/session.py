@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.checkpoint.folder import CheckpointFolder
@@ -39,6 +41,12 @@ class Link(Protocol):
 
     def ask_to_stop(self, reason: str) -> None:
         """Ask the run to stop."""
+
+    def send(self, value: bytes) -> None:
+        """Send a pickled value to whoever holds the run."""
+
+    def receive(self, timeout_s: float | None) -> bytes:
+        """The next pickled value that was sent to this role."""
 
     def moved(self, doing: str, *, batches: int = 0) -> None:
         """Note progress, and what the role is doing now."""
@@ -260,6 +268,44 @@ class Session:
         plain: dict[str, Any] = {name: _plain(name, value) for name, value in scores.items()}
         plain.update(role=self.role, rank=self.rank, attempt=self.attempt, time=time.time())
         self._link.report(plain)
+
+    def send(self, value: Any) -> None:
+        """Send a value to the client, where :meth:`Run.receive` gives it; returns at once.
+
+        It goes through the scheduler: scores and small results may, large ones better lie in a file.
+
+        Parameters
+        ----------
+        value
+            Anything that can be pickled; copied before this returns.
+
+        Raises
+        ------
+        TypeError
+            It can't be pickled.
+        """
+        try:
+            pickled = bytes(cloudpickle.dumps(value))
+        except Exception as error:
+            raise TypeError(f"send() was given a {type(value).__name__}, which can't be pickled: {error}.") from error
+        self._link.send(pickled)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next value that :meth:`Run.send` has sent to this role, in order, each once.
+
+        Parameters
+        ----------
+        timeout_s
+            How long to wait, in seconds; 0 gives what is there, None waits for as long as the run lasts.
+
+        Raises
+        ------
+        StalledError
+            None has come in time.
+        ClosedError
+            None will come: the run stops.
+        """
+        return pickle.loads(self._link.receive(timeout_s))  # noqa: S301 - from the run's client, as its function is
 
     def should_stop(self) -> bool:
         """Whether the run is to end: a rule is met, somebody asked, or the training roles have returned.

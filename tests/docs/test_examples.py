@@ -41,6 +41,8 @@ PROGRAMS = [
     ("functional.py", ["--small"], ["best epoch: 4; CSVLogger wrote 4 lines", "of the weights of one process"]),
     ("flights.py", ["--small"], ["Held-out AUC: 2 workers 0.9"]),
     ("transfer_learning.py", ["--small"], ["Held out: features"]),
+    ("plain_search.py", ["--small"], ["The best of 6 models", "shared memory: 50 MB before the search, 50 MB after"]),
+    ("ensemble.py", ["--small"], ["the ensemble is better than its models on average"]),
 ]
 
 # script, arguments, the output after which Ctrl-C is pressed; the main job is interrupted in its own tests

@@ -32,7 +32,7 @@ class SharedMemory:
     def __init__(self, descriptor: int, place: int, num_ranks: int) -> None:
         self.place, self.num_ranks = place, num_ranks
         self._descriptor = descriptor
-        self._top = rounded(num_ranks * _WORD_BYTES, _PAGE)
+        self.begin_again()
         self._words = np.frombuffer(mmap.mmap(descriptor, self._top), np.uint32)
         self._address = self._words.ctypes.data
         self.count = 0
@@ -53,6 +53,10 @@ class SharedMemory:
         channel = Channel(self, self._top, shapes, dtype)
         self._top += channel.size_bytes
         return channel
+
+    def begin_again(self) -> None:
+        """Give the room of all channels to new ones, once all ranks are through with the old ones."""
+        self._top = rounded(self.num_ranks * _WORD_BYTES, _PAGE)
 
     def map(self, offset: int, size_bytes: int) -> mmap.mmap:
         """A part of the file, shared."""

@@ -148,6 +148,17 @@ class Replicas:
         """The arrays of rank 0, on all ranks; those of the others are not looked at."""
         return self.sum(channel, arrays, weight=1.0 if self.rank == 0 else 0.0)
 
+    def begin_again(self) -> None:
+        """Forget what others before have agreed on in this memory, when all ranks of the host have come here.
+
+        Raises
+        ------
+        StalledError
+            Another rank did not come in time.
+        """
+        self._wait()
+        self._memory.begin_again()
+
     def _wait(self) -> None:
         """Until all ranks of the host have come here."""
         memory = self._memory

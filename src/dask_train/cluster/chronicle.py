@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ class Chronicle:
         As :attr:`dask_train.result.Result.scores`.
     results
         Pickled results of roles that have returned.
+    values
+        What roles have sent and nobody has received yet: role, rank, pickled value.
     raised
         What the roles' agents told of exceptions.
     accounts
@@ -48,6 +51,7 @@ class Chronicle:
         self._job = job
         self.scores: list[dict[str, Any]] = []
         self.results: dict[Key, bytes] = {}
+        self.values: deque[tuple[str, int, bytes]] = deque()
         self.raised: dict[Key, dict[str, Any]] = {}
         self.accounts: dict[Key, dict[int, list[list[int]]]] = {}
         self.doing: dict[Key, tuple[str, int]] = {}
@@ -102,8 +106,10 @@ class Chronicle:
             self.attempts[-1].ended, self.attempts[-1].reason = time.time(), self.outcome
 
     def moved(self, key: Key, kind: str, raw: dict[str, Any], interval_s: float) -> bool:
-        """A role has told scores or progress; whether that is to be noted as an event."""
-        if kind == "scores":
+        """A role has told scores or progress, or sent a value; whether that is to be noted as an event."""
+        if kind == "value":
+            self.values.append((*key, raw["value"]))
+        elif kind == "scores":
             self.scores.extend(dict(score) for score in raw["scores"])
             self._last[key] = self.scores[-1]
         else:

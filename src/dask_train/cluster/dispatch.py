@@ -97,7 +97,9 @@ class Dispatch:
     def _roles_on_host(self, address: str) -> int:
         host = self._hosts.get(address, address)
         roles = self._driver.state.roles.values()
-        return Counter(self._hosts.get(role.address, role.address) for role in roles if role.address)[host]
+        return Counter(self._hosts.get(role.address, role.address) for role in roles if role.address)[host] * (
+            self._job.runs_on_host
+        )
 
     def _peers(self) -> dict[str, list[str]]:
         peers: dict[str, list[str]] = {}
@@ -111,6 +113,12 @@ class Dispatch:
         if not error:
             self._table(address, of_role["role"], number, self._driver.data.opened(number))
         self._letter(address, {"op": "dataset", "dataset": number, "question": question, "error": error, **of_role})
+
+    def value(self, key: commands.Key, value: bytes) -> None:
+        """Bring a pickled value to a role that is there."""
+        role = self._driver.state.roles[key]
+        letter = {"op": "value", "role": key[0], "rank": key[1], "attempt": role.attempt, "value": value}
+        self._letter(role.address, letter)
 
     def group(
         self,

@@ -56,6 +56,8 @@ class Job:
         The rule that ends the run, if any.
     checkpoint
         Where checkpoints are kept, if anywhere.
+    runs_on_host
+        How many runs like this one share each host's cores.
     """
 
     id: str
@@ -67,6 +69,7 @@ class Job:
     on: list[str] | None
     stop: StopRule | None
     checkpoint: str | None
+    runs_on_host: int = 1
 
 
 class Driver:
@@ -93,6 +96,7 @@ class Driver:
         self._rule_seen = 0
         self._noted: dict[str, Any] = {}
         self._news = asyncio.Event()
+        self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet
         self.waiting_for = ""
 
     # For those who wait, on the event loop
@@ -199,6 +203,15 @@ class Driver:
         """End the run in order; on the event loop."""
         self.happened(events.StopAsked(time=time.time(), reason=reason))
 
+    def send(self, keys: Sequence[commands.Key], value: bytes) -> None:
+        """Send a pickled value to roles, as soon as they are there; on the event loop."""
+        for key in keys:
+            phase = self.state.roles[key].phase
+            if phase in ALIVE:
+                self._dispatch.value(key, value)
+            elif phase is RolePhase.PLACING:
+                self._unsent.setdefault(key, []).append(value)
+
     def _carry_out(self, command: commands.Command) -> None:
         if isinstance(command, commands.Finish):
             self.finish = command
@@ -206,6 +219,10 @@ class Driver:
             self.spawn(self._diagnose_stall(command.roles))
         else:
             self._dispatch.put(command)
+            if isinstance(command, commands.Start):
+                key = (command.role, command.rank)
+                for value in self._unsent.pop(key, ()):
+                    self._dispatch.value(key, value)
 
     # What happens beside it
 
@@ -268,7 +285,7 @@ class Driver:
         key = (raw["role"], raw["rank"])
         if "account" in raw:
             self.chronicle.accounts.setdefault(key, {})[raw["attempt"]] = raw["account"]
-        if kind in ("scores", "progress"):
+        if kind in ("scores", "progress", "value"):
             if self.chronicle.moved(key, kind, raw, PROGRESS_S):
                 self.happened(events.Progressed(**of_role))
         elif kind == "diagnosis":

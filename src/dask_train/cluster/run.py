@@ -16,9 +16,10 @@ from dask_train.cluster.driver import Driver
 from dask_train.cluster.mirror import seconds_or
 from dask_train.cluster.on_worker.reading import Part, read_new
 from dask_train.cluster.peer import POLL_S, Peer
+from dask_train.cluster.preflight import pickled
 from dask_train.cluster.run_errors import error_of
 from dask_train.cluster.watching import Watch, watch_until
-from dask_train.errors import DaskTrainError, StalledError
+from dask_train.errors import ClosedError, DaskTrainError, StalledError
 from dask_train.result import Result
 from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.replay import to_record
@@ -73,6 +74,67 @@ class Run:
         """
         return Scores(self, self._driver)
 
+    def send(self, value: Any, role: str = "worker", rank: int | None = None) -> Any:
+        """Send a value to a role, where :meth:`Session.receive` gives it.
+
+        It goes through the scheduler, and waits for a role that has not been started yet. One that starts again does
+        not get what was sent to it before.
+
+        Parameters
+        ----------
+        value
+            Anything that can be pickled.
+        role, rank
+            Which role; all of that name where ``rank`` is None.
+
+        Returns
+        -------
+        None; an awaitable of it with an asynchronous client.
+
+        Raises
+        ------
+        ValueError
+            The run has no such role.
+        TypeError
+            The value can't be pickled.
+        """
+        return self._peer.run(self._send, self._keys(role, rank), pickled("value", value))
+
+    async def _send(self, keys: list[Key], value: bytes) -> None:
+        self._driver.send(keys, value)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next value that a role has sent with :meth:`Session.send`, in order, each once.
+
+        Parameters
+        ----------
+        timeout_s
+            How long to wait, in seconds; 0 gives what is there, None waits until the run ends.
+
+        Returns
+        -------
+        role, rank, value
+            An awaitable of them with an asynchronous client.
+
+        Raises
+        ------
+        StalledError
+            None has come in time.
+        ClosedError
+            None will: the run is over.
+        """
+        return self._peer.run(self._receive, timeout_s)
+
+    async def _receive(self, timeout_s: float | None) -> tuple[str, int, Any]:
+        driver, values = self._driver, self._driver.chronicle.values
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if not await driver.until(lambda: bool(values) or driver.over, deadline):
+            raise StalledError(f"No role of run {self.id} has sent a value within {timeout_s:g} s.")
+        if not values:
+            raise ClosedError(f"Run {self.id} is over: {driver.chronicle.outcome}.")
+        role, rank, value = values.popleft()
+        return role, rank, pickle.loads(value)  # noqa: S301 - from our own role process
+
     def logs(self, role: str | None = None, rank: int | None = None) -> Any:
         """What roles have printed, the last megabyte of each; 64 kB of those that have ended.
 
@@ -90,12 +152,15 @@ class Run:
         ValueError
             The run has no such role.
         """
+        return self._peer.run(self._logs, self._keys(role, rank), role is None or rank is None)
+
+    def _keys(self, role: str | None, rank: int | None) -> list[Key]:
         keys = [key for key in self._driver.job.plan.role_keys() if key[0] == (role or key[0])]
         keys = [key for key in keys if rank is None or key[1] == rank]
         if not keys:
             counts = ", ".join(f"{name}={count}" for name, count in self._driver.job.plan.counts.items())
             raise ValueError(f"There is no role {role!r} {'' if rank is None else rank} in this run; it has {counts}.")
-        return self._peer.run(self._logs, keys, role is None or rank is None)
+        return keys
 
     async def _logs(self, keys: list[Key], prefixed: bool) -> str:
         await self._fetch_output()

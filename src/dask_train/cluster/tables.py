@@ -28,13 +28,14 @@ def settled(
     ranks
         The address of each rank's Dask worker.
     homes
-        The address of a Dask worker that holds each partition; None where none is computed yet.
+        The address of a Dask worker that holds each partition, empty for one that is being computed again; None where
+        none is computed yet.
     """
     hosts: dict[str, int] = {}
     host_of_rank = [hosts.setdefault(get_address_host(address), len(hosts)) for address in ranks]
     home = np.full(len(lengths), -1)
     if homes is not None:
-        home[:] = [hosts.get(get_address_host(address), -1) for address in homes]
+        home[:] = [hosts.get(get_address_host(address), -1) if address else -1 for address in homes]
     table = Table(
         schema=schema,
         lengths=lengths,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,15 +24,18 @@ from dask_train.frameworks.keras.serialization import load_parts
 from dask_train.session import Session
 
 
-def fit_synchronously(task: FitTask, session: Session) -> Outcome | None:
-    """Train; the trained model in the first worker, None in the others."""
+def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], None] | None = None) -> Outcome | None:
+    """Train; the trained model in the first worker, None in the others. The model is ``shown`` before it is trained."""
     with ExitStack() as stack:
         backend = backend_of(keras.backend.backend())
         hosts, memory = session.meeting
         leads = session.rank in hosts.leaders and len(hosts.groups) > 1
         across = backend.across(len(hosts.groups)) if leads else None  # before anything is computed
         replicas = Replicas(hosts, session.rank, memory, across, task.patience_s)
+        replicas.begin_again()  # in a search the same workers have trained another model before
         worker = SynchronousWorker(task, session, backend, replicas)
+        if shown is not None:
+            shown(worker.model)
         if replicas.size > 1:
             optimizers = [optimizer for optimizer, _ in state.held_optimizers(worker.model)]
             stack.enter_context(summed_gradients(optimizers, replicas, backend, worker.share))

@@ -7,6 +7,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ import numpy as np
 from dask_train.data.rows import Rows
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
-from dask_train.errors import DataError, StalledError
+from dask_train.errors import ClosedError, DataError, StalledError
 from dask_train.role_process.frames import MAX_DESCRIPTORS, FrameReader, encode
 
 # How often progress is told; a stalled run is looked for in steps of a minute or more.
 PROGRESS_INTERVAL_S = 0.5
+# How often a role that waits for its client notes that it is alive.
+RECEIVE_LOOK_S = 5.0
 # Reports are sent in bundles of so many at most, so that a burst does not make one huge message.
 BUNDLE = 500
 
@@ -38,6 +41,7 @@ class SocketLink:
         self._moves = 0
         self._doing = ""
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._values: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the run stops
         self._asked: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._numbers = itertools.count()
         self._patience_s = 120.0
@@ -64,6 +68,10 @@ class SocketLink:
     def ask_to_stop(self, reason: str) -> None:
         """Ask the run to stop."""
         self.tell("stop", reason=reason)
+
+    def send(self, value: bytes) -> None:
+        """Send a value to whoever holds the run."""
+        self.tell("value", value=value)
 
     def moved(self, doing: str, *, batches: int = 0) -> None:
         """Note progress; told within half a second."""
@@ -117,6 +125,31 @@ class SocketLink:
     def wait_until_stopped(self) -> None:
         """Sleep until the role is to stop; the run's own deadlines end this process."""
         self._stopped.wait()
+
+    def receive(self, timeout_s: float | None) -> bytes:
+        """The next value that was sent here; progress is noted meanwhile, as it is the client that is waited for.
+
+        Raises
+        ------
+        StalledError
+            None has come within ``timeout_s``.
+        ClosedError
+            None will: the role is to stop.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = RECEIVE_LOOK_S if deadline is None else min(RECEIVE_LOOK_S, deadline - time.monotonic())
+            try:
+                value = self._values.get(timeout=max(0.0, left_s))
+            except queue.Empty:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise StalledError(f"No value was sent to this role within {timeout_s:g} s.") from None
+                self.moved("waiting for a value")
+                continue
+            if value is not None:
+                return value
+            self._values.put(None)  # for those who ask again
+            raise ClosedError(f"No value comes any more: {self.stop_reason}.")
 
     def dataset(self, name: str) -> tuple[int, Table, Rows]:
         """A published data set, which the agent brings here."""
@@ -193,6 +226,9 @@ class SocketLink:
                 if message["kind"] == "stop":
                     self.stop_reason = message["reason"] or "the run stops"
                     self._stopped.set()
+                    self._values.put(None)
+                elif message["kind"] == "value":
+                    self._values.put(message["value"])
                 elif "question" not in message:
                     self._answers.put(message)
                 elif (asked := self._asked.get(message["question"])) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -220,3 +221,27 @@ def test_data_that_cannot_be_computed_or_differs(client):
     bad = da.ones((10, 2), chunks=5).map_blocks(broken, dtype=float)
     with pytest.raises(dt.DataError, match=r"data\['worker'\] can't be computed: ZeroDivisionError: no such rows"):
         dt.train(lambda session: None, roles={"worker": 1}, data=bad)
+
+
+def test_values_go_to_roles_and_come_back_also_before_they_are_there(client):
+    def worker(session):
+        session.send((session.rank, session.receive()))
+        session.send(session.receive(timeout_s=30).sum())
+        with pytest.raises(dt.ClosedError, match="enough"):
+            session.receive()
+
+    run = dt.train(worker, roles={"worker": 2}, wait=False)
+    run.send("for both")
+    told = [run.receive(60) for _ in range(2)]
+    assert sorted(told) == [("worker", rank, (rank, "for both")) for rank in range(2)]
+    with pytest.raises(dt.StalledError, match="has sent a value within 0 s"):
+        run.receive(0)
+    run.send(np.arange(1_000_000), rank=1)  # more than a socket's buffer
+    assert run.receive(60) == ("worker", 1, 499_999_500_000)
+    with pytest.raises(ValueError, match="There is no role 'worker' 7"):
+        run.send(1, rank=7)
+    with pytest.raises(TypeError, match="can't be pickled"):
+        run.send(threading.Lock())
+    run.stop("enough")
+    with pytest.raises(dt.ClosedError, match="is over: enough"):
+        run.receive()

@@ -226,21 +226,6 @@ def test_nothing_is_shown_where_it_is_not_wanted(terminal: Terminal, notebook: l
     assert (terminal.getvalue(), notebook, display.shown) == ("", [], False)
 
 
-@pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a kernel of Jupyter is told to draw."""
-    told: list[Any] = []
-
-    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Any:
-        told.append(data)
-        return SimpleNamespace(update=lambda data, raw: told.append(data))
-
-    shell = type("ZMQInteractiveShell", (), {})()
-    ipython = SimpleNamespace(get_ipython=lambda: shell, display=SimpleNamespace(display=display))
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    return told
-
-
 def test_a_notebook_gets_one_text_that_changes(notebook: list[Any]) -> None:
     clock, file = Clock(), io.StringIO()
     with RunDisplay(file=file, clock=clock) as display:

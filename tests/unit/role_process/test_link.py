@@ -16,7 +16,7 @@ from dask_train.data.borrowing import borrow
 from dask_train.data.rows import held_by
 from dask_train.data.segment import Segment
 from dask_train.data.stream import Stream
-from dask_train.errors import DataError, StalledError
+from dask_train.errors import ClosedError, DataError, StalledError
 from dask_train.role_process import link as link_module
 from dask_train.role_process.frames import MAX_DESCRIPTORS, FrameReader, encode
 from dask_train.role_process.link import BUNDLE, SocketLink
@@ -341,3 +341,20 @@ def test_without_its_agent_the_process_ends(ends, exits, wait_for):
     wait_for(lambda: exits == [1], "the reader ends the process")
     link.tell("ended")
     wait_for(lambda: exits == [1, 1], "the writer ends the process")
+
+
+def test_values_come_in_order_until_the_run_stops(ends, in_background):
+    link, agent = ends
+    link.send(b"mine")
+    assert agent.next() == {"kind": "value", "value": b"mine"}
+    with pytest.raises(StalledError, match="No value was sent to this role within 0 s"):
+        link.receive(0)
+    waiting = in_background(link.receive, None)
+    for value in (b"a", b"b"):
+        agent.say("value", value=value)
+    assert waiting.result(10) == b"a"
+    assert link.receive(10) == b"b"
+    agent.say("stop", reason="enough")
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="No value comes any more: enough"):
+            link.receive(None)

@@ -208,6 +208,8 @@ class Agent:
             child.tell("stop", reason=command["reason"])
         elif op == "kill":
             child.kill()
+        elif op == "value":
+            child.tell("value", value=command["value"])
         elif op == "dataset":
             self._spawn(self._bring_dataset(child, command))
         elif op == "group":

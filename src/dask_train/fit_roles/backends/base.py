@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,3 +68,6 @@ class Backend(Protocol):
 
     def applying(self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[np.ndarray]) -> Callable[[], None]:
         """What applies the gradients that lie in these arrays when it is called; they are aligned to 64 bytes."""
+
+    def forgetting(self) -> AbstractContextManager[None]:
+        """When it is left, the backend lets go of the graphs that were made within, and of the weights in them."""

@@ -1,0 +1,196 @@
+"""Slots: long-lived runs of the cluster, each of which trains one trial after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask_train.cluster.peer import Peer
+from dask_train.cluster.run import Run
+from dask_train.cluster.several_runs import Followed, stop_all, wait_for_any
+from dask_train.errors import DaskTrainError, DataError, PlacementError, RoleFailedError
+from dask_train.fit_roles.trials import Done, EndTrial
+from dask_train.study.trials import Handed, Trials
+
+# How often one looks at the cluster's size and at the clock while nothing happens.
+LOOK_S = 0.5
+# After a slot found no room or was lost, so much later another one is tried.
+AGAIN_S = 2.0
+# So many slots in a row, and twice as many as the cluster holds, may be lost before any of them has trained a trial.
+MAX_LOSSES = 5
+
+_FINISHED = "its search has no more trials"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """How slots are made.
+
+    Attributes
+    ----------
+    start
+        Starts the run of a slot.
+    workers
+        Of a slot.
+    most
+        How many slots there may be; None for as many as there is room for.
+    capacity
+        Tells how many roles the cluster can hold.
+    """
+
+    start: Callable[[], Run]
+    workers: int
+    most: int | None
+    capacity: Callable[[], int]
+
+
+class Slot:
+    """One run, and the trial that it trains.
+
+    Attributes
+    ----------
+    handed
+        The trial; None while it waits for one.
+    is_closing
+        Whether it has been asked to end.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.followed = Followed(run)
+        self.handed: Handed | None = None
+        self.is_closing = False
+
+    def hand(self, handed: Handed) -> None:
+        """Send it a trial."""
+        self.handed = handed
+        self.followed.run.send(handed.order)
+
+    def close(self) -> None:
+        """Let it end; nobody waits for that."""
+        self.is_closing = True
+        self.followed.stop_soon(_FINISHED)
+
+    def error(self) -> DaskTrainError | None:
+        """How its run, which is over, has failed."""
+        try:
+            self.followed.run.result()
+        except DaskTrainError as error:
+            return error
+        return None
+
+
+class Slots:
+    """Trains trials until there are none left.
+
+    At most one slot waits for room at a time; when it has some, the next one asks. So there are as many as the cluster
+    holds, and what it holds more of later is used as well.
+    """
+
+    def __init__(self, peer: Peer, crew: Crew, trials: Trials) -> None:
+        self._peer, self._crew, self._trials = peer, crew, trials
+        self._slots: list[Slot] = []
+        self._not_before = self._looked = 0.0
+        self._room = 0
+        self._losses = 0
+
+    def train(self, update: Callable[[Sequence[Slot]], Any]) -> None:
+        """Train all of them.
+
+        Parameters
+        ----------
+        update
+            Called a few times a second, with the slots.
+
+        Raises
+        ------
+        PlacementError
+            No slot found any room.
+        DaskTrainError
+            Slots are lost again and again, or the data is.
+        """
+        try:
+            while True:
+                for slot in list(self._slots):
+                    self._look_at(slot)
+                self._hand_out()
+                self._open_one()
+                update(self._slots)
+                if not self._trials.num_left and not any(slot.handed for slot in self._slots):
+                    break
+                wait_for_any(self._peer, [slot.followed for slot in self._slots], LOOK_S)
+        finally:
+            stop_all(self._peer, [slot.followed for slot in self._slots], _FINISHED)
+
+    def _look_at(self, slot: Slot) -> None:
+        followed, over = slot.followed, slot.followed.over  # asked first: what came before the end is still read
+        for scores in followed.new_scores():
+            handed = slot.handed
+            is_its = handed is not None and scores.get("trial") == handed.trial.number
+            if handed is not None and is_its and self._trials.scored(handed, scores):
+                followed.run.send(EndTrial(number=handed.trial.number), rank=0)
+        for _, _, told in followed.new_values():
+            self._told(slot, told)
+        if over:
+            self._ended(slot)
+
+    def _told(self, slot: Slot, told: Any) -> None:
+        handed, slot.handed = slot.handed, None
+        assert handed is not None
+        self._losses = 0
+        if isinstance(told, Done):
+            slot.is_closing = slot.is_closing or not told.stays
+            self._trials.done(handed, told)
+        else:
+            self._trials.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)
+
+    def _ended(self, slot: Slot) -> None:
+        self._slots.remove(slot)
+        error, handed = slot.error(), slot.handed
+        if handed is not None:
+            if isinstance(error, RoleFailedError):
+                self._losses = 0
+                self._trials.failed(handed, error.what)
+                return
+            self._trials.lost(handed, _in_words(error))
+        if error is None or slot.is_closing:
+            return
+        self._not_before = time.monotonic() + AGAIN_S
+        if isinstance(error, PlacementError):
+            if not self._slots:
+                raise error
+            return
+        self._losses += 1
+        if isinstance(error, DataError) or self._losses >= max(MAX_LOSSES, 2 * self._room):
+            raise error
+
+    def _hand_out(self) -> None:
+        for slot in self._slots:
+            if slot.handed is not None or slot.is_closing:
+                continue
+            if not self._trials.num_left:
+                slot.close()
+            elif slot.followed.is_placed and not slot.followed.over:
+                handed = self._trials.next()
+                if handed is not None:
+                    slot.hand(handed)
+
+    def _open_one(self) -> None:
+        now = time.monotonic()
+        open_ones = [slot for slot in self._slots if not slot.is_closing]
+        if now < self._not_before or any(not slot.followed.is_placed for slot in open_ones):
+            return
+        if now - self._looked >= LOOK_S:
+            self._looked, self._room = now, max(1, self._crew.capacity() // self._crew.workers)
+        most = self._room if self._crew.most is None else min(self._room, self._crew.most)
+        busy = sum(slot.handed is not None for slot in open_ones)
+        if len(open_ones) < min(most, busy + self._trials.num_left):
+            self._slots.append(Slot(self._crew.start()))
+
+
+def _in_words(error: DaskTrainError | None) -> str:
+    """Why a trial was lost; what to change about a run of one's own is left out."""
+    if error is None:
+        return "The run of its slot was stopped."
+    return f"{type(error).__name__}: " + " ".join(part for part in (error.what, error.cause) if part)
