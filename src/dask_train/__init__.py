@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         DataError,
         LaunchError,
         PlacementError,
+        PredictionError,
         RoleFailedError,
         RoleLostError,
         StalledError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     )
     from dask_train.fit_result import FitResult
     from dask_train.fitting import fit
+    from dask_train.predicting import predict
     from dask_train.rank_dataset import DataSet
     from dask_train.result import Attempt, Result
     from dask_train.roles import AddressBook
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "fit": "fitting",
     "FitResult": "fit_result",
+    "predict": "predicting",
     "Checkpoint": "checkpoint.policy",
     "train": "training",
     "Run": "cluster.run",
@@ -91,6 +94,7 @@ _HOMES = {
     "RoleLostError": "errors",
     "StalledError": "errors",
     "ClosedError": "errors",
+    "PredictionError": "errors",
     "DataError": "errors",
     "CheckpointError": "errors",
     "VersionMismatchError": "errors",
@@ -101,6 +105,8 @@ __all__ = [
     "fit",
     "FitResult",
     "Checkpoint",
+    # prediction
+    "predict",
     # any loop, any roles
     "train",
     "Run",
@@ -133,6 +139,7 @@ __all__ = [
     "RoleLostError",
     "StalledError",
     "ClosedError",
+    "PredictionError",
     "DataError",
     "CheckpointError",
     "VersionMismatchError",
