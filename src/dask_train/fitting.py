@@ -179,6 +179,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
             "resume=True goes on with a checkpoint; say where they are kept: checkpoint='a folder or URL'."
         )
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    validation: FitData | None
     if validation_data is not None:
         validation = _validation_data(validation_data, features, label)
     else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -17,8 +19,8 @@ from dask_train.prediction.in_process import LocalModel, ObjectModel
 from dask_train.prediction.values import Call, ModelParts
 from dask_train.prediction_inputs import Inputs
 
-# Inputs to the structure and the columns of outputs.
-Describe = Callable[[Layout, tuple[Column, ...]], tuple[Places, tuple[Column, ...]]]
+# The structure of what a model makes of inputs, and its columns.
+Describe = Callable[[Inputs], tuple[Places, tuple[Column, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +52,12 @@ class Predictor:
         ValueError
             The data does not fit the model.
         """
-        columns = tuple(replace(c, dtype=self.taken(np.dtype(c.dtype)).str) for c in inputs.columns)
-        places, outputs = (0, ()) if verb == "evaluate" else self._described(inputs, columns)
+        columns = tuple(replace(column, dtype=self.taken(np.dtype(column.dtype)).str) for column in inputs.columns)
+        taken = replace(inputs, columns=columns)
+        places, outputs = (0, ()) if verb == "evaluate" else self.describe(taken)
         return Call(
             verb=verb, layout=inputs.layout, columns=columns, outputs=outputs, places=places, batch_size=batch_size
         )
-
-    def _described(self, inputs: Inputs, columns: tuple[Column, ...]) -> tuple[Places, tuple[Column, ...]]:
-        return self.describe(inputs.layout, columns)
 
 
 def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compiled: bool = False) -> Predictor:
@@ -77,10 +77,22 @@ def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compi
     TypeError, ValueError
         It is nothing that predicts, or an argument is not for models of its kind.
     """
+    is_file = isinstance(model, str | os.PathLike)
     kinds = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    is_network = is_file or bool({"keras", "torch"} & kinds)
+    for name, value in (("method", method), ("meta", meta)):
+        if is_network and value is not None:
+            raise ValueError(
+                f"{name}={value!r} is for estimators and functions; a {type(model).__name__} is a model whose outputs "
+                "are known. Leave it out."
+            )
+    if is_file:
+        return _file(os.fspath(model), travels=travels)
     if "keras" in kinds:
         return _keras(model, travels=travels, compiled=compiled)
-    raise TypeError(f"model is a {type(model).__name__}.")
+    if "torch" in kinds:
+        return _torch(model, travels=travels)
+    return _object(model, method, meta)
 
 
 def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
@@ -88,22 +100,111 @@ def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
 
     from dask_train.prediction import keras_model
 
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"model is a {type(model).__name__}; pass a keras.Model, such as one made of it.")
     header, arrays = keras_model.take_apart(model, compiled=compiled)
     token = tokenize(hashlib.sha256(header).hexdigest(), arrays)
-    value: Any
-    if travels:
-        value = ModelParts(
-            kind="keras",
-            name=model.name,
-            token=token,
-            header=header,
-            arrays=arrays,
-            environment={"KERAS_BACKEND": keras.backend.backend()},
-        )
-    else:
-        value = LocalModel(model, model.name, token)
-    return Predictor(
-        value=value,
-        describe=lambda layout, columns: keras_model.described(model, layout, columns),
+    return _network(
+        ModelParts(kind="keras", name=model.name, token=token, header=header, arrays=arrays, environment=_backend()),
+        model,
+        travels=travels,
+        describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
         taken=keras_model.taken_dtype,
     )
+
+
+def _file(path: str, *, travels: bool) -> Predictor:
+    if not path.endswith(".keras"):
+        raise ValueError(f"model is {path!r}; a model file is one that model.save('....keras') has written.")
+    from dask_train.prediction import files, keras_model
+
+    model, digest = files.read_file(path)
+    header = files.header_of(path, digest)
+    return _network(
+        ModelParts(kind="file", name=path, token=tokenize(header), header=header, arrays=(), environment=_backend()),
+        model,
+        travels=travels,
+        describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
+        taken=keras_model.taken_dtype,
+    )
+
+
+def _torch(module: Any, *, travels: bool) -> Predictor:
+    import torch
+
+    from dask_train.prediction import torch_model
+
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"model is a {type(module).__name__}; pass a torch.nn.Module, or a function.")
+    header, arrays = torch_model.take_apart(module)
+    token = tokenize(hashlib.sha256(header).hexdigest(), arrays)
+    return _network(
+        ModelParts(kind="torch", name=type(module).__name__, token=token, header=header, arrays=arrays),
+        module,
+        travels=travels,
+        describe=lambda inputs: torch_model.described(module, inputs.layout, inputs.columns),
+        taken=partial(torch_model.taken_dtype, module),
+    )
+
+
+def _network(parts: ModelParts, model: Any, *, travels: bool, **others: Any) -> Predictor:
+    return Predictor(value=parts if travels else LocalModel(model, parts.name, parts.token), **others)
+
+
+def _backend() -> dict[str, str]:
+    import keras
+
+    return {"KERAS_BACKEND": keras.backend.backend()}
+
+
+def _object(model: Any, method: str | None, meta: Any) -> Predictor:
+    """An estimator or a function."""
+    if method is None and hasattr(model, "predict"):
+        method = "predict"
+    name = getattr(model, "__name__", type(model).__name__)
+    if method is not None and not callable(getattr(model, method, None)):
+        raise TypeError(f"{name} has no method {method!r}. Name another with method=.")
+    if method is None and not callable(model):
+        raise TypeError(
+            f"model is a {type(model).__name__}; pass a Keras model, a torch module, the path of a .keras file, an "
+            "estimator with predict, or a function."
+        )
+    token = tokenize(method, hashlib.sha256(cloudpickle.dumps(model)).hexdigest())
+    value = ObjectModel(model, method, name, token)
+    return Predictor(value=value, describe=partial(_shown, value, meta), takes_frames=True)
+
+
+def _shown(value: ObjectModel, meta: Any, inputs: Inputs) -> tuple[Places, tuple[Column, ...]]:
+    """What it makes of two sample rows, unless it is told."""
+    layout = Layout.of_batch(1)
+    found = meta
+    if meta is None:
+        sample = Call(verb="predict", layout=inputs.layout, columns=inputs.columns, batch_size=2)
+        rows = [np.zeros((2, *column.row_shape), column.dtype) for column in inputs.columns]
+        given = rows if inputs.frame is None else [inputs.frame._meta_nonempty]
+        try:
+            found = value.call(sample, given)
+        except Exception as error:
+            raise ValueError(
+                f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is not "
+                "known. Pass meta=: an array, or several, of its dtype and row shape, such as np.empty((0, 10), 'f4')."
+            ) from error
+        found = _as_arrays(found, len(given[0]), value.name)
+    layout, arrays = Layout.of(found)
+    outputs = []
+    for array in arrays:
+        made = np.asarray(array)
+        if made.ndim == 0:
+            raise ValueError(f"{value.name} makes {made!r}; it has to make one row of each, or meta= has to be arrays.")
+        outputs.append(Column(dtype=made.dtype.str, row_shape=tuple(made.shape[1:])))
+    return layout.x, tuple(outputs)
+
+
+def _as_arrays(found: Any, num_rows: int, name: str) -> Any:
+    for array in leaves(found):
+        shape = np.shape(array)
+        if not shape or shape[0] != num_rows:
+            raise ValueError(
+                f"{name} makes an output of shape {shape} of {num_rows} rows; it has to make a row of each."
+            )
+    return found

@@ -13,7 +13,8 @@ from dask_train.cluster.on_worker.predicted import array_block, chosen, frame_bl
 from dask_train.collections.blocks import arrays_by_block, frame_by_partition
 from dask_train.config import PredictLimits
 from dask_train.fit_checks import check_counts
-from dask_train.predicted_model import Predictor, predictor
+from dask_train.fit_roles.layout import filled
+from dask_train.predicted_model import predictor
 from dask_train.prediction_inputs import Inputs, inputs_of
 
 if TYPE_CHECKING:
@@ -111,15 +112,15 @@ async def _later(sent: Any, build: Callable[[Any], Any]) -> Any:
 def _built(model: Any, *, call: Any, limits: PredictLimits, inputs: Inputs, columns: Any) -> Any:
     if inputs.frame is None:
         token = tokenize(getattr(model, "key", model), call, [array.name for array in inputs.arrays])
-        return arrays_by_block(
+        made = arrays_by_block(
             partial(array_block, call, limits),
             chosen,
             name=f"predict-{token}",
             model=model,
             arrays=inputs.arrays,
             outputs=call.outputs,
-            places=call.places,
         )
+        return filled(call.places, made.__getitem__)
     names = _names(call, columns)
     empty = [column.empty(0) for column in call.outputs]
     meta = series_or_frame(empty, inputs.frame._meta.index[:0], names)

@@ -10,7 +10,6 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from dask_train.data.columns import Column
-from dask_train.fit_roles.layout import Places, filled
 
 # NumPy arrays are cut into blocks of about this size.
 PIECE_BYTES = parse_bytes("32 MiB")
@@ -77,8 +76,7 @@ def arrays_by_block(
     model: Any,
     arrays: Sequence[da.Array],
     outputs: Sequence[Column],
-    places: Places,
-) -> Any:
+) -> list[da.Array]:
     """Dask arrays of what ``task(model, *blocks)`` returns: one array, or a tuple of all, made by one task.
 
     Parameters
@@ -93,27 +91,26 @@ def arrays_by_block(
         A value, or a delayed one.
     arrays
         As :func:`with_whole_rows` gives them.
-    outputs, places
-        What each output is, and how they are put together.
+    outputs
+        What each is.
 
     Returns
     -------
-    A Dask array ``(num_rows, *row_shape)`` for each output, with the chunks of rows of the first array.
+    list
+        A Dask array ``(num_rows, *row_shape)`` for each output, with the chunks of rows of the first array.
     """
     axes = iter(range(1, 1000))
     given = [part for array in arrays for part in (array, (_ROWS, *(next(axes) for _ in array.shape[1:])))]
     settings: dict[str, Any] = {"align_arrays": False, "concatenate": None}
     if len(outputs) == 1:
-        made = [_blockwise(task, [model, None, *given], outputs[0], name, axes, settings)]
-    else:
-        all_outputs = da.blockwise(
-            task, (_ROWS,), model, None, *given, name=name, dtype=object, meta=np.empty(0, object), **settings
-        )
-        made = [
-            _blockwise(choose, [number, None, all_outputs, (_ROWS,)], output, f"{name}-{number}", axes, settings)
-            for number, output in enumerate(outputs)
-        ]
-    return filled(places, made.__getitem__)
+        return [_blockwise(task, [model, None, *given], outputs[0], name, axes, settings)]
+    together = da.blockwise(
+        task, (_ROWS,), model, None, *given, name=name, dtype=object, meta=np.empty(0, object), **settings
+    )
+    return [
+        _blockwise(choose, [number, None, together, (_ROWS,)], output, f"{name}-{number}", axes, settings)
+        for number, output in enumerate(outputs)
+    ]
 
 
 def _blockwise(
@@ -143,9 +140,7 @@ def frame_by_partition(task: Callable[..., Any], *, model: Any, frame: Any, meta
         An empty pandas Series or DataFrame with the names and dtypes of the result.
     """
 
-    return frame.map_partitions(
-        _swapped, task, model, meta=meta, enforce_metadata=False, align_dataframes=False
-    )
+    return frame.map_partitions(_swapped, task, model, meta=meta, enforce_metadata=False, align_dataframes=False)
 
 
 def _swapped(partition: Any, task: Callable[..., Any], model: Any) -> Any:

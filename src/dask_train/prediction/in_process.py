@@ -44,11 +44,24 @@ class LocalModel:
     def __dask_tokenize__(self) -> tuple[str, str]:
         return "local", self.token
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return _StayedBehind, (self.name,)
+
+
+class _StayedBehind:
+    """What arrives of a model that can't travel.
+
+    An error while a graph is pickled would be told by Dask as "Could not serialize", below 60 lines of log.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def ask(self, call: Call, arrays: Sequence[np.ndarray]) -> NoReturn:  # noqa: ARG002 - as all models are asked
         raise TypeError(
-            f"Model {self.name!r} was given to dask_train.predict when there was no Dask client, so it is used in that "
-            "process alone, and this graph can't travel. Make the distributed.Client first, or pass client=, and "
-            "predict again; or compute with scheduler='threads'."
+            f"Model {self._name!r} was given to dask_train.predict when there was no Dask client, so it is used in "
+            "that process alone, and its graph can't be computed in another. Make the distributed.Client first, or "
+            "pass client=, and predict again; or compute with scheduler='threads'."
         )
 
 

@@ -107,7 +107,7 @@ class KerasRunner:
             rows = [column[start : start + call.batch_size] for column in columns]
             self._model.test_on_batch(*call.layout.pack(rows))  # which begins by resetting the metrics
             counted = self._metrics.counted()
-            total = [sum(pair) for pair in zip(total, counted, strict=True)] if total else counted
+            total = [before + now for before, now in zip(total, counted, strict=True)] if total else counted
             beat()
         return total
 
@@ -120,7 +120,7 @@ class KerasRunner:
     def _compiled(self) -> Callable[..., Any]:
         model = self._model
         if keras.backend.backend() != "tensorflow":
-            return lambda x: model.predict_on_batch(x)
+            return model.predict_on_batch
         import tensorflow as tf
 
         def step(x: Any) -> Any:

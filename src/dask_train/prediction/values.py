@@ -123,5 +123,3 @@ def fitting(what: str, arrays: Sequence[Any], columns: Sequence[Column]) -> list
                 "computed. Give the collection the dtype that its blocks have, with astype."
             )
     return [array if len(array) else column.empty(0) for array, column in zip(arrays, columns, strict=True)]
-
-

@@ -78,7 +78,9 @@ class ModelProcess:
         The model was not ready in time.
     """
 
-    def __init__(self, parts: ModelParts, limits: PredictLimits, num_threads: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, parts: ModelParts, limits: PredictLimits, num_threads: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.name, self._limits = parts.name, limits
         self._output = Output(f"dask-train-model-{parts.name[:40]}")
         self._stacks = os.memfd_create("dask-train-stacks", os.MFD_CLOEXEC)
@@ -251,7 +253,7 @@ class ModelProcess:
     # The end
 
     def end(self, why: str) -> None:
-        """Kill the process, and all that it has started; nothing is left of it when this returns. Again does no harm."""
+        """Kill the process, and all that it has started; nothing is left of it then. Again does no harm."""
         with self._ending:
             if self._ended:
                 return
@@ -362,7 +364,7 @@ def _packed(arrays: Sequence[np.ndarray]) -> tuple[int, list[tuple[str, tuple[in
     for array in arrays:
         places.append((array.dtype.str, tuple(array.shape), end))
         if array.nbytes:
-            data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             written = 0
             while written < len(data):
                 written += os.pwrite(descriptor, data[written:], end + written)

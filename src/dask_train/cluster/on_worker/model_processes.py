@@ -59,7 +59,9 @@ class ModelProcesses(WorkerPlugin):
         with self._changed:
             return {token: seat.pid for token, seat in self._seats.items() if seat.pid}
 
-    def ask(self, parts: ModelParts, limits: PredictLimits, call: Call, arrays: Sequence[np.ndarray], where: str) -> Any:
+    def ask(
+        self, parts: ModelParts, limits: PredictLimits, call: Call, arrays: Sequence[np.ndarray], where: str
+    ) -> Any:
         """What the model says of a block, in a process that is started where there is none.
 
         Raises
