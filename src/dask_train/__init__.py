@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         StalledError,
         VersionMismatchError,
     )
+    from dask_train.evaluating import evaluate
     from dask_train.fit_result import FitResult
     from dask_train.fitting import fit
     from dask_train.predicting import predict
@@ -66,6 +67,7 @@ _HOMES = {
     "fit": "fitting",
     "FitResult": "fit_result",
     "predict": "predicting",
+    "evaluate": "evaluating",
     "Checkpoint": "checkpoint.policy",
     "train": "training",
     "Run": "cluster.run",
@@ -107,6 +109,7 @@ __all__ = [
     "Checkpoint",
     # prediction
     "predict",
+    "evaluate",
     # any loop, any roles
     "train",
     "Run",

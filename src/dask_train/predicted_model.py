@@ -16,6 +16,7 @@ from dask.tokenize import tokenize
 from dask_train.data.columns import Column
 from dask_train.fit_roles.layout import Layout, Places, leaves
 from dask_train.prediction.in_process import LocalModel, ObjectModel
+from dask_train.prediction.scores import ACCURACY, R2
 from dask_train.prediction.values import Call, ModelParts
 from dask_train.prediction_inputs import Inputs
 
@@ -37,12 +38,21 @@ class Predictor:
         The dtype that it takes for one that it is given.
     takes_frames
         Whether it gets frames as they are.
+    model
+        A network, opened here.
+    scores
+        What an estimator is scored by; None for a Keras model, whose metrics say it.
+    floatx
+        What Keras makes of floats.
     """
 
     value: Any
     describe: Describe
     taken: Callable[[np.dtype], np.dtype] = lambda dtype: dtype
     takes_frames: bool = False
+    model: Any = None
+    scores: str | None = None
+    floatx: str = "float32"
 
     def call(self, verb: str, inputs: Inputs, batch_size: int) -> Call:
         """What tasks are asked.
@@ -87,12 +97,17 @@ def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compi
                 "are known. Leave it out."
             )
     if is_file:
-        return _file(os.fspath(model), travels=travels)
+        return _file(os.fspath(model), travels=travels, compiled=compiled)
     if "keras" in kinds:
         return _keras(model, travels=travels, compiled=compiled)
     if "torch" in kinds:
+        if compiled:
+            raise TypeError(
+                f"model is a {type(model).__name__}, a torch module, which has no loss and no metrics of its own. "
+                "Predict, and compute what you need of it and the targets."
+            )
         return _torch(model, travels=travels)
-    return _object(model, method, meta)
+    return _object(model, method, meta, scored=compiled)
 
 
 def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
@@ -102,6 +117,8 @@ def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
 
     if not isinstance(model, keras.Model):
         raise TypeError(f"model is a {type(model).__name__}; pass a keras.Model, such as one made of it.")
+    if compiled:
+        _check_compiled(model)
     header, arrays = keras_model.take_apart(model, compiled=compiled)
     token = tokenize(hashlib.sha256(header).hexdigest(), arrays)
     return _network(
@@ -110,15 +127,20 @@ def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
         travels=travels,
         describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
         taken=keras_model.taken_dtype,
+        floatx=keras.config.floatx(),
     )
 
 
-def _file(path: str, *, travels: bool) -> Predictor:
+def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
     if not path.endswith(".keras"):
         raise ValueError(f"model is {path!r}; a model file is one that model.save('....keras') has written.")
+    import keras
+
     from dask_train.prediction import files, keras_model
 
     model, digest = files.read_file(path)
+    if compiled:
+        _check_compiled(model)
     header = files.header_of(path, digest)
     return _network(
         ModelParts(kind="file", name=path, token=tokenize(header), header=header, arrays=(), environment=_backend()),
@@ -126,7 +148,13 @@ def _file(path: str, *, travels: bool) -> Predictor:
         travels=travels,
         describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
         taken=keras_model.taken_dtype,
+        floatx=keras.config.floatx(),
     )
+
+
+def _check_compiled(model: Any) -> None:
+    if not model.compiled:
+        raise ValueError(f"Model {model.name!r} is not compiled. Call model.compile(loss=..., metrics=[...]) first.")
 
 
 def _torch(module: Any, *, travels: bool) -> Predictor:
@@ -148,7 +176,8 @@ def _torch(module: Any, *, travels: bool) -> Predictor:
 
 
 def _network(parts: ModelParts, model: Any, *, travels: bool, **others: Any) -> Predictor:
-    return Predictor(value=parts if travels else LocalModel(model, parts.name, parts.token), **others)
+    value = parts if travels else LocalModel(model, parts.name, parts.token)
+    return Predictor(value=value, model=model, **others)
 
 
 def _backend() -> dict[str, str]:
@@ -157,8 +186,9 @@ def _backend() -> dict[str, str]:
     return {"KERAS_BACKEND": keras.backend.backend()}
 
 
-def _object(model: Any, method: str | None, meta: Any) -> Predictor:
+def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predictor:
     """An estimator or a function."""
+    scores = _score_of(model) if scored else None
     if method is None and hasattr(model, "predict"):
         method = "predict"
     name = getattr(model, "__name__", type(model).__name__)
@@ -171,7 +201,23 @@ def _object(model: Any, method: str | None, meta: Any) -> Predictor:
         )
     token = tokenize(method, hashlib.sha256(cloudpickle.dumps(model)).hexdigest())
     value = ObjectModel(model, method, name, token)
-    return Predictor(value=value, describe=partial(_shown, value, meta), takes_frames=True)
+    return Predictor(value=value, describe=partial(_shown, value, meta), takes_frames=True, scores=scores)
+
+
+def _score_of(model: Any) -> str:
+    """What an estimator's own ``score`` is."""
+    kind = type(model).__name__
+    if any(base.__module__.startswith("sklearn.") for base in type(model).__mro__):
+        from sklearn.base import is_classifier, is_regressor  # type: ignore[import-untyped]
+
+        if is_classifier(model):
+            return ACCURACY
+        if is_regressor(model):
+            return R2
+    raise TypeError(
+        f"model is a {kind}; dask_train.evaluate takes compiled Keras models, and classifiers and regressors of "
+        "scikit-learn. For others predict, and compute what you need of it and the targets."
+    )
 
 
 def _shown(value: ObjectModel, meta: Any, inputs: Inputs) -> tuple[Places, tuple[Column, ...]]:

@@ -20,6 +20,7 @@ from dask_train.fit_roles.layout import Layout, filled, leaves
 from dask_train.fit_roles.metrics import Metrics
 from dask_train.fit_roles.models import made
 from dask_train.frameworks.keras.serialization import model_to_parts
+from dask_train.prediction.scores import Counted
 from dask_train.prediction.values import ALIGNMENT_BYTES, Call
 
 
@@ -102,6 +103,7 @@ class KerasRunner:
         """What the model's metrics count over the rows, as numbers that add up over batches and partitions."""
         if self._metrics is None:
             self._metrics = Metrics(self._model)
+        before = self._metrics.state()
         total: list[np.ndarray] = []
         for start in range(0, len(columns[0]), call.batch_size):
             rows = [column[start : start + call.batch_size] for column in columns]
@@ -109,6 +111,7 @@ class KerasRunner:
             counted = self._metrics.counted()
             total = [before + now for before, now in zip(total, counted, strict=True)] if total else counted
             beat()
+        self._metrics.restore(before)
         return total
 
     def _function(self, call: Call) -> Callable[..., Any]:
@@ -128,6 +131,26 @@ class KerasRunner:
 
         function = step if model.run_eagerly else tf.function(step, jit_compile=bool(model.jit_compile))
         return lambda x: function(keras.tree.map_structure(_tensor, x))
+
+
+def metric_results(model: Any, layout: Layout, counted: Counted) -> dict[str, Any]:
+    """What a model's metrics say when they have counted that; its own counts are afterwards as they were.
+
+    A row of the data goes through the model, since metrics have no variables before that.
+    """
+    metrics = Metrics(model)
+    before = metrics.state()
+    try:
+        model.test_on_batch(*layout.pack(counted.sample))
+        metrics.set(counted.counts)
+        return {name: _number(value) for name, value in metrics.results().items()}
+    finally:
+        metrics.restore(before)
+
+
+def _number(value: Any) -> Any:
+    array = keras.ops.convert_to_numpy(value) if not isinstance(value, float | int) else np.asarray(value)
+    return float(array) if array.ndim == 0 else array
 
 
 def _batch(rows: np.ndarray, batch_size: int) -> np.ndarray:

@@ -81,6 +81,11 @@ class Call:
     places: Places = 0
     batch_size: int
 
+    @classmethod
+    def of_rows(cls, batch_size: int) -> Call:
+        """A prediction of one array or frame, of which nothing else is known."""
+        return cls(verb="predict", layout=Layout.of_batch(1), columns=(), batch_size=batch_size)
+
 
 def offsets(columns: Sequence[Column], num_rows: int) -> tuple[list[int], int]:
     """Where each column of so many rows begins in shared memory, and bytes of all."""

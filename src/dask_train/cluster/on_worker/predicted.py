@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from distributed import get_worker
 
 from dask_train.cluster.on_worker.model_processes import ModelProcesses
+from dask_train.collections.pieces.form import chosen as chosen_columns
 from dask_train.collections.pieces.reading import read
 from dask_train.config import PredictLimits
+from dask_train.data.columns import Column
 from dask_train.prediction.in_process import ObjectModel
+from dask_train.prediction.scores import Counted, scored
 from dask_train.prediction.values import Call, ModelParts, fitting
 
 
@@ -72,9 +76,41 @@ def series_or_frame(arrays: Sequence[np.ndarray], index: Any, names: Any) -> Any
     return pd.DataFrame(dict(zip(names, columns, strict=True)), index=index)
 
 
-def counted_block(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarray]) -> list[np.ndarray]:
-    """What the metrics count over the rows of a partition; nothing for none."""
-    return answered(call, limits, model, columns) if len(columns[0]) else []
+def counted_block(
+    call: Call, limits: PredictLimits, floatx: str, model: Any, columns: list[np.ndarray]
+) -> Counted | None:
+    """What a model's metrics count over the rows of a partition; None where it has none.
+
+    Parameters
+    ----------
+    floatx
+        What Keras makes of floats.
+    """
+    if not len(columns[0]):
+        return None
+    dtypes = [np.dtype(floatx) if column.dtype.kind == "f" else column.dtype for column in columns]
+    taken = [Column(dtype=dtype.str, row_shape=column.shape[1:]) for dtype, column in zip(dtypes, columns, strict=True)]
+    counts = answered(replace(call, columns=tuple(taken)), limits, model, columns)
+    sample = [column[:1].astype(dtype) for dtype, column in zip(dtypes, columns, strict=True)]
+    return Counted(counts=counts, sample=sample)
+
+
+def scored_block(call: Call, what: str, features: Any, label: Any, model: ObjectModel, piece: Any) -> Any:
+    """What an estimator's predictions of a partition add to its score.
+
+    Parameters
+    ----------
+    piece
+        A frame with the features and the label, or a list of inputs, targets and perhaps weights.
+    """
+    if isinstance(piece, list):
+        x, truth, *weights = piece
+    else:
+        one, several, _ = chosen_columns("x", list(piece.columns), features, label)
+        x, truth, weights = piece[one if several is None else several], piece[label].to_numpy(), []
+    if not len(x):
+        return None
+    return scored(what, np.asarray(truth), np.asarray(model.call(call, [x])), weights[0] if weights else None)
 
 
 def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -> Any:
