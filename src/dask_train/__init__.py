@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from dask_train.evaluating import evaluate
     from dask_train.fit_result import FitResult
     from dask_train.fitting import fit
+    from dask_train.predicted_files import PredictedFiles, predict_to
     from dask_train.predicting import predict
     from dask_train.rank_dataset import DataSet
     from dask_train.result import Attempt, Result
@@ -68,6 +69,8 @@ _HOMES = {
     "FitResult": "fit_result",
     "predict": "predicting",
     "evaluate": "evaluating",
+    "predict_to": "predicted_files",
+    "PredictedFiles": "predicted_files",
     "Checkpoint": "checkpoint.policy",
     "train": "training",
     "Run": "cluster.run",
@@ -110,6 +113,8 @@ __all__ = [
     # prediction
     "predict",
     "evaluate",
+    "predict_to",
+    "PredictedFiles",
     # any loop, any roles
     "train",
     "Run",

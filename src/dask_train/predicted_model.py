@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -120,9 +121,10 @@ def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
     if compiled:
         _check_compiled(model)
     header, arrays = keras_model.take_apart(model, compiled=compiled)
-    token = tokenize(hashlib.sha256(header).hexdigest(), arrays)
+    token = tokenize(header, arrays)
+    data = pickle.dumps(header)
     return _network(
-        ModelParts(kind="keras", name=model.name, token=token, header=header, arrays=arrays, environment=_backend()),
+        ModelParts(kind="keras", name=model.name, token=token, header=data, arrays=arrays, environment=_backend()),
         model,
         travels=travels,
         describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
@@ -138,10 +140,10 @@ def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
 
     from dask_train.prediction import files, keras_model
 
-    model, digest = files.read_file(path)
+    model, digest = files.read_file(path, compiled=compiled)
     if compiled:
         _check_compiled(model)
-    header = files.header_of(path, digest)
+    header = files.header_of(path, digest, compiled=compiled)
     return _network(
         ModelParts(kind="file", name=path, token=tokenize(header), header=header, arrays=(), environment=_backend()),
         model,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from dask_train.config import PredictLimits
 from dask_train.fit_checks import check_counts
 from dask_train.fit_roles.layout import filled
 from dask_train.predicted_model import predictor
+from dask_train.prediction.values import Call
 from dask_train.prediction_inputs import Inputs, inputs_of
 
 if TYPE_CHECKING:
@@ -90,45 +92,96 @@ def predict(
     >>> df["outcome"] = dt.predict(model, df, features=["dep_delay", "distance"])        # doctest: +SKIP
     >>> dt.predict(backbone, images, batch_size=64).to_zarr("features.zarr")             # doctest: +SKIP
     """
+    client = client_or_none(client)
+    return prepared(
+        model,
+        x,
+        batch_size=batch_size,
+        features=features,
+        method=method,
+        columns=columns,
+        meta=meta,
+        client=client,
+    ).lazy(client)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A prediction that has been checked, before anything is sent.
+
+    Attributes
+    ----------
+    value
+        The model, as tasks get it.
+    call, limits
+        What is asked of it.
+    inputs
+        The rows.
+    names
+        Of columns, where the rows are of a frame.
+    """
+
+    value: Any
+    call: Call
+    limits: PredictLimits
+    inputs: Inputs
+    names: Any
+
+    def lazy(self, client: Client | None) -> Any:
+        """The collection; an awaitable of it with an asynchronous client."""
+        if client is None:
+            return self._built(self.value)
+        sent = on_dask(client, self.value)
+        return self._later(sent) if client.asynchronous else self._built(sent)
+
+    async def _later(self, sent: Any) -> Any:
+        return self._built(await sent)
+
+    def _built(self, model: Any) -> Any:
+        call, limits, inputs = self.call, self.limits, self.inputs
+        if inputs.frame is None:
+            token = tokenize(self.value, call, [array.name for array in inputs.arrays])
+            task = partial(array_block, call, limits)
+            arrays = arrays_by_block(
+                task, chosen, name=f"predict-{token}", model=model, arrays=inputs.arrays, outputs=call.outputs
+            )
+            return filled(call.places, arrays.__getitem__)
+        empty = [column.empty(0) for column in call.outputs]
+        meta = series_or_frame(empty, inputs.frame._meta.index[:0], self.names)
+        task = partial(frame_block, call, limits, inputs.plan, self.names)
+        return frame_by_partition(task, model=model, frame=inputs.frame, meta=meta)
+
+
+def prepared(
+    model: Any,
+    x: Any,
+    *,
+    batch_size: int,
+    features: str | Sequence[str] | None,
+    method: str | None,
+    columns: Any,
+    meta: Any,
+    client: Client | None,
+) -> Prepared:
+    """Check what :func:`predict` is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The model or the data can't be.
+    """
     check_counts(batch_size=batch_size)
     limits = PredictLimits.from_dask_config()
-    client = client_or_none(client)
     found = predictor(model, method=method, meta=meta, travels=client is not None)
     inputs = inputs_of("x", x, features=features, as_frames=found.takes_frames)
     call = found.call("predict", inputs, batch_size)
-    build = partial(_built, call=call, limits=limits, inputs=inputs, columns=columns)
-    if client is None:
-        return build(found.value)
-    sent = on_dask(client, found.value)
-    if client.asynchronous:
-        return _later(sent, build)
-    return build(sent)
+    if inputs.frame is None and columns is not None:
+        raise ValueError(f"columns={columns!r} names what a frame's prediction has, and x is no frame. Leave it out.")
+    names = None if inputs.frame is None else _names(call, columns)
+    return Prepared(value=found.value, call=call, limits=limits, inputs=inputs, names=names)
 
 
-async def _later(sent: Any, build: Callable[[Any], Any]) -> Any:
-    return build(await sent)
-
-
-def _built(model: Any, *, call: Any, limits: PredictLimits, inputs: Inputs, columns: Any) -> Any:
-    if inputs.frame is None:
-        token = tokenize(getattr(model, "key", model), call, [array.name for array in inputs.arrays])
-        made = arrays_by_block(
-            partial(array_block, call, limits),
-            chosen,
-            name=f"predict-{token}",
-            model=model,
-            arrays=inputs.arrays,
-            outputs=call.outputs,
-        )
-        return filled(call.places, made.__getitem__)
-    names = _names(call, columns)
-    empty = [column.empty(0) for column in call.outputs]
-    meta = series_or_frame(empty, inputs.frame._meta.index[:0], names)
-    task = partial(frame_block, call, limits, inputs.plan, names)
-    return frame_by_partition(task, model=model, frame=inputs.frame, meta=meta)
-
-
-def _names(call: Any, columns: Any) -> Any:
+def _names(call: Call, columns: Any) -> Any:
     """What :func:`series_or_frame` takes for names."""
     widths = []
     for output in call.outputs:
@@ -146,7 +199,7 @@ def _names(call: Any, columns: Any) -> Any:
     return columns if isinstance(columns, str) else list(columns)
 
 
-def _default_names(call: Any, widths: list[int]) -> Any:
+def _default_names(call: Call, widths: list[int]) -> Any:
     if len(widths) == 1:
         return "prediction" if widths[0] == 1 else list(range(widths[0]))
     outer = list(call.places) if isinstance(call.places, Mapping) else [f"output_{n}" for n in range(len(widths))]

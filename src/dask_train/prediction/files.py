@@ -11,8 +11,8 @@ from typing import Any
 import fsspec  # type: ignore[import-untyped]
 
 
-def read_file(path: str) -> tuple[Any, str]:
-    """The model, and a digest of the file.
+def read_file(path: str, *, compiled: bool) -> tuple[Any, str]:
+    """The model, compiled where that is needed, and a digest of the file.
 
     Raises
     ------
@@ -30,15 +30,15 @@ def read_file(path: str) -> tuple[Any, str]:
         local = Path(folder) / "model.keras"
         local.write_bytes(data)
         try:
-            model = keras.saving.load_model(local)
+            model = keras.saving.load_model(local, compile=compiled)
         except Exception as error:
             raise ValueError(f"{path} is no model that Keras opens: {type(error).__name__}: {error}") from error
     return model, hashlib.sha256(data).hexdigest()
 
 
-def header_of(path: str, digest: str) -> bytes:
+def header_of(path: str, digest: str, *, compiled: bool) -> bytes:
     """What :func:`open_file` needs."""
-    return pickle.dumps({"path": path, "digest": digest})
+    return pickle.dumps({"path": path, "digest": digest, "compiled": compiled})
 
 
 def open_file(header: bytes) -> Any:
@@ -50,7 +50,7 @@ def open_file(header: bytes) -> Any:
         It is another, or can't be read here.
     """
     told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
-    model, digest = read_file(told["path"])
+    model, digest = read_file(told["path"], compiled=told["compiled"])
     if digest != told["digest"]:
         raise ValueError(
             f"Model file {told['path']} has changed since the prediction was asked for, or is another file on this "

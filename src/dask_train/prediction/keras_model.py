@@ -24,7 +24,7 @@ from dask_train.prediction.scores import Counted
 from dask_train.prediction.values import ALIGNMENT_BYTES, Call
 
 
-def take_apart(model: Any, *, compiled: bool) -> tuple[bytes, list[np.ndarray]]:
+def take_apart(model: Any, *, compiled: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
     """A header and arrays without the optimizer's state, and without the compilation where that is not needed."""
     header, arrays = model_to_parts(model)
     num_layers, num_seeds, _ = header["counts"]
@@ -37,8 +37,10 @@ def take_apart(model: Any, *, compiled: bool) -> tuple[bytes, list[np.ndarray]]:
         "optimizers": [],
         "counts": [num_layers, num_seeds, 0],
         "dtypes": header["dtypes"][:kept],
+        "run_eagerly": bool(model.run_eagerly),
+        "jit_compile": bool(model.jit_compile),
     }
-    return pickle.dumps(header), arrays[:kept]
+    return header, arrays[:kept]
 
 
 def _without_optimizer(config: str) -> str:
@@ -48,7 +50,10 @@ def _without_optimizer(config: str) -> str:
 
 def open_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
     """The model; each array is copied once."""
-    return made(pickle.loads(header), list(arrays))  # noqa: S301 - sent by the client, as all Dask tasks are
+    told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
+    model = made(told, list(arrays))
+    model.run_eagerly, model.jit_compile = told["run_eagerly"], told["jit_compile"]
+    return model
 
 
 def taken_dtype(dtype: np.dtype) -> np.dtype:
