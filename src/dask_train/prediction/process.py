@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 from dask_train.prediction.runners import Runner, opened
 from dask_train.prediction.values import Call, views
 from dask_train.role_process.frames import MAX_DESCRIPTORS, FrameReader, encode
@@ -51,7 +52,8 @@ def _open(start: dict[str, Any]) -> Runner:
         memory = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
         arrays = [np.ndarray(shape, dtype, memory, at) for dtype, shape, at in columns]
     os.close(descriptor)
-    return opened(start["kind"], start["header"], arrays, start["num_threads"])
+    with without_startup_noise():
+        return opened(start["kind"], start["header"], arrays, start["num_threads"])
 
 
 def _answer(runner: Runner, message: dict[str, Any], slot: list[_Memory], beat: Any) -> dict[str, Any]:
