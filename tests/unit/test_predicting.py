@@ -121,7 +121,7 @@ def test_estimators_are_scored_as_by_themselves(
         {"r2": regression.score(X, noisy, weights)}
     )
     assert dt.evaluate(classification, x, noisy > 0) == pytest.approx({"accuracy": classification.score(X, noisy > 0)})
-    with pytest.raises(TypeError, match="model is a function; dask_train.evaluate takes compiled Keras models"):
+    with pytest.raises(TypeError, match=r"model is a function; dask_train\.evaluate takes compiled Keras models"):
         dt.evaluate(lambda x: x, x, noisy)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+import re
 import signal
 import time
 import warnings
@@ -18,6 +21,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 from distributed.comm.tcp import TCP
+from sklearn.linear_model import LinearRegression
 
 import dask_train as dt
 from dask_train.cluster.on_worker.model_processes import ModelProcesses
@@ -33,10 +37,11 @@ SPRUNG = 1e6  # a row with this springs a trap
 
 
 @pytest.fixture(autouse=True)
-def _few_seconds() -> Iterator[None]:
+def _few_seconds(client: Client) -> Iterator[None]:
     """Processes end soon after use, so that each test can see that they do."""
     with dask.config.set({"train.predict.idle": "100ms"}):
         yield
+    gc.collect()  # an error and the frames that it came through refer to each other, and to the collection
 
 
 class Trap(keras.layers.Layer):
@@ -81,6 +86,14 @@ def by_hand(model: Any, x: np.ndarray) -> np.ndarray:
     """What a dense layer behind a trap makes of rows."""
     weights, bias = model.layers[-1].get_weights()
     return x @ weights + bias
+
+
+def failure(kind: type[Exception], lazy: Any) -> str:
+    """What computing raises; without the frames that it came through, which would keep the collection."""
+    with pytest.raises(kind) as caught:
+        lazy.compute()
+    error = caught.value.with_traceback(None)
+    return str(error)
 
 
 def pids(client: Client) -> list[int]:
@@ -129,9 +142,7 @@ def test_a_process_that_dies_is_replaced(client: Client, tmp_path: Path) -> None
 
 def test_a_block_with_which_processes_die_each_time_is_named(client: Client) -> None:
     _, lazy = rows(40, 25)
-    with pytest.raises(dt.PredictionError) as caught:
-        dt.predict(trapped("die"), lazy).compute()
-    told = str(caught.value)
+    told = failure(dt.PredictionError, dt.predict(trapped("die"), lazy))
     assert "predict-" in told
     assert ", 2, 0) was tried 3 times, and each time the process died" in told
     assert "was killed by SIGKILL" in told
@@ -140,19 +151,15 @@ def test_a_block_with_which_processes_die_each_time_is_named(client: Client) -> 
 
 def test_a_process_that_hangs_is_ended_and_told(client: Client) -> None:
     _, lazy = rows(20, 5)
-    with (
-        dask.config.set({"train.predict.timeout": "1s"}),
-        pytest.raises(
-            dt.StalledError, match=r"did nothing for 1 s, a batch of block .* awaited(?s:.*)last words(?s:.*) in call"
-        ),
-    ):
-        dt.predict(trapped("hang"), lazy).compute()
+    with dask.config.set({"train.predict.timeout": "1s"}):
+        told = failure(dt.StalledError, dt.predict(trapped("hang"), lazy))
+    assert re.search(r"(?s)did nothing for 1 s, a batch of block .*last words.* in call", told)
 
 
 def test_an_error_of_the_model_is_told(client: Client) -> None:
     _, lazy = rows(20, 5)
-    with pytest.raises(dt.PredictionError, match=r"(?s)failed on block .*ZeroDivisionError.*no such row"):
-        dt.predict(trapped("raise"), lazy).compute()
+    told = failure(dt.PredictionError, dt.predict(trapped("raise"), lazy))
+    assert re.search(r"(?s)failed on block .*ZeroDivisionError.*no such row", told)
 
 
 def test_a_lost_dask_worker_loses_its_own_part_only(client: Client, wait_for: Callable[..., Any]) -> None:
@@ -175,13 +182,11 @@ def test_only_as_many_processes_as_are_let(client: Client) -> None:
     _, lazy = rows(40)
     models = [trapped("raise") for _ in range(3)]
     seen: list[int] = []
-    with dask.config.set({"train.predict.processes": 1, "train.predict.idle": "20s"}):
+    with dask.config.set({"train.predict.processes": 1, "train.predict.idle": "5s"}):
         for model in models:
             dt.predict(model, lazy).compute()
             seen.append(max(client.run(lambda dask_worker: len(ModelProcesses.of(dask_worker).pids())).values()))
     assert seen == [1, 1, 1]
-    client.run(lambda dask_worker: ModelProcesses.of(dask_worker).teardown(dask_worker))
-    client.run(lambda dask_worker: dask_worker.plugins.pop(ModelProcesses.name))
 
 
 def test_no_process_without_memory_for_it(client: Client) -> None:
@@ -192,10 +197,10 @@ def test_no_process_without_memory_for_it(client: Client) -> None:
 
     before = client.run(limit, size=400 << 20)
     try:
-        with pytest.raises(dt.PredictionError, match=r"takes 4\d\d\.\d\d MiB, and Dask worker .* left; its other"):
-            dt.predict(trapped("raise"), rows(20)[1]).compute()
+        told = failure(dt.PredictionError, dt.predict(trapped("raise"), rows(20)[1]))
     finally:
         client.run(limit, size=max(before.values()))
+    assert re.search(r"takes 4\d\d\.\d\d MiB, and Dask worker .* has .* left; its other", told)
 
 
 def test_what_a_large_model_and_many_partitions_send_to_the_scheduler(
@@ -231,3 +236,19 @@ def test_evaluation_is_exact_over_uneven_partitions(client: Client) -> None:
     data = [da.from_array(array, chunks=(chunks, *array.shape[1:])) for array in (x, y, weights)]
     found = dt.evaluate(model, data[0], data[1], sample_weight=data[2])
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_asynchronous_client(client: Client, tmp_path: Path) -> None:
+    x = RNG.normal(size=(40, 3))
+    regression = LinearRegression().fit(x, x.sum(axis=1))
+
+    async def use(address: str) -> tuple[Any, ...]:
+        async with Client(address, asynchronous=True) as own:
+            lazy = await dt.predict(regression, da.from_array(x, chunks=(15, 3)), client=own)
+            files = await dt.predict_to(str(tmp_path / "out"), regression, x, client=own)
+            score = await dt.evaluate(regression, x, x.sum(axis=1), client=own)
+            return await own.compute(lazy), files, score
+
+    found, files, score = asyncio.run(use(client.scheduler.address))
+    np.testing.assert_allclose(found, x.sum(axis=1))
+    assert (files.num_rows, score) == (40, {"r2": pytest.approx(1.0)})

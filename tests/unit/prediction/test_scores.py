@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, r2_score
@@ -23,7 +25,7 @@ def test_uneven_parts_and_empty_ones_add_up(what: str, weighted: bool) -> None:
     weights = RNG.random(100) if weighted else None
     parts = [
         scored(what, truth[a:b], found[a:b], None if weights is None else weights[a:b])
-        for a, b in zip(CUTS, CUTS[1:], strict=False)
+        for a, b in itertools.pairwise(CUTS)
     ]
     score = {ACCURACY: accuracy_score, R2: r2_score}[what]
     assert results(what, added([added(parts[:2]), added(parts[2:])])) == pytest.approx(
