@@ -97,7 +97,7 @@ def naive(block: np.ndarray, model: Any, batch_size: int) -> np.ndarray:
 
 def case(client: Client, name: str, scale: float, rounds: int) -> list[dict[str, float]]:
     make, rows, num_rows, num_parts, batch_size = CASES[name]
-    num_rows = int(num_rows * scale)
+    num_rows, num_parts = int(num_rows * scale), max(NUM_WORKERS, int(num_parts * scale))
     model = make()
     pieces = client.scatter(np.array_split(rows(num_rows), num_parts), direct=True)
     sizes = [len(piece) for piece in np.array_split(np.empty(num_rows, "i1"), num_parts)]
@@ -156,7 +156,8 @@ def sent(client: Client, small: bool) -> int:
     try:
         x = da.zeros((10_000, units), chunks=(1, units), dtype="f4")
         done = dt.predict(model, x, client=client).sum().persist()
-        client.sync(client.scheduler.identity)  # comes after the graph
+        while not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks) > 10_000):
+            time.sleep(0.1)  # it reads the graph
     finally:
         TCP.write = write
     del done
@@ -168,7 +169,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="a round of few rows, and no file: does it all work?")
     args = parser.parse_args()
-    scale, rounds = (0.02, 1) if args.small else (1.0, args.rounds)
+    scale, rounds = (0.1, 1) if args.small else (1.0, args.rounds)
     figures: dict[str, Any] = {}
     with (
         LocalCluster(n_workers=NUM_WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,

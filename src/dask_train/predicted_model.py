@@ -124,7 +124,15 @@ def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
     token = tokenize(header, arrays)
     data = pickle.dumps(header)
     return _network(
-        ModelParts(kind="keras", name=model.name, token=token, header=data, arrays=arrays, environment=_backend()),
+        ModelParts(
+            kind="keras",
+            name=model.name,
+            token=token,
+            header=data,
+            arrays=arrays,
+            opened_bytes=sum(array.nbytes for array in arrays),
+            environment=_backend(),
+        ),
         model,
         travels=travels,
         describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
@@ -138,6 +146,7 @@ def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
         raise ValueError(f"model is {path!r}; a model file is one that model.save('....keras') has written.")
     import keras
 
+    from dask_train.frameworks.keras.serialization import model_size_bytes
     from dask_train.prediction import files, keras_model
 
     model, digest = files.read_file(path, compiled=compiled)
@@ -145,7 +154,15 @@ def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
         _check_compiled(model)
     header = files.header_of(path, digest, compiled=compiled)
     return _network(
-        ModelParts(kind="file", name=path, token=tokenize(header), header=header, arrays=(), environment=_backend()),
+        ModelParts(
+            kind="file",
+            name=path,
+            token=tokenize(header),
+            header=header,
+            arrays=(),
+            opened_bytes=2 * model_size_bytes(model),  # the file, too
+            environment=_backend(),
+        ),
         model,
         travels=travels,
         describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
@@ -169,7 +186,14 @@ def _torch(module: Any, *, travels: bool) -> Predictor:
     header, arrays = torch_model.take_apart(module)
     token = tokenize(hashlib.sha256(header).hexdigest(), arrays)
     return _network(
-        ModelParts(kind="torch", name=type(module).__name__, token=token, header=header, arrays=arrays),
+        ModelParts(
+            kind="torch",
+            name=type(module).__name__,
+            token=token,
+            header=header,
+            arrays=arrays,
+            opened_bytes=sum(array.nbytes for array in arrays),
+        ),
         module,
         travels=travels,
         describe=lambda inputs: torch_model.described(module, inputs.layout, inputs.columns),

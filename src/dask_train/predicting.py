@@ -45,7 +45,7 @@ def predict(
         A Dask or NumPy array with rows along its first axis, of any rank; a tuple, list or dict of them, for models of
         several inputs (a function or module gets a tuple as arguments, a dict as arguments by name); a Dask or pandas
         frame, or one of its columns. Axes besides the first are put into one chunk each. Arrays of several inputs are
-        cut as the first.
+        cut as the first. NumPy arrays and frames of pandas travel in the graph: scatter or persist large ones first.
     batch_size
         Rows that go through a Keras model or a torch module at a time. It changes no result, but for the last digits.
     features

@@ -31,6 +31,8 @@ class ModelParts:
         What is needed besides the arrays; pickled by the model's own opener.
     arrays
         Weights and states, C-contiguous, of dtypes of NumPy.
+    opened_bytes
+        What its variables take.
     environment
         Variables that its process gets besides those of the Dask worker.
     """
@@ -40,6 +42,7 @@ class ModelParts:
     token: str
     header: bytes = field(repr=False)
     arrays: Sequence[np.ndarray] = field(repr=False)
+    opened_bytes: int
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -115,6 +116,8 @@ def test_several_inputs_and_outputs_as_keras_has_them_between_other_work_of_dask
     hidden_sum, sums_of = dask.compute(found["hidden"].sum(axis=1), found["sum"])
     np.testing.assert_allclose(sums_of, expected["sum"], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(hidden_sum, expected["hidden"].sum(axis=1), rtol=1e-4, atol=1e-4)
+    loaded = client.run(lambda: "tensorflow" in sys.modules)
+    assert not any(loaded.values()), "a Dask worker itself has no framework"
 
 
 def test_a_column_of_a_frame_with_its_index_and_divisions(client: Client, tmp_path: Path) -> None:

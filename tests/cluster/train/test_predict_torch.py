@@ -55,8 +55,6 @@ if __name__ == "__main__":
         Client(cluster) as client,
     ):
         check(net, x, shift, expected)
-        found = client.run(lambda: "torch" in __import__("sys").modules)
-        assert not any(found.values()), "a Dask worker has no framework"
     try:
         dt.evaluate(net, x, shift)
     except TypeError as error:

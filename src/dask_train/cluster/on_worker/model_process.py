@@ -138,7 +138,16 @@ class ModelProcess:
                 start_new_session=True,  # a Ctrl-C in the terminal is the client's to handle
             )
 
-        return asyncio.run_coroutine_threadsafe(fork(), loop).result(self._limits.launch_s)
+        forking = asyncio.run_coroutine_threadsafe(fork(), loop)
+        try:
+            return forking.result(self._limits.launch_s)
+        except TimeoutError:
+            forking.cancel()
+            raise StalledError(
+                f"The Dask worker did not start a process for model {parts.name!r} within {self._limits.launch_s:g} s.",
+                "Something blocks its event loop, such as a task that holds the GIL.",
+                "Raise train.launch.timeout, or see what the Dask worker does with client.call_stack().",
+            ) from None
 
     def _open(self, parts: ModelParts, num_threads: int) -> None:
         """Hand the model over: one copy, into memory that goes when the process has made its variables of it."""

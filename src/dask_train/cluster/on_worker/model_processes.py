@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -122,20 +123,33 @@ class ModelProcesses(WorkerPlugin):
             seat.users -= 1
             seat.used = time.monotonic()
             self._changed.notify_all()
-        if not seat.users:
+            is_unwatched = not (seat.users or seat.watched or self._closed)
+            seat.watched |= is_unwatched
+        if is_unwatched:
             loop = self._worker.loop.asyncio_loop
-            loop.call_soon_threadsafe(loop.call_later, limits.idle_s, self._end_if_idle, seat, limits.idle_s)
+            with suppress(RuntimeError):  # the loop is closed, and the seat with it
+                loop.call_soon_threadsafe(self._watch, seat, limits.idle_s, limits.idle_s)
+
+    def _watch(self, seat: _Seat, idle_s: float, after_s: float) -> None:
+        self._worker.loop.asyncio_loop.call_later(after_s, self._end_if_idle, seat, idle_s)
 
     def _end_if_idle(self, seat: _Seat, idle_s: float) -> None:
         """On the event loop; the end itself takes milliseconds, and is left to a thread."""
         with self._changed:
-            if seat.users or time.monotonic() - seat.used < idle_s or self._seats.get(seat.token) is not seat:
+            if self._seats.get(seat.token) is not seat:
+                return
+            if seat.users:
+                seat.watched = False
+                return
+            left_s = seat.used + idle_s - time.monotonic()
+            if left_s > 0:
+                self._watch(seat, idle_s, left_s)
                 return
             del self._seats[seat.token]
         threading.Thread(target=seat.end, args=("it was unused",), name="dask-train-ending", daemon=True).start()
 
     def make(self, parts: ModelParts, limits: PredictLimits) -> ModelProcess:
-        """A new process, where memory allows one.
+        """A new process for a seat, where memory allows one.
 
         Raises
         ------
@@ -148,14 +162,18 @@ class ModelProcesses(WorkerPlugin):
 
     def _check_room(self, parts: ModelParts) -> None:
         # The parts lie in the Dask worker already; the process holds them twice until its variables are made of them.
-        needed = FRAMEWORK_BYTES.get(parts.kind, FRAMEWORK_BYTES_ELSE) + 2 * parts.nbytes
-        while True:
-            found = room(None, self._worker)
-            taken = sum(map(_own_bytes, self.pids().values()))
-            left = found.bytes - taken if found.left is None else min(found.bytes - taken, found.left)
-            if needed <= left:
-                return
-            with self._changed:
+        needed = FRAMEWORK_BYTES.get(parts.kind, FRAMEWORK_BYTES_ELSE) + parts.nbytes + parts.opened_bytes
+        with self._changed:
+            while True:
+                found = room(None, self._worker)
+                others = [seat for seat in self._seats.values() if seat.token != parts.token]
+                taken = sum(max(seat.needed, _own_bytes(seat.pid)) for seat in others)
+                unseen = sum(max(0, seat.needed - _own_bytes(seat.pid)) for seat in others)  # of those that start
+                left = found.bytes - taken
+                left = left if found.left is None else min(left, found.left - unseen)
+                if needed <= left:
+                    self._seats[parts.token].needed = needed
+                    return
                 if not self._drop_unused():
                     break
         raise PredictionError(
@@ -174,6 +192,8 @@ class _Seat:
         self.token = token
         self.users = 0
         self.used = time.monotonic()
+        self.watched = False  # whether somebody will look if it is unused
+        self.needed = 0  # bytes that its process was let start with
         self._starting = threading.Lock()
         self._process: ModelProcess | None = None
 
@@ -198,6 +218,9 @@ class _Seat:
 
 
 def _own_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 for none."""
+    if not pid:
+        return 0
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:  # it has just ended
