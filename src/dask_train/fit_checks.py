@@ -102,10 +102,11 @@ def check_servers(model: Any, ps: Any, scorer: Any, *, validates: bool) -> None:
         )
     if not ps:
         return
-    if hasattr(model.optimizer, "inner_optimizer"):
+    inner = getattr(model.optimizer, "inner_optimizer", None)
+    if ps > 1 and inner is not None:
         raise ValueError(
-            "Losses can't be scaled with parameter servers, since each worker would scale by itself. Compile with "
-            "auto_scale_loss=False, or leave ps out."
+            f"A scaled loss needs all gradients in one place, to see whether they are finite, and ps={ps} servers "
+            "share them. Use ps=1, or compile with auto_scale_loss=False."
         )
     if ps > 1 and model.optimizer.global_clipnorm is not None:
         raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ def record_of(result: FitResult) -> RunRecord:
     return RunRecord(
         title=f"{result.model.name}, {len(result.epoch)} epochs",
         target_loss=None,
-        scores=tuple(score for told in result.scores if (score := _score(told, begun)) is not None),
+        scores=tuple(score for told in result.scores for score in _scores(told, begun)),
         phases=(Span(name="fit", start_s=0.0, end_s=ended - begun),),
         roles=tuple(roles),
         pictures={},
@@ -73,16 +73,19 @@ def figure_of(result: FitResult) -> Any:
     return figure
 
 
-def _score(told: Mapping[str, Any], begun: float) -> Score | None:
-    loss = told.get("loss", told.get("val_loss"))
-    if not isinstance(loss, int | float) or not math.isfinite(loss):
-        return None
-    accuracy = told.get("accuracy", told.get("val_accuracy"))
-    known = isinstance(accuracy, int | float) and 0 <= accuracy <= 1
-    return Score(
-        time_s=max(0.0, told["time"] - begun),
-        loss=float(loss),
-        accuracy=float(accuracy) if known else None,
-        step=told.get("steps"),
-        rows_trained=None,
-    )
+def _scores(told: Mapping[str, Any], begun: float) -> Iterator[Score]:
+    """Of what a worker or a scorer has told at once: one of training, one of validation."""
+    for rows, prefix in (("training", ""), ("validation", "val_")):
+        loss, accuracy = told.get(f"{prefix}loss"), told.get(f"{prefix}accuracy")
+        if not isinstance(loss, int | float) or not math.isfinite(loss):
+            continue
+        if not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
+            accuracy = None
+        yield Score(
+            time_s=max(0.0, told["time"] - begun),
+            loss=float(loss),
+            accuracy=accuracy,
+            step=told.get("steps"),
+            rows_trained=None,
+            rows=rows,
+        )

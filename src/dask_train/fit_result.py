@@ -29,12 +29,15 @@ class FitResult(Result):
         The numbers of those epochs.
     agreeing_s
         Seconds that the first worker has spent on sums with the others, and on waiting for them in these.
+    waiting_s
+        The latter alone, for workers of its host: how much more even the workers could be.
     """
 
     model: Any = field(repr=False)
     history: dict[str, list[Any]]
     epoch: list[int]
     agreeing_s: float
+    waiting_s: float
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write a page about the run: curves, who worked where and when, the last of each metric, the ledger.
@@ -61,7 +64,14 @@ def trained(result: Result, model: Any, callbacks: Sequence[Any]) -> FitResult:
     take_states(callbacks, outcome.callbacks)
     known = {each.name: getattr(result, each.name) for each in fields(Result)}
     known.update(results={}, ledger=_training(result.ledger, outcome))
-    return FitResult(model=model, history=outcome.history, epoch=outcome.epoch, agreeing_s=outcome.agreeing_s, **known)
+    return FitResult(
+        model=model,
+        history=outcome.history,
+        epoch=outcome.epoch,
+        agreeing_s=outcome.agreeing_s,
+        waiting_s=outcome.waiting_s,
+        **known,
+    )
 
 
 def _training(ledger: Ledger, outcome: Outcome) -> Ledger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -113,8 +114,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     workers
         How many; one a Dask worker where it is None.
     ps
-        How many parameter servers share the weights; 0 trains synchronously. They and the workers have to be on one
-        host.
+        How many parameter servers share the weights; 0 trains synchronously. Between hosts weights and gradients go
+        over TCP, with the cluster's TLS where it has some.
     scorer
         1 for a process that validates the latest weights beside training, with ``ps``: its scores come as they are
         found, and ``stop`` looks at them. Without one the first worker validates at the end of its epochs.
@@ -179,11 +180,11 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
             "resume=True goes on with a checkpoint; say where they are kept: checkpoint='a folder or URL'."
         )
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
-    validation: FitData | None
+    validation: FitData | None = None
     if validation_data is not None:
         validation = _validation_data(validation_data, features, label)
-    else:
-        data, validation = split_off(data, validation_split) if validation_split else (data, None)
+    elif validation_split:
+        data, validation = split_off(data, validation_split)
     fit_checks.check_servers(model, ps, scorer, validates=validation is not None)
     weights = fit_checks.check_weights(class_weight, sample_weight, data)
     source = data.source("data")
@@ -223,6 +224,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         checkpoint_every=None if kept is None else (kept.every_steps, kept.every_s),
         resume=resume,
         run=uuid.uuid4().hex,
+        secret=secrets.token_bytes(32),
         patience_s=1.5 * Deadlines.from_dask_config().progress_s,  # a stall is told by the run first, with its causes
     )
     roles = {role: count for role, count in (("ps", ps), ("worker", workers), ("scorer", scorer)) if count}

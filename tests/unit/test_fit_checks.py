@@ -27,6 +27,13 @@ def uncompiled():
     return keras.Sequential([layers.Input((4,)), layers.Dense(3)])
 
 
+def optimized(*, scaled=False, built=True, **settings):
+    optimizer = keras.optimizers.SGD(**settings)
+    model = keras.Sequential([*([layers.Input((4,))] if built else []), layers.Dense(3)])
+    model.compile(keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer, "mse")
+    return model
+
+
 class Locked(keras.layers.Layer):
     """Holds what can't be sent."""
 
@@ -104,6 +111,19 @@ def no_cluster(monkeypatch):
         ({"class_weight": {"a": 1.0}}, ValueError, "class_weight has 'a'"),
         ({"resume": True}, ValueError, "say where they are kept: checkpoint="),
         ({"checkpoint": ""}, ValueError, "checkpoint is ''; pass a folder or a URL"),
+        ({"ps": -1}, ValueError, "ps is -1; it is a whole number from 0"),
+        ({"scorer": 1}, ValueError, "Pass scorer=1 with ps=1 or more and validation_data"),
+        (
+            {"ps": 2, "model": lambda: optimized(scaled=True)},
+            ValueError,
+            "ps=2 servers share them. Use ps=1, or compile",
+        ),
+        ({"ps": 2, "model": lambda: optimized(global_clipnorm=1.0)}, ValueError, "Use ps=1, or clipnorm"),
+        (
+            {"ps": 1, "model": lambda: optimized(built=False)},
+            ValueError,
+            "Build it first, or give it an Input, to use ps",
+        ),
         ({"unknown": 1}, TypeError, "unexpected keyword argument 'unknown'"),
     ],
 )

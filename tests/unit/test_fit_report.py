@@ -37,6 +37,7 @@ def result():
         history={"loss": [0.8, 0.7], "accuracy": [0.5, 0.6], "val_loss": [0.9]},
         epoch=[0, 1],
         agreeing_s=0.1,
+        waiting_s=0.0,
     )
 
 
@@ -44,6 +45,10 @@ def test_the_page(result, tmp_path):
     page = result.report(tmp_path / "run.html").read_text()
     for words in ("net, 2 epochs", "worker 0", "worker 1", "tcp://c:1", "attempt 1", "val_loss", "after all epochs"):
         assert words in page
+    assert "Lowest validation loss 0.7" in page
+    assert page.count("<td>training</td>") == 2
+    assert page.count("<td>validation</td>") == 1
+    assert page.count("var(--other-curve)") > 0
     assert "nan" not in page.lower().replace("nanny", "")
 
 

@@ -42,6 +42,8 @@ class Replicas:
     ----------
     agreeing_s
         Seconds that this rank has spent on sums, waiting for the others included.
+    waiting_s
+        Seconds of these in which it waited for others of its host.
 
     Notes
     -----
@@ -54,7 +56,7 @@ class Replicas:
         self._group = hosts.group_of(rank)
         self._memory, self._across, self._timeout_s = memory, across, timeout_s
         self._one_host = len(hosts.groups) == 1
-        self.agreeing_s = 0.0
+        self.agreeing_s = self.waiting_s = 0.0
         self._channels: dict[Hashable, Channel] = {}
 
     def channel(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str) -> Channel:
@@ -150,18 +152,20 @@ class Replicas:
         """Until all ranks of the host have come here."""
         memory = self._memory
         memory.arrive()
-        started = time.monotonic()
+        started = time.perf_counter()
         for place in range(memory.num_ranks):
             spins = 0
             while not memory.wait_for(place, 0.0 if spins < _SPINS else _LOOK_S):
                 spins += 1
-                if time.monotonic() - started > self._timeout_s:
+                if time.perf_counter() - started > self._timeout_s:
                     raise StalledError(
                         f"Rank {self._group[place]} did not come to the sum that rank {self.rank} waits in for "
                         f"{self._timeout_s:g} s.",
                         "It hangs, or it is much slower than the others.",
                         "See what it does with run.diagnose(), or raise train.progress.timeout.",
                     )
+
+        self.waiting_s += time.perf_counter() - started
 
     def close(self) -> None:
         """Give the memory up."""

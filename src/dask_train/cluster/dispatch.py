@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # How often a run that waits for room says for what.
 PLACE_POLL_S = 1.0
+# A brief that holds a model of more bytes than this goes to its Dask worker by itself: what is in a task's arguments
+# stays with the scheduler for as long as the task runs.
+LARGE_BYTES = 1 << 20
 # How long agents are waited for when the run is over; their role processes are dead by then.
 AGENTS_S = 10.0
 
@@ -42,6 +45,7 @@ class Dispatch:
         self._peer = driver.peer
         self._orders: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._agents: dict[str, tuple[str, Future]] = {}  # by Dask worker
+        self._briefs: dict[str, Future] = {}  # large ones, by Dask worker
         self._watching: set[asyncio.Task[None]] = set()
         self._hosts: dict[str, str] = {}
         self._told_of_sharing = False
@@ -143,6 +147,7 @@ class Dispatch:
     def worker_lost(self, address: str) -> None:
         """Forget the agent of a Dask worker that is gone: its task would wait there for ever."""
         self._told = {told for told in self._told if told[0] != address}
+        self._briefs.pop(address, None)
         if (known := self._agents.pop(address, None)) is not None:
             self._driver.spawn(self._peer.dask_end._cancel([known[1]]))
 
@@ -180,12 +185,15 @@ class Dispatch:
             self._driver.happened(events.WorkerLost(time=time.time(), address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}
+        brief: Any = self._brief
+        if len(brief) > LARGE_BYTES:
+            brief = self._briefs[address] = await self._peer.put(f"train-brief-{uuid.uuid4().hex}", brief, address)
         future = self._peer.dask_end.submit(
             ByValue(agent_task.run_agent, agent_task),
             self._job.id,
             name,
             versions,
-            self._brief,
+            brief,
             key=f"train-{name}-of-{self._job.id}",
             workers=[address],
             allow_other_workers=False,
@@ -273,3 +281,4 @@ class Dispatch:
             for watching in self._watching:
                 watching.cancel()
             self._agents.clear()
+            self._briefs.clear()

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from distributed import Client, Worker, default_client, get_worker
+from distributed import Client, Future, Worker, default_client, get_worker
+from distributed.comm import connect
 from distributed.utils import sync
 
 from dask_train.errors import RoleLostError
@@ -14,6 +15,8 @@ from dask_train.errors import RoleLostError
 # A long poll of the scheduler ends after this many seconds with "nothing new" and is asked again, so that a
 # connection that died without a word is noticed.
 POLL_S = 5.0
+# How long a Dask worker may take to answer a client that wants to give it something.
+_REACHED_S = 3.0
 
 
 class Peer:
@@ -116,6 +119,28 @@ class Peer:
         self._check()
         answers: dict[str, Any] = await self.dask_end._run(function, *args, workers=workers, **kwargs)
         return answers
+
+    async def put(self, key: str, value: Any, address: str) -> Future:
+        """Put a value into the memory of one Dask worker, from a client; it stays while somebody has the future.
+
+        It goes there straight, where the Dask worker can be reached from here, else through the scheduler.
+
+        Raises
+        ------
+        RoleLostError
+            The scheduler does not answer.
+        """
+        self._check()
+        try:
+            comm = await connect(address, timeout=_REACHED_S, **self.dask_end.connection_args)
+        except OSError:
+            direct = False
+        else:
+            await comm.close()
+            direct = True
+        futures = await self.dask_end._scatter({key: value}, workers=[address], direct=direct)
+        future: Future = futures[key]
+        return future
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""

@@ -18,10 +18,11 @@ from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.callbacks import Moment
 from dask_train.fit_roles.control import Flags
 from dask_train.fit_roles.metrics import Metrics
-from dask_train.fit_roles.servers import Servers
+from dask_train.fit_roles.sent_callbacks import states_of
 from dask_train.fit_roles.task import VALIDATION, FitTask, Outcome, Read
-from dask_train.fit_roles.weights import WatchedWeights, seeds_of_rank, value_of
+from dask_train.fit_roles.weights import WatchedWeights, scale_of, seeds_of_rank, value_of
 from dask_train.fit_roles.worker import Worker
+from dask_train.frameworks.keras import state
 from dask_train.frameworks.keras.serialization import load_parts
 from dask_train.rank_dataset import DataSet
 from dask_train.session import Session
@@ -59,8 +60,7 @@ class AsynchronousWorker(Worker):
     def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:
         super().__init__(task, session, backend)
         seeds_of_rank(self.model, session.rank)
-        addresses = session.peers["ps"]
-        self.servers = Servers(self.model, addresses, task.patience_s)
+        self.servers = task.servers(self.model, session)
         self.metrics = Metrics(self.model)
         self._assign = backend.assigning(self.model.trainable_variables)
         self._flags = Flags()
@@ -72,7 +72,7 @@ class AsynchronousWorker(Worker):
 
     def begin(self, callbacks: Any) -> None:
         """The first worker brings the weights, from a checkpoint where there is one; a new one goes on where it was."""
-        ready, steps = self.servers.begin(self.session.rank)
+        ready, steps, remembered = self.servers.begin(self.session.rank)
         if not ready:
             if not self.leads:
                 raise StalledError(f"Worker 0 has brought no weights within {self.task.patience_s:g} s.")
@@ -88,6 +88,14 @@ class AsynchronousWorker(Worker):
             steps = known.get(0, 0)
         self.steps = steps
         self.epoch, self.batch = divmod(self.task.initial_epoch * self.num_batches + steps, self.num_batches)
+        if self.leads and remembered is not None:  # this one takes the place of one that was lost
+            history, epochs, held = remembered
+            callbacks.resume(self.batch, history, epochs, held)
+
+    def epoch_over(self) -> None:
+        """Let a server remember what would be lost with this worker."""
+        history = self.model.history
+        self.servers.remember((history.history, history.epoch, states_of(self.callbacks)))
 
     @contextmanager
     def gradients_kept(self) -> Iterator[None]:
@@ -114,10 +122,13 @@ class AsynchronousWorker(Worker):
             rank=self.session.rank,
             steps=self.steps,
             rate=self._new_rate(),
+            scale=scale_of(self.model.optimizer),
             counted=(epoch, self.metrics.counted()) if self.servers.has_gradients else None,
             statistics=last,
         )
         self._assign(weights)
+        if told["scale"] is not None:
+            self.model.optimizer.dynamic_scale.assign(told["scale"])
         self.metrics.set(None)
         if not self.leads or not (last or self._flags.gather) or told["counted"] is None:
             return logs
@@ -129,7 +140,7 @@ class AsynchronousWorker(Worker):
 
     def _new_rate(self) -> float | None:
         """The learning rate, where a callback has set another one; schedules are the servers'."""
-        variable = getattr(self.model.optimizer, "_learning_rate", None)
+        variable = getattr(state.innermost(self.model.optimizer), "_learning_rate", None)
         if not self.leads or not isinstance(variable, keras.Variable):
             return None
         rate = float(value_of(variable))
@@ -183,6 +194,7 @@ class AsynchronousWorker(Worker):
             steps=sum(told["steps"].values()),
             read=self._read,
             agreeing_s=0.0,
+            waiting_s=0.0,
             applied=self._taken_by_all(told["steps"]),
         )
 

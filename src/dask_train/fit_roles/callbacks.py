@@ -38,6 +38,8 @@ class Leader(keras_callbacks.CallbackList):
     keep_due
         Whether a checkpoint is due; asked after each step but the last of an epoch, and after each epoch, with whether
         it is one.
+    epoch_over
+        Called when all callbacks have had their say on an epoch.
 
     Attributes
     ----------
@@ -57,11 +59,13 @@ class Leader(keras_callbacks.CallbackList):
         report: Callable[..., None],
         should_stop: Callable[[], bool],
         keep_due: Callable[[bool], bool],
+        epoch_over: Callable[[], None],
         **params: Any,
     ) -> None:
         super().__init__(list(callbacks), add_history=True, model=moment.model, **params)
         self._async_train = self._async_test = False  # what they decide is agreed on at once
         self._moment, self._report, self._should_stop, self._keep_due = moment, report, should_stop, keep_due
+        self._epoch_over = epoch_over
         self._every_batch = any(_overrides(one, "on_train_batch_end", "on_batch_end") for one in callbacks)
         moment.control.batch_begins = any(
             _overrides(one, "on_train_batch_begin", "on_batch_begin") for one in callbacks
@@ -107,6 +111,7 @@ class Leader(keras_callbacks.CallbackList):
             self._told = time.monotonic()
             self.first_batch = 0
             self._moment.control.keep = self._keep_due(True)
+            self._epoch_over()
 
         self._then(told, epoch, logs)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
+from dask_train.agreement.dialling import listeners
 from dask_train.agreement.layout import Slot
-from dask_train.agreement.lines import Line, Listener, filled
+from dask_train.agreement.lines import Line, Listener
+from dask_train.errors import LaunchError
 from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.models import build, made
 from dask_train.fit_roles.shards import shards_of, slot_of
 from dask_train.fit_roles.task import FitTask
-from dask_train.fit_roles.weights import statistics_of, value_of
+from dask_train.fit_roles.weights import scale_of, statistics_of, value_of
 from dask_train.session import Session
 
 
@@ -61,9 +65,11 @@ class ParameterServer:
         self._first_statistics = [value_of(variable) for variable in statistics_of(model)]
         self._ended: set[int] = set()
         self._num_applied = 0
+        self._remembered: Any = None
         self._slot: Slot = slot_of(model, shard)
-        self._listener = Listener(session.peers["ps"][session.rank], self._slot)
-        threading.Thread(target=self._listen, name="dask-train-lines", daemon=True).start()
+        self._listeners = listeners(session.peers["ps"][session.rank], self._slot, task.credentials(session))
+        for listener in self._listeners:
+            threading.Thread(target=self._listen, args=(listener,), name="dask-train-lines", daemon=True).start()
 
     def wait_until_alone(self, timeout_s: float) -> None:
         """Until every worker has hung up, or that long."""
@@ -72,17 +78,27 @@ class ParameterServer:
 
     def close(self) -> None:
         """Answer no more."""
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
-    def _listen(self) -> None:
+    def _listen(self, listener: Listener) -> None:
         while True:
             try:
-                line = self._listener.accept()
+                connection = listener.accept()
             except OSError:  # closed
                 return
-            with self._hung_up:
-                self._num_lines += 1
-            threading.Thread(target=self._serve, args=(line,), name="dask-train-line", daemon=True).start()
+            work = partial(self._answer, listener, connection)
+            threading.Thread(target=work, name="dask-train-line", daemon=True).start()
+
+    def _answer(self, listener: Listener, connection: socket.socket) -> None:
+        try:
+            line = listener.answer(connection)
+        except (EOFError, OSError, LaunchError):  # it has gone, or has no business here
+            connection.close()
+            return
+        with self._hung_up:
+            self._num_lines += 1
+        self._serve(line)
 
     def _serve(self, line: Line) -> None:
         apply: Callable[[], None] | None = None
@@ -106,11 +122,19 @@ class ParameterServer:
     def _on_begin(self, line: Line, _: Any, *, rank: int) -> dict[str, Any]:
         """A worker begins: with the steps that are known of it; the first one may have to bring the weights."""
         if rank != 0 and not self._ready.wait(self._patience_s):
-            return {"ready": False, "steps": 0}
+            return {"ready": False, "steps": 0, "remembered": None}
         if self._ready.is_set():
             with self._lock:
                 self._give_weights(line)
-        return {"ready": self._ready.is_set(), "steps": self._steps.get(rank, 0)}
+        return {
+            "ready": self._ready.is_set(),
+            "steps": self._steps.get(rank, 0),
+            "remembered": self._remembered if rank == 0 else None,
+        }
+
+    def _on_remember(self, _line: Line, _: Any, *, value: Any) -> None:
+        """What the first worker would take with it."""
+        self._remembered = value
 
     def _on_bring(self, line: Line, _: Any, *, steps: dict[int, int], counted: dict[int, list[np.ndarray]]) -> None:
         """Weights, optimizer and counts to begin with."""
@@ -119,7 +143,7 @@ class ParameterServer:
             self._steps, self._counted = dict(steps), dict(counted)
             self._ready.set()
 
-    def _on_step(
+    def _on_step(  # noqa: PLR0913 - what servers.step tells
         self,
         line: Line,
         apply: Callable[[], None] | None,
@@ -128,6 +152,7 @@ class ParameterServer:
         steps: int,
         gradients: bool,
         rate: float | None,
+        scale: float | None,
         counted: tuple[int, list[np.ndarray]] | None,
         statistics: bool,
     ) -> dict[str, Any]:
@@ -138,6 +163,7 @@ class ParameterServer:
             if steps > self._steps.get(rank, 0):
                 if gradients:
                     assert apply is not None
+                    self._rescale(line, scale)
                     apply()
                     self._num_applied += 1
                 self._steps[rank] = steps
@@ -147,7 +173,11 @@ class ParameterServer:
                     self._statistics[rank] = [array.copy() for array in line.into[self._after_slots :]]
             self._give_weights(line)
             self._session.should_stop()  # tells the run that this goes on
-            return {"applied": self._num_applied, "counted": None if counted is None else self._counted[counted[0]]}
+            return {
+                "applied": self._num_applied,
+                "counted": None if counted is None else self._counted[counted[0]],
+                "scale": scale_of(self._model.optimizer),
+            }
 
     def _on_weights(self, line: Line, _: Any, *, statistics: bool) -> dict[str, Any]:
         """Weights as they are now; moving averages, too, as means over the workers."""
@@ -168,7 +198,7 @@ class ParameterServer:
         """All that a checkpoint holds, of one moment."""
         with self._lock:
             self._give_weights(line)
-            filled(line.out[len(self._weights) : self._after_slots], map(value_of, self._slots))
+            line.put(len(self._weights), map(value_of, self._slots))
             self._give_statistics(line)
             counted = {epoch: [array.copy() for array in arrays] for epoch, arrays in self._counted.items()}
             return {"steps": dict(self._steps), "counted": counted, "applied": self._num_applied}
@@ -188,13 +218,21 @@ class ParameterServer:
         known = self._counted.get(epoch)
         self._counted[epoch] = arrays if known is None else [a + b for a, b in zip(known, arrays, strict=True)]
 
+    def _rescale(self, line: Line, scale: float | None) -> None:
+        """Gradients of a loss that was scaled otherwise than the next one is to be: another worker came between."""
+        now = scale_of(self._model.optimizer)
+        if now is not None and scale is not None and now != scale:
+            with np.errstate(over="ignore"):  # infinity is seen, and lowers the scale
+                for gradient in line.into[: len(self._weights)]:
+                    np.multiply(gradient, now / scale, out=gradient)
+
     def _give_weights(self, line: Line) -> None:
-        filled(line.out[: len(self._weights)], map(value_of, self._weights))
+        line.put(0, map(value_of, self._weights))
 
     def _give_statistics(self, line: Line) -> None:
         told = list(self._statistics.values())
         means = [np.mean(arrays, axis=0) for arrays in zip(*told, strict=True)] if told else self._first_statistics
-        filled(line.out[self._after_slots :], means)
+        line.put(self._after_slots, means)
 
     def _take(self, line: Line, *, everything: bool) -> None:
         variables = [*self._weights, *(self._slots if everything else [])]

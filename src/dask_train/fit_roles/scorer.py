@@ -12,7 +12,6 @@ from dask_train.fit_roles.backends import backend_of
 from dask_train.fit_roles.gradients import Share
 from dask_train.fit_roles.metrics import Metrics
 from dask_train.fit_roles.models import build, made
-from dask_train.fit_roles.servers import Servers
 from dask_train.fit_roles.steps import Rank, Steps
 from dask_train.fit_roles.task import VALIDATION, FitTask
 from dask_train.fit_roles.validation import Validation
@@ -30,7 +29,7 @@ def score(task: FitTask, session: Session) -> None:
     validation = Validation(task, session.dataset(VALIDATION).whole())
     rank = Rank(session=session, backend=backend, model=model, share=Share(), weights=None, metrics=Metrics(model))
     model.test_function = Steps(rank, validation.feed, model.test_step, partial(_unless_stopped, session, model))
-    servers = Servers(model, session.peers["ps"], task.patience_s)
+    servers = task.servers(model, session)
     seen = -1
     try:
         while not session.should_stop():

@@ -8,7 +8,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from dask_train.agreement.lines import ask, dial, filled
+from dask_train.agreement.dialling import dial
+from dask_train.agreement.lines import ask
+from dask_train.agreement.network_lines import Credentials
 from dask_train.fit_roles.shards import shards_of, slot_of
 from dask_train.fit_roles.weights import statistics_of, value_of
 
@@ -25,15 +27,19 @@ class Servers:
         Built like theirs.
     addresses
         Of the servers.
+    host, credentials
+        Which host this is, and what servers of other hosts ask for.
     patience_s
         How long one may take to answer.
     """
 
-    def __init__(self, model: Any, addresses: Sequence[str], patience_s: float) -> None:
+    def __init__(
+        self, model: Any, addresses: Sequence[str], host: str, credentials: Credentials, patience_s: float
+    ) -> None:
         self._model, self._patience_s = model, patience_s
         self.shards = shards_of(model, len(addresses))
         self._lines = [
-            dial(address, slot_of(model, shard), _LISTENS_S)
+            dial(address, slot_of(model, shard), host, credentials, _LISTENS_S)
             for address, shard in zip(addresses, self.shards, strict=True)
         ]
         self._slot_of_weight = {
@@ -45,26 +51,26 @@ class Servers:
         self._kept: set[int] = set()
         self._statistics = statistics_of(model)
 
-    def begin(self, rank: int) -> tuple[bool, int]:
-        """Whether they have weights, which this model then takes over, and how many steps they know of this worker."""
+    def begin(self, rank: int) -> tuple[bool, int, Any]:
+        """Whether they have weights, which this model takes over; this worker's steps; what :meth:`remember` told."""
         told = self._ask("begin", rank=rank)
         ready = all(each["ready"] for each in told)
         if ready:
             self._take_weights()
-        return ready, max(each["steps"] for each in told)
+        return ready, max(each["steps"] for each in told), told[0]["remembered"]
 
     def bring(self, steps: dict[int, int], counted: dict[int, list[np.ndarray]]) -> None:
         """Give them this model's weights and optimizer state, to begin with."""
         for line, shard in zip(self._lines, self.shards, strict=True):
             variables = [*self._weights_of(shard), *self._slots_of(shard), *self._statistics]
-            filled(line.out, map(value_of, variables))
+            line.put(0, map(value_of, variables))
         self._ask("bring", steps=steps, counted=counted)
 
     def keep(self, places: Sequence[int], gradients: list[np.ndarray]) -> None:
         """Keep gradients of some trainable variables for the next step; one copy, to where the servers read them."""
         for place, gradient in zip(places, gradients, strict=True):
             line, number = self._slot_of_weight[place]
-            np.copyto(line.out[number], gradient)
+            line.put(number, [gradient])
             self._kept.add(place)
 
     @property
@@ -77,10 +83,10 @@ class Servers:
         if self._kept:
             for place in set(self._slot_of_weight) - self._kept:
                 line, number = self._slot_of_weight[place]
-                line.out[number][...] = 0
+                line.put(number, [0])
         if told["statistics"]:
             for line, shard in zip(self._lines, self.shards, strict=True):
-                filled(line.out[len(shard.weights) + len(shard.slots) :], map(value_of, self._statistics))
+                line.put(len(shard.weights) + len(shard.slots), map(value_of, self._statistics))
         answers = self._ask("step", gradients=self.has_gradients, **told)
         self._kept = set()
         weights = [
@@ -97,10 +103,14 @@ class Servers:
         answer: dict[str, Any] = told[0]
         return answer
 
+    def remember(self, value: Any) -> None:
+        """Let the first server keep something for who takes the first worker's place."""
+        ask(self._lines[:1], ("remember", {"value": value}), self._patience_s)
+
     def set_weights(self) -> None:
         """Give them this model's weights."""
         for line, shard in zip(self._lines, self.shards, strict=True):
-            filled(line.out[: len(shard.weights)], map(value_of, self._weights_of(shard)))
+            line.put(0, map(value_of, self._weights_of(shard)))
         self._ask("set_weights")
 
     def everything(self) -> dict[str, Any]:

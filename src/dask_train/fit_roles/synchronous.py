@@ -112,4 +112,5 @@ class SynchronousWorker(Worker):
             steps=self.steps,
             read=[read for read in self._read if read[0] != self.task.run],
             agreeing_s=self._replicas.agreeing_s,
+            waiting_s=self._replicas.waiting_s,
         )

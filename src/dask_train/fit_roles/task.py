@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_train.agreement.network_lines import Credentials
 from dask_train.data.account import Stretch
 from dask_train.fit_roles.layout import Layout
 
 if TYPE_CHECKING:
+    from dask_train.fit_roles.servers import Servers
     from dask_train.session import Session
 
 # Under this name the roles of a run find what the model is validated on.
@@ -48,6 +50,8 @@ class FitTask:
         Whether to begin with the last checkpoint, also of an earlier run.
     run
         Tells this call of ``fit`` from others in their checkpoints.
+    secret
+        By which roles of different hosts know each other.
     patience_s
         How long a worker may wait for the others in a step, in seconds.
     """
@@ -72,9 +76,20 @@ class FitTask:
     scored_elsewhere: bool = False
     resume: bool = False
     run: str = ""
+    secret: bytes = field(default=b"", repr=False)
     patience_s: float = 180.0
 
     __name__ = "fit"
+
+    def credentials(self, session: Session) -> Credentials:
+        """What roles of this run on other hosts have to have."""
+        return Credentials(key=self.secret, tls=session.tls)
+
+    def servers(self, model: Any, session: Session) -> Servers:
+        """Lines to all parameter servers."""
+        from dask_train.fit_roles.servers import Servers
+
+        return Servers(model, session.peers["ps"], session.host, self.credentials(session), self.patience_s)
 
     def __call__(self, session: Session) -> Any:
         """Do what the session's role has to; the first worker returns an :class:`Outcome`, all others None."""
@@ -115,8 +130,8 @@ class Outcome:
         With parameter servers, by worker: the batches whose gradients they have applied in this run.
     num_rows
         Of the data.
-    agreeing_s
-        Seconds that this role has waited for others, and summed.
+    agreeing_s, waiting_s
+        Seconds that this role has waited for others, and summed; and waited alone.
     """
 
     header: dict[str, Any] = field(repr=False)
@@ -128,4 +143,5 @@ class Outcome:
     read: list[Read]
     num_rows: int
     agreeing_s: float
+    waiting_s: float
     applied: dict[int, list[Stretch]] | None = None

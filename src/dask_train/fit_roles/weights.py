@@ -126,6 +126,11 @@ def statistics_of(model: Any) -> list[Any]:
     return [variable for number, variable in found.items() if number in weights]
 
 
+def scale_of(optimizer: Any) -> float | None:
+    """By what a loss scaler scales the loss now; None without one."""
+    return float(value_of(optimizer.dynamic_scale)) if hasattr(optimizer, "inner_optimizer") else None
+
+
 def _summed_in(variable: Any) -> np.dtype:
     """A dtype in which NumPy adds, and in which values come through unchanged."""
     name = str(variable.dtype)

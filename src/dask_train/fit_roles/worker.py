@@ -126,10 +126,14 @@ class Worker(ABC):
             report=self.session.report,
             should_stop=self.session.should_stop,
             keep_due=lambda epoch_ends: self.keeper.due(self.steps, epoch_ends=epoch_ends),
+            epoch_over=self.epoch_over,
             verbose=0,
             epochs=self.task.epochs,
             steps=self.num_batches,
         )
+
+    def epoch_over(self) -> None:  # noqa: B027 - most have nothing to do
+        """All callbacks have had their say on an epoch; in the first worker."""
 
     def steps_of(self, feed: Feed, step: Any, after: Any) -> Steps:
         """The function that takes steps."""

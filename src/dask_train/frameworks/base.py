@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,9 @@ class Me:
         The name or address under which its peers reach this host.
     num_threads
         Its share of the host's cores.
+    tls
+        The cluster's certificates, for connections of an adapter's own: ``ca_file``, ``cert``, ``key`` (paths, or PEM
+        text) and perhaps ``ciphers``. None where the cluster has no TLS.
     """
 
     role: str
@@ -44,6 +47,7 @@ class Me:
     counts: Mapping[str, int]
     host: str
     num_threads: int
+    tls: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 class Framework:

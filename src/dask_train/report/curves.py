@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dask_train.report.drawing import CURVE, INK, LINE, TARGET, new_figure, svg_of
+from dask_train.report.drawing import CURVE, INK, LINE, OTHER_CURVE, TARGET, new_figure, svg_of
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.record import Score
 
@@ -47,7 +47,7 @@ def loss_curve(scores: Sequence[Score], target_loss: float | None, reached: Scor
     str
         An ``<svg>`` element.
     """
-    figure, axes = _curve_axes([score.time_s for score in scores], [score.loss for score in scores], score_text)
+    figure, axes = _curve_axes(_lines(scores, lambda score: score.loss), score_text)
     if loss_is_log(scores, target_loss):
         _use_log_axis(axes, _with_target(scores, target_loss))
     else:
@@ -70,18 +70,26 @@ def accuracy_curve(scores: Sequence[Score]) -> str:
     str
         An ``<svg>`` element.
     """
-    points = [(score.time_s, 100 * score.accuracy) for score in scores if score.accuracy is not None]
-    values = [percent for _, percent in points]
-    figure, axes = _curve_axes([time_s for time_s, _ in points], values, lambda percent: f"{percent:.4g}%")
+    known = [score for score in scores if score.accuracy is not None]
+    values = [100 * (score.accuracy or 0.0) for score in known]
+    lines = _lines(known, lambda score: 100 * (score.accuracy or 0.0))
+    figure, axes = _curve_axes(lines, lambda percent: f"{percent:.4g}%")
     low = min(values) if len(values) > 1 else 0.0
     margin = max(0.04 * (100 - low), 0.05)
     axes.set_ylim(max(low - margin, -margin), 100 + margin)
     return svg_of(figure, "accuracy")
 
 
-def _curve_axes(
-    times_s: Sequence[float], values: Sequence[float], value_text: Callable[[float], str]
-) -> tuple[Figure, Axes]:
+def _lines(scores: Sequence[Score], value: Callable[[Score], float]) -> dict[str, list[tuple[float, float]]]:
+    """Points by the rows that were looked at."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for score in scores:
+        found.setdefault(score.rows, []).append((score.time_s, value(score)))
+    return found
+
+
+def _curve_axes(lines: dict[str, list[tuple[float, float]]], value_text: Callable[[float], str]) -> tuple[Figure, Axes]:
+    times_s = [time_s for points in lines.values() for time_s, _ in points]
     figure = new_figure(WIDTH_IN, HEIGHT_IN)
     axes = figure.add_subplot()
     axes.set_facecolor("none")
@@ -93,9 +101,13 @@ def _curve_axes(
     axes.tick_params(which="both", length=0, colors=INK, labelsize=FONT_SIZE, pad=6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g} s")
     axes.yaxis.set_major_formatter(lambda value, _: value_text(value))
-    marker = "o" if len(times_s) <= MAX_MARKED else ""
-    marker_size = 3 if len(times_s) > 1 else 7  # a lone point is all there is to see
-    axes.plot(times_s, values, color=CURVE, linewidth=2, linestyle="-", marker=marker, markersize=marker_size, zorder=3)
+    for number, (name, points) in enumerate(sorted(lines.items())):
+        marker = "o" if len(points) <= MAX_MARKED else ""
+        size = 3 if len(points) > 1 else 7  # a lone point is all there is to see
+        colour = OTHER_CURVE if number else CURVE
+        axes.plot(*zip(*points, strict=True), color=colour, lw=2, ls="-", marker=marker, ms=size, zorder=3, label=name)
+    if len(lines) > 1:
+        axes.legend(frameon=False, fontsize=FONT_SIZE, labelcolor=INK)
     axes.set_xlim(*_time_limits(times_s))
     return figure, axes
 

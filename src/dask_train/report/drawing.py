@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 # matplotlib is imported where it draws: it takes about a second of one core, which the live line needs none of.
 
 # Stand-ins for the page's own colours: the SVG holds them as `var(--name)`, so that it follows light and dark.
-PAGE_COLOURS = {"#010a01": "ink", "#010a02": "line", "#010a03": "curve", "#010a04": "target"}
-INK, LINE, CURVE, TARGET = PAGE_COLOURS
+PAGE_COLOURS = {"#010a01": "ink", "#010a02": "line", "#010a03": "curve", "#010a04": "target", "#010a05": "other-curve"}
+INK, LINE, CURVE, TARGET, OTHER_CURVE = PAGE_COLOURS
 # Without these, matplotlib writes a block that names outside addresses.
 NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 

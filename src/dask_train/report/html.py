@@ -63,6 +63,8 @@ def page_of(record: RunRecord) -> str:
     return environment.get_template("page.html.jinja").render(
         record=record,
         scores=scores,
+        last=record.judged[-1] if scores else None,
+        several=len({score.rows for score in scores}) > 1,
         table=_thinned(scores),
         verdict=verdict_of(record),
         curves=_curves(record, scores),
@@ -88,14 +90,18 @@ def verdict_of(record: RunRecord) -> tuple[str, str]:
     """
     if not record.scores:
         return "plain", "No scores yet"
-    lowest = min(record.scores, key=lambda score: score.loss)
+    lowest = min(record.judged, key=lambda score: score.loss)
     if record.target_loss is None:
-        return "plain", f"Lowest loss {score_text(lowest.loss)} after {seconds_text(lowest.time_s)}"
+        return "plain", f"Lowest {_named(lowest)}loss {score_text(lowest.loss)} after {seconds_text(lowest.time_s)}"
     target = score_text(record.target_loss)
     reached = record.target_reached
     if reached is not None:
         return "good", f"Target loss {target} reached after {seconds_text(reached.time_s)}"
     return "bad", f"Target loss {target} not reached: the lowest was {score_text(lowest.loss)}"
+
+
+def _named(score: Score) -> str:
+    return f"{score.rows} " if score.rows else ""
 
 
 def _curves(record: RunRecord, scores: Sequence[Score]) -> list[dict[str, str]]:

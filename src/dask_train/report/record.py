@@ -111,6 +111,9 @@ class Score:
         Train steps applied before this score; None where unknown.
     rows_trained
         Rows trained before this score; None where unknown.
+    rows
+        Which rows were looked at, such as ``"training"`` and ``"validation"``, each of which gets a curve of its own;
+        empty where there are no several.
 
     Raises
     ------
@@ -126,6 +129,7 @@ class Score:
     accuracy: float | None
     step: int | None
     rows_trained: int | None
+    rows: str = ""
 
     def __post_init__(self) -> None:
         _require_finite("The time of a score", self.time_s)
@@ -199,6 +203,12 @@ class RunRecord:
     def scores_in_order(self) -> tuple[Score, ...]:
         """The scores by time; those of equal time keep their order."""
         return tuple(sorted(self.scores, key=lambda score: score.time_s))
+
+    @property
+    def judged(self) -> tuple[Score, ...]:
+        """The scores that say how good the model is, by time: those of validation where there are some."""
+        scores = self.scores_in_order
+        return tuple(score for score in scores if score.rows == "validation") or scores
 
     @property
     def start_s(self) -> float:

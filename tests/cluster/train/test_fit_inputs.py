@@ -92,3 +92,12 @@ def test_a_split_of_arrays_and_a_model_without_weights(client, alone):
     assert result.model is model
     assert [role["role"] for role in run.status()["roles"]] == ["worker", "worker"], "one a Dask worker"
     check(result, model, alone)
+
+
+def test_a_large_model_goes_to_the_dask_workers_themselves(client):
+    """What Dask warns of does not happen: 12 MB in the arguments of a task."""
+    model = keras.Sequential([layers.Input((3,)), layers.Dense(1 << 20), layers.Dense(1, trainable=False)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = (da.from_array(array, chunks=10) for array in (rows()[0][:20], rows()[1][:20]))
+    result = dt.fit(model, x, y, batch_size=20, workers=1)
+    assert result.ledger.trained == 20

@@ -45,15 +45,16 @@ class Slow(layers.Layer):
         return shape
 
 
-def made(*, slow=False):
+def made(*, slow=False, optimizer=None, loss_weight=None):
     keras.utils.set_random_seed(3)
     inputs = layers.Input((6,))
     hidden = layers.BatchNormalization()(layers.Dense(8, activation="tanh")(inputs))
     model = keras.Model(inputs, layers.Dense(2)(Slow()(hidden) if slow else hidden))
     model.compile(
-        keras.optimizers.Adam(0.01),
+        optimizer or keras.optimizers.Adam(0.01),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
+        loss_weights=loss_weight,
     )
     return model
 
@@ -99,12 +100,35 @@ def killed(run, role, rank, until):
     os.kill(roles[role, rank]["pid"], signal.SIGKILL)
 
 
-def test_a_killed_worker_is_replaced_and_goes_on_where_it_was(client, until):
-    model = made(slow=True)
-    run = dt.fit(model, *rows(), workers=2, ps=1, epochs=EPOCHS, batch_size=BATCH_SIZE, client=client, wait=False)
-    killed(run, "worker", 1, until)
+class Counting(keras.callbacks.Callback):
+    """Counts the epochs that end."""
+
+    num_epochs = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.num_epochs = self.num_epochs + 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_is_replaced_and_goes_on_where_it_was(client, until, rank):
+    model, counting = made(slow=True), Counting()
+    run = dt.fit(
+        model,
+        *rows(),
+        workers=2,
+        ps=1,
+        epochs=EPOCHS,
+        batch_size=BATCH_SIZE,
+        callbacks=[counting],
+        client=client,
+        wait=False,
+    )
+    next(score for score in run.scores() if score["epoch"] == 1 and "step" not in score)  # the end of an epoch
+    killed(run, "worker", rank, until)
     result = run.result()
-    assert [set(attempt.places) for attempt in result.attempts[1:]] == [{"worker/1"}]
+    assert [set(attempt.places) for attempt in result.attempts[1:]] == [{f"worker/{rank}"}]
+    assert result.epoch == list(range(EPOCHS))
+    assert counting.num_epochs == EPOCHS
     check(result, model)
 
 
@@ -126,6 +150,22 @@ def test_a_killed_server_restores_from_the_last_checkpoint(client, until, tmp_pa
     assert len(result.attempts) == 2
     assert len(result.attempts[1].places) == 3
     check(result, model)
+
+
+def test_a_scaled_loss(client):
+    """A scale that is doubled until gradients overflow: such steps change nothing but the scale, on all workers."""
+    scaler = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.01), initial_scale=2.0**100, dynamic_growth_steps=5
+    )
+    model = made(optimizer=scaler, loss_weight=1e8)  # gradients overflow before the scale does
+    result = dt.fit(model, *rows(), workers=2, ps=1, epochs=EPOCHS, batch_size=BATCH_SIZE, client=client)
+    assert result.ledger.trained == ROWS * EPOCHS
+    brought, applied = EPOCHS * (2 * STEPS - 1), int(model.optimizer.iterations)
+    assert brought * 0.5 < applied < brought
+    assert 2.0**95 < float(model.optimizer.dynamic_scale) < 2.0**125
+    x, y = rows(1)
+    assert model.evaluate(np.asarray(x), np.asarray(y), verbose=0)[1] > 0.9
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
 def test_a_callback_and_a_rule_end_all(client):

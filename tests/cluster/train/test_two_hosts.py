@@ -243,3 +243,20 @@ def test_workers_of_two_hosts_train_the_model_of_one_process(cluster):
         np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-5)
     assert result.history["accuracy"] == pytest.approx(alone.history.history["accuracy"])
     assert result.ledger.trained == 600
+
+
+def test_workers_of_both_hosts_train_through_parameter_servers(cluster):
+    """Two servers and two workers: lines through memory, and between the hosts over TCP."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(1001, 5)).astype("f4")
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    model = keras_model()
+    data = da.from_array(x, chunks=(130, 5)), da.from_array(y, chunks=130)
+    before = cluster.bytes_between()
+    result = dt.fit(model, *data, workers=2, ps=2, batch_size=20, epochs=4, client=cluster.client)
+    assert cluster.bytes_between() > before
+    places = {name: cluster.host_of(place) for name, place in result.attempts[0].places.items()}
+    assert {places["worker/0"], places["worker/1"]} == {0, 1} or {places["ps/0"], places["ps/1"]} == {0, 1}
+    assert result.ledger.trained == 4 * 1001
+    assert int(model.optimizer.iterations) == 4 * (2 * 51 - 1)  # the last batch has a row for one worker of the two
+    assert model.evaluate(x, y, verbose=0)[1] > 0.8

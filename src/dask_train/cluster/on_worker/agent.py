@@ -230,7 +230,14 @@ class Agent:
         host = "127.0.0.1" if self.worker.address.startswith("inproc://") else self.worker.ip
         child.tell(
             "start",
-            me=Me(role=child.role, rank=child.rank, counts=self.brief.counts, host=host, num_threads=num_threads),
+            me=Me(
+                role=child.role,
+                rank=child.rank,
+                counts=self.brief.counts,
+                host=host,
+                num_threads=num_threads,
+                tls=_tls(self.worker),
+            ),
             attempt=child.attempt,
             framework=self.brief.framework,
             function=self.brief.functions[child.role],
@@ -356,6 +363,14 @@ class Agent:
                 await asyncio.wait_for(self.on_worker_loop(last), 1.0)
         if self._failure is not None:
             raise copy.copy(self._failure)
+
+
+def _tls(worker: Worker) -> dict[str, str] | None:
+    """The Dask worker's certificates, as role processes may use them; None where the cluster has no TLS."""
+    if not worker.address.startswith("tls://"):
+        return None
+    config = worker.security.get_tls_config_for_role("worker")
+    return {name: value for name, value in config.items() if value}
 
 
 def registry(worker: Worker) -> dict[str, Agent]:

@@ -31,7 +31,8 @@ class KerasFramework(Framework):
     -----
     The session has ``meeting``: the :class:`~dask_train.agreement.hosts.Hosts` of all workers, and the
     :class:`~dask_train.agreement.memory.SharedMemory` of this worker's host. The backend's own network spans the
-    first worker of each host only, and there is none where all workers share a host.
+    first worker of each host only, and there is none where all workers share a host. With parameter servers it has
+    ``host`` and ``tls`` instead, of :class:`~dask_train.frameworks.base.Me`: how lines to them go.
     """
 
     name = "keras"
@@ -71,7 +72,7 @@ class KerasFramework(Framework):
     def rendezvous(self, me: Me, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
         """Meet the workers of this host; the first of each host meets those of the others, too."""
         if me.role != "worker" or "ps" in me.counts:
-            yield {}
+            yield {"host": me.host, "tls": me.tls}
             return
         hosts = Hosts.of(peers["worker"])
         with ExitStack() as stack:
