@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +127,14 @@ def test_estimators_are_scored_as_by_themselves(
 
 
 class Stopping:
-    """A function that fails on a row, as long as it is told to."""
+    """A function that fails on a row, as long as it is told to, once ``when`` returns."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, when: Callable[[], Any]) -> None:
+        self.folder, self.when = folder, when
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         if (x == 99.0).any() and (self.folder / "fail").exists():
+            self.when()
             raise RuntimeError("power cut")
         (self.folder / f"called-{x[0, 0]}").touch()
         return x.sum(axis=1)
@@ -142,13 +144,14 @@ class Stopping:
 
 
 @pytest.mark.parametrize("name", ["sums", "sums.zarr"])
-def test_what_was_interrupted_goes_on(tmp_path: Path, name: str) -> None:
+def test_what_was_interrupted_goes_on(tmp_path: Path, name: str, wait_for: Callable[..., Any]) -> None:
     x = np.arange(60.0).reshape(20, 3) + 1000
     x[13, 1] = 99.0
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "fail").touch()
-    function, where = Stopping(notes), str(tmp_path / name)
+    done, where = tmp_path / name / "_dask_train" / "done", str(tmp_path / name)
+    function = Stopping(notes, lambda: wait_for(lambda: any(done.iterdir()), "a part"))
     lazy = da.from_array(x, chunks=(6, 3))
     with pytest.raises(RuntimeError, match="power cut"):
         dt.predict_to(where, function, lazy)

@@ -148,7 +148,7 @@ def metric_results(model: Any, layout: Layout, counted: Counted) -> dict[str, An
     try:
         model.test_on_batch(*layout.pack(counted.sample))
         metrics.set(counted.counts)
-        return {name: _number(value) for name, value in metrics.results().items()}
+        return {name: _number(value) for name, value in sorted(metrics.results().items())}  # as Keras has them
     finally:
         metrics.restore(before)
 
