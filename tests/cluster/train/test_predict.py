@@ -97,12 +97,6 @@ def failure(kind: type[Exception], lazy: Any) -> str:
     return str(error)
 
 
-def pids(client: Client) -> list[int]:
-    """The model processes of all Dask workers."""
-    found = client.run(lambda dask_worker: list(ModelProcesses.of(dask_worker).pids().values()))
-    return [pid for of_worker in found.values() for pid in of_worker]
-
-
 def test_several_inputs_and_outputs_as_keras_has_them_between_other_work_of_dask(client: Client) -> None:
     pictures, numbers = keras.Input((6, 5), name="pictures"), keras.Input((2,), name="numbers")
     hidden = keras.layers.Dropout(0.5)(keras.layers.Flatten()(pictures))
@@ -165,7 +159,9 @@ def test_an_error_of_the_model_is_told(client: Client) -> None:
     assert re.search(r"(?s)failed on block .*ZeroDivisionError.*no such row", told)
 
 
-def test_a_lost_dask_worker_loses_its_own_part_only(client: Client, wait_for: Callable[..., Any]) -> None:
+def test_a_lost_dask_worker_loses_its_own_part_only_and_takes_its_process_with_it(
+    client: Client, wait_for: Callable[..., Any], is_alive: Callable[[int], bool]
+) -> None:
     model = trapped("raise")
     x, lazy = rows(300)
 
@@ -173,12 +169,15 @@ def test_a_lost_dask_worker_loses_its_own_part_only(client: Client, wait_for: Ca
         time.sleep(0.1)
         return block
 
+    def with_processes() -> list[tuple[int, list[int]]]:
+        found = client.run(lambda dask_worker: (os.getpid(), list(ModelProcesses.of(dask_worker).pids().values())))
+        return [pair for pair in found.values() if pair[1]]
+
     future = client.compute(dt.predict(model, lazy.map_blocks(slowly)))
-    running = wait_for(lambda: pids(client), "a model process")
-    victim = next(iter(client.run(os.getpid).values()))
+    victim, processes = wait_for(with_processes, "a model process")[0]
     os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, processes)), "the end of its model process")
     np.testing.assert_allclose(future.result(timeout=120), by_hand(model, x), rtol=1e-3, atol=1e-4)
-    assert running
 
 
 def test_only_as_many_processes_as_are_let(client: Client) -> None:
