@@ -4,12 +4,15 @@ Imports point down only, and import-linter holds it::
 
     cli, demo                            ways in
     searching                            search; study: what Optuna is told, slots, what comes of it
+    predicting, evaluating,
+    predicted_files                       predict, evaluate, predict_to; predicted_model, prediction_inputs: checks
     fitting                              fit, with what it checks, is given and returns (fit_checks, fitted_data, ...)
     training, shared_datasets,
     tensorflow_network                    public verbs
     launching                            how a run is checked and started
-    testing                              shipped suites for adapters
     cluster                              the only room that imports distributed
+    prediction                           models as values, and what runs in a model process
+    testing                              shipped suites for adapters
     fit_roles                            what the roles of fit do, written against a session
     collections, role_process, session   Dask collections as rows; what a role process is and sees
     result                               stands on data
@@ -43,13 +46,17 @@ if TYPE_CHECKING:
         DataError,
         LaunchError,
         PlacementError,
+        PredictionError,
         RoleFailedError,
         RoleLostError,
         StalledError,
         VersionMismatchError,
     )
+    from dask_train.evaluating import evaluate
     from dask_train.fit_result import FitResult
     from dask_train.fitting import fit
+    from dask_train.predicted_files import PredictedFiles, predict_to
+    from dask_train.predicting import predict
     from dask_train.rank_dataset import DataSet
     from dask_train.result import Attempt, Result
     from dask_train.roles import AddressBook
@@ -66,6 +73,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "fit": "fitting",
     "FitResult": "fit_result",
+    "predict": "predicting",
+    "evaluate": "evaluating",
+    "predict_to": "predicted_files",
+    "PredictedFiles": "predicted_files",
     "Checkpoint": "checkpoint.policy",
     "search": "searching",
     "SearchResult": "study.result",
@@ -96,6 +107,7 @@ _HOMES = {
     "RoleLostError": "errors",
     "StalledError": "errors",
     "ClosedError": "errors",
+    "PredictionError": "errors",
     "DataError": "errors",
     "CheckpointError": "errors",
     "VersionMismatchError": "errors",
@@ -108,6 +120,11 @@ __all__ = [
     "Checkpoint",
     "search",
     "SearchResult",
+    # prediction
+    "predict",
+    "evaluate",
+    "predict_to",
+    "PredictedFiles",
     # any loop, any roles
     "train",
     "Run",
@@ -140,6 +157,7 @@ __all__ = [
     "RoleLostError",
     "StalledError",
     "ClosedError",
+    "PredictionError",
     "DataError",
     "CheckpointError",
     "VersionMismatchError",

@@ -79,6 +79,66 @@ def _seconds(key: str) -> float:
         raise ValueError(f"{key} is {value!r}, which is no duration. Write it like '60s' or '2 minutes'.") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class PredictLimits:
+    """What model processes may take.
+
+    Attributes
+    ----------
+    idle_s
+        Unused for so long, a process is ended.
+    timeout_s
+        A process that finishes no batch for so long has stalled.
+    launch_s
+        How long a process may take until its model is ready.
+    attempts
+        How often a block is tried when processes die with it.
+    processes
+        How many of them a Dask worker has at once, at most.
+    threads
+        Of each process; None for as many as its Dask worker has.
+    """
+
+    idle_s: float
+    timeout_s: float
+    launch_s: float
+    attempts: int
+    processes: int
+    threads: int | None
+
+    @classmethod
+    def from_dask_config(cls) -> PredictLimits:
+        """What ``dask.config`` holds now under ``train.predict``.
+
+        Raises
+        ------
+        ValueError
+            A setting is no duration above 0, or no whole number of at least 1.
+        """
+        return cls(
+            idle_s=_duration("train.predict.idle"),
+            timeout_s=_duration("train.predict.timeout"),
+            launch_s=_duration("train.launch.timeout"),
+            attempts=_count("train.predict.attempts"),
+            processes=_count("train.predict.processes"),
+            threads=None if dask.config.get("train.predict.threads") is None else _count("train.predict.threads"),
+        )
+
+
+def _duration(key: str) -> float:
+    value = _seconds(key)
+    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{key} is {value!r}; it is a finite number of seconds above 0, such as '60s'.")
+    return value
+
+
+def _count(key: str) -> int:
+    value = dask.config.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{key} is {value!r}; it is a whole number of at least 1.")
+    return value
+
+
 def memory_limit() -> int | None:
     """``train.memory.limit`` in bytes; None where Dask's limit and the container's count.
 

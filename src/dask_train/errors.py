@@ -9,6 +9,7 @@
     ├── RoleLostError           a role, or the Dask worker that carried it, is gone
     ├── StalledError            a wait reached its deadline
     ├── ClosedError             what was waited on has been closed
+    ├── PredictionError         a model can't be opened where it is used, fails, or its processes die
     ├── DataError               the data can't be read, moved or accounted for
     ├── CheckpointError         a checkpoint can't be written or read
     └── VersionMismatchError    two sides run versions that don't work together
@@ -75,6 +76,10 @@ class StalledError(DaskTrainError):
 
 class ClosedError(DaskTrainError):
     """What was waited on has been closed."""
+
+
+class PredictionError(DaskTrainError):
+    """A model can't be opened where it is used, raised there, has no room, or its processes died again and again."""
 
 
 class DataError(DaskTrainError):

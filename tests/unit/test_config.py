@@ -7,7 +7,7 @@ import math
 import dask
 import pytest
 
-from dask_train.config import Deadlines
+from dask_train.config import Deadlines, PredictLimits
 
 
 def test_defaults_are_those_of_the_documentation():
@@ -46,3 +46,23 @@ def test_a_deadline_is_finite_and_above_0(bad):
 def test_a_value_of_another_type_is_refused(bad):
     with pytest.raises(ValueError, match=r"train\.launch\.timeout is "):
         Deadlines(placement_s=1, launch_s=bad, rendezvous_s=1, progress_s=1, stop_s=1, close_s=1)
+
+
+def test_limits_of_model_processes_are_read():
+    assert PredictLimits.from_dask_config() == PredictLimits(
+        idle_s=60, timeout_s=300, launch_s=60, attempts=3, processes=2, threads=None
+    )
+    with dask.config.set({"train.predict.idle": "2 minutes", "train.predict.threads": 4}):
+        found = PredictLimits.from_dask_config()
+    assert (found.idle_s, found.threads) == (120, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"), [("idle", "-1s"), ("timeout", True), ("attempts", 0), ("processes", 1.5), ("threads", "many")]
+)
+def test_limits_that_are_none_are_refused(name, bad):
+    with (
+        dask.config.set({f"train.predict.{name}": bad}),
+        pytest.raises(ValueError, match=rf"train\.predict\.{name} is "),
+    ):
+        PredictLimits.from_dask_config()

@@ -58,7 +58,7 @@ def run_role(end: int, account: int) -> None:
                 link.stay()
     except BaseException as error:  # also SystemExit: a role that gives up has not returned
         batches.seal()
-        last_word = {"kind": "failed", "launching": launching, **_told(error)}
+        last_word = {"kind": "failed", "launching": launching, **told(error)}
         status = 1
     link.tell(**last_word)
     link.close()
@@ -75,7 +75,7 @@ def _pickled(result: Any) -> bytes:
         ) from error
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def told(error: BaseException) -> dict[str, Any]:
     """An exception for the client: pickled where that works, and in words in any case."""
     hint = ""
     if isinstance(error, ModuleNotFoundError) and error.name:

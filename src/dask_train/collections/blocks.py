@@ -1,0 +1,147 @@
+"""Lazy collections of what a function makes of each block of rows: the same partitions, and nothing computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.utils import parse_bytes
+
+from dask_train.data.columns import Column
+
+# NumPy arrays are cut into blocks of about this size.
+PIECE_BYTES = parse_bytes("32 MiB")
+
+# Index 0 is that of rows.
+_ROWS = 0
+
+
+def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
+    """Arrays as Dask arrays that are cut at the same rows, and nowhere else.
+
+    Parameters
+    ----------
+    what
+        How errors call them.
+    values
+        Dask or NumPy arrays, ``(num_rows, *row_shape)`` each. The first says where rows are cut.
+
+    Raises
+    ------
+    TypeError, ValueError
+        They are no arrays, have different numbers of rows, or rows of a shape that is not known.
+    """
+    arrays = tuple(_dask_array(what, value) for value in values)
+    first = arrays[0]
+    cut = []
+    for number, array in enumerate(arrays):
+        if any(np.isnan(size) for size in array.shape[1:]):
+            raise ValueError(
+                f"Array {number} of {what} has the shape {array.shape}: what a row looks like is not known. Give it "
+                "its shape where it is made, such as meta= and chunks= of map_blocks."
+            )
+        known = not (np.isnan(array.shape[0]) or np.isnan(first.shape[0]))
+        if known and array.shape[0] != first.shape[0]:
+            counts = ", ".join(str(one.shape[0]) for one in arrays)
+            raise ValueError(f"The arrays of {what} have {counts} rows; they have to be the same.")
+        if not known and array.numblocks[0] != first.numblocks[0]:
+            raise ValueError(
+                f"Two arrays of {what}, of unknown length, have {first.numblocks[0]} and {array.numblocks[0]} chunks. "
+                "Call compute_chunk_sizes() on both first."
+            )
+        whole = dict.fromkeys(range(1, array.ndim), -1)
+        rows = {0: first.chunks[0]} if known else {}
+        cut.append(array.rechunk({**rows, **whole}) if rows or whole else array)
+    return tuple(cut)
+
+
+def _dask_array(what: str, value: Any) -> da.Array:
+    if not hasattr(value, "dtype") or not hasattr(value, "shape") or hasattr(value, "iloc"):
+        raise TypeError(f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, or one frame.")
+    if not value.shape:
+        raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
+    if isinstance(value, da.Array):
+        return value
+    row_bytes = max(1, value.nbytes // max(1, len(value)))
+    return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
+
+
+def arrays_by_block(
+    task: Callable[..., Any],
+    choose: Callable[..., Any],
+    *,
+    name: str,
+    model: Any,
+    arrays: Sequence[da.Array],
+    outputs: Sequence[Column],
+) -> list[da.Array]:
+    """Dask arrays of what ``task(model, *blocks)`` returns: one array, or a tuple of all, made by one task.
+
+    Parameters
+    ----------
+    task
+        Given the blocks as lists, nested as deep as there are axes besides that of rows.
+    choose
+        ``choose(place, outputs)`` gives one of the tuple; picklable by name.
+    name
+        Of the Dask array; tells it from all others.
+    model
+        A value, or a delayed one.
+    arrays
+        As :func:`with_whole_rows` gives them.
+    outputs
+        What each is.
+
+    Returns
+    -------
+    list
+        A Dask array ``(num_rows, *row_shape)`` for each output, with the chunks of rows of the first array.
+    """
+    axes = iter(range(1, 1000))
+    given = [part for array in arrays for part in (array, (_ROWS, *(next(axes) for _ in array.shape[1:])))]
+    settings: dict[str, Any] = {"align_arrays": False, "concatenate": None}
+    if len(outputs) == 1:
+        return [_blockwise(task, [model, None, *given], outputs[0], name, axes, settings)]
+    together = da.blockwise(
+        task, (_ROWS,), model, None, *given, name=name, dtype=object, meta=np.empty(0, object), **settings
+    )
+    return [
+        _blockwise(choose, [number, None, together, (_ROWS,)], output, f"{name}-{number}", axes, settings)
+        for number, output in enumerate(outputs)
+    ]
+
+
+def _blockwise(
+    task: Callable[..., Any], arguments: list[Any], output: Column, name: str, axes: Any, settings: Mapping[str, Any]
+) -> da.Array:
+    new_axes = {next(axes): size for size in output.row_shape}
+    return da.blockwise(
+        task,
+        (_ROWS, *new_axes),
+        *arguments,
+        name=name,
+        dtype=np.dtype(output.dtype),
+        meta=np.empty((0,) * (1 + len(new_axes)), output.dtype),
+        new_axes=new_axes,
+        **settings,
+    )
+
+
+def frame_by_partition(task: Callable[..., Any], *, model: Any, frame: Any, meta: Any) -> Any:
+    """A Dask Series or DataFrame of what ``task(model, partition)`` returns, with the frame's index and divisions.
+
+    Parameters
+    ----------
+    frame
+        A Dask frame or column.
+    meta
+        An empty pandas Series or DataFrame with the names and dtypes of the result.
+    """
+
+    return frame.map_partitions(_swapped, task, model, meta=meta, enforce_metadata=False, align_dataframes=False)
+
+
+def _swapped(partition: Any, task: Callable[..., Any], model: Any) -> Any:
+    return task(model, partition)
