@@ -3,7 +3,7 @@
 Far too few pictures to learn what a bird looks like. EfficientNet-Lite0 has learnt to see from a million others, and
 what it sees, 1,280 numbers a picture, is enough for a single layer on top. What to look at:
 
-* Dask decodes and resizes the files, and puts each block of pictures through the network, where it lies.
+* Dask decodes and resizes the files, and ``dt.predict`` puts each block of pictures through the network, where it lies.
 * That is done once: ``dt.publish_dataset`` keeps features and labels in shared memory under a name, which any program
   of the cluster can train on, as often as it likes. Here a head is trained by two workers, with no picture in sight.
 * The same head on the pixels themselves, for comparison.
@@ -31,7 +31,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is im
 import dask.array as da
 import numpy as np
 from dask import delayed
-from distributed import default_client
 
 import dask_train as dt
 from dask_train.cluster.local import local_client
@@ -60,7 +59,7 @@ def main() -> int:
         backbone = load_efficientnet_lite0()
         for name, rows in (("train", train), ("held-out", held_out)):
             pictures = pictures_of(photographs, rows, SIZE)
-            features = predict(backbone, pictures)
+            features = dt.predict(backbone, pictures, batch_size=BLOCK_ROWS)
             dt.publish_dataset(features, labels_of(photographs, rows), name=name)
         say(f"Features are published: {dt.get_dataset('train')}")
         on_features = trained(dt.get_dataset("train"), dt.get_dataset("held-out"), backbone.output_shape[1:], args)
@@ -104,24 +103,6 @@ def read(files: list[Path], size: int) -> np.ndarray:
 
 def labels_of(photographs: Photographs, rows: np.ndarray) -> Any:
     return da.from_array(photographs.labels[rows], chunks=BLOCK_ROWS)
-
-
-def predict(model: Any, x: Any) -> Any:
-    """What the model makes of each block, as a Dask array; the model is sent to each Dask worker once."""
-    sent = default_client().scatter(model, broadcast=True)
-    return x.map_blocks(
-        applied,
-        sent,
-        dtype="float32",
-        chunks=(x.chunks[0], *((size,) for size in model.output_shape[1:])),
-        drop_axis=list(range(1, x.ndim)),
-        new_axis=list(range(1, len(model.output_shape))),
-        meta=np.empty((0,) * len(model.output_shape), "float32"),
-    )
-
-
-def applied(block: np.ndarray, model: Any) -> np.ndarray:
-    return np.asarray(model(block, training=False))
 
 
 # What is trained
