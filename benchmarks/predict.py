@@ -3,10 +3,11 @@
     .venv/bin/python benchmarks/predict.py [--rounds 5] [--small]
 
 1.1 million MNIST rows (tiled) through an MLP, and 20,000 pictures of 96 x 96 through a small CNN. All start from rows
-that Dask workers hold (Keras: that the process holds), and end when Dask workers hold the predictions. Peers: Keras'
-``predict`` in one process with all cores, in a process of its own; ``map_blocks`` with the model in the graph, as it
-is found in forums, which calls ``predict`` in the Dask worker. Processes are up and functions compiled: each case runs
-once before the clock. All in turn in each round; medians of the rounds.
+that Dask workers hold (Keras: that the process holds; Ray: its object store), and end when Dask workers hold the
+predictions. Peers: Keras' ``predict`` in one process with all cores; ``map_blocks`` with the model in the graph, as it
+is found in forums, which calls ``predict`` in the Dask worker; and, where there is ``.venv-ray``, ``map_batches`` of
+Ray Data with a pool of two actors (``predict_ray.py``), counted from their first batch to their last. Processes are up
+and functions compiled: each case runs once before the clock. All in turn in each round; medians of the rounds.
 
 ``sent`` is what a prediction of 10,000 partitions by a model of 500 MB sends to the scheduler, in bytes on the wire.
 """
@@ -14,10 +15,13 @@ once before the clock. All in turn in each round; medians of the rounds.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -27,54 +31,28 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, wait
 from distributed.comm.tcp import TCP
+from predict_models import CASES, tiled
 from recording import save, summary
 
 import dask_train as dt
 from dask_train.datasets.mnist import load_mnist
 
 NUM_WORKERS = 2
-AIMS = {"Keras predict": 0.95, "map_blocks": 1.0}
+AIMS = {"Keras predict": 0.95, "map_blocks": 1.0, "Ray Data": 1.2}
+RAY = Path(__file__).parents[1] / ".venv-ray" / "bin" / "python"
 
 
-def mlp() -> Any:
-    import keras
-
-    layers = [keras.layers.Dense(128, activation="relu"), keras.layers.Dense(64, activation="relu")]
-    return keras.Sequential([keras.Input((784,)), *layers, keras.layers.Dense(10, activation="softmax")])
-
-
-def cnn() -> Any:
-    import keras
-
-    layers = []
-    for filters in (16, 32, 64):
-        layers += [keras.layers.Conv2D(filters, 3, activation="relu"), keras.layers.MaxPooling2D()]
-    return keras.Sequential(
-        [keras.Input((96, 96, 3)), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
-    )
-
-
-def mnist_rows(num_rows: int) -> np.ndarray:
-    pictures = load_mnist().train_images.reshape(-1, 784)
-    pictures = (pictures / np.float32(255)).astype("f4")
-    return np.concatenate([pictures] * -(-num_rows // len(pictures)))[:num_rows]
-
-
-def pictures(num_rows: int) -> np.ndarray:
-    return np.random.default_rng(1).random((num_rows, 96, 96, 3), dtype="f4")
-
-
-CASES: dict[str, tuple[Callable[[], Any], Callable[[int], np.ndarray], int, int, int]] = {
-    # model, rows, how many, in how many partitions, batch size
-    "MLP": (mlp, mnist_rows, 1_100_000, 44, 256),
-    "CNN": (cnn, pictures, 20_000, 40, 64),
-}
+def rows_of(name: str) -> np.ndarray:
+    """Rows, of which there are more when they are repeated."""
+    if name == "MLP":
+        return (load_mnist().train_images.reshape(-1, 784) / np.float32(255)).astype("f4")
+    return np.random.default_rng(1).random((2_000, 96, 96, 3), dtype="f4")
 
 
 def one_process(name: str, scale: float, pipe: Any) -> None:
     """Keras' own ``predict`` with all cores; answers with the seconds of each pass that it is asked for."""
-    make, rows, num_rows, _, batch_size = CASES[name]
-    model, x = make(), rows(int(num_rows * scale))
+    case = CASES[name]
+    model, x, batch_size = case.model(), tiled(rows_of(name), int(case.num_rows * scale)), case.batch_size
     model.predict(x[: 4 * batch_size], batch_size=batch_size, verbose=0)
     pipe.send(0.0)
     while pipe.recv():
@@ -95,11 +73,23 @@ def naive(block: np.ndarray, model: Any, batch_size: int) -> np.ndarray:
     return model.predict(block, batch_size=batch_size, verbose=0)
 
 
-def case(client: Client, name: str, scale: float, rounds: int) -> list[dict[str, float]]:
-    make, rows, num_rows, num_parts, batch_size = CASES[name]
-    num_rows, num_parts = int(num_rows * scale), max(NUM_WORKERS, int(num_parts * scale))
-    model = make()
-    pieces = client.scatter(np.array_split(rows(num_rows), num_parts), direct=True)
+def with_ray(name: str, folder: str, num_rows: int, num_parts: int) -> float:
+    """Rows a second of Ray Data, in a cluster of its own."""
+    file = Path(folder, f"{name}.npy")
+    if not file.exists():
+        np.save(file, rows_of(name))
+    script = str(Path(__file__).with_name("predict_ray.py"))
+    command = [str(RAY), script, name, "--rows", str(file), "--num-rows", str(num_rows), "--num-parts", str(num_parts)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=500)
+    return float(json.loads(done.stdout.splitlines()[-1])["rows_a_second"])
+
+
+def compared(client: Client, name: str, scale: float, rounds: int, folder: str) -> list[dict[str, float]]:
+    """Rows a second of each way, round by round."""
+    case = CASES[name]
+    num_rows, num_parts = int(case.num_rows * scale), max(NUM_WORKERS, int(case.num_parts * scale))
+    model, batch_size = case.model(), case.batch_size
+    pieces = client.scatter(np.array_split(tiled(rows_of(name), num_rows), num_parts), direct=True)
     sizes = [len(piece) for piece in np.array_split(np.empty(num_rows, "i1"), num_parts)]
     blocks = [
         da.from_delayed(dask.delayed(piece), shape=(size, *model.input_shape[1:]), dtype="f4")
@@ -131,7 +121,11 @@ def case(client: Client, name: str, scale: float, rounds: int) -> list[dict[str,
     ways["Keras predict"] = keras_predict
     for way in ("ours", "map_blocks"):
         ways[way]()
-    runs = [{way: num_rows / run() for way, run in ways.items()} for _ in range(rounds)]
+    runs = []
+    for _ in range(rounds):
+        runs.append({way: num_rows / run() for way, run in ways.items()})
+        if RAY.exists():
+            runs[-1]["Ray Data"] = with_ray(name, folder, num_rows, num_parts)
     mine.send(False)
     process.join(30)
     return runs
@@ -172,13 +166,14 @@ def main() -> None:
     scale, rounds = (0.1, 1) if args.small else (1.0, args.rounds)
     figures: dict[str, Any] = {}
     with (
+        tempfile.TemporaryDirectory() as folder,
         LocalCluster(n_workers=NUM_WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         for name in CASES:
-            runs = case(client, name, scale, rounds)
+            runs = compared(client, name, scale, rounds, folder)
             found: dict[str, Any] = {way: summary([run[way] for run in runs]) for way in runs[0]}
-            for way, aim in AIMS.items():
+            for way, aim in AIMS.items() if RAY.exists() else list(AIMS.items())[:2]:
                 found[f"ours over {way}"] = summary([run["ours"] / run[way] for run in runs])
                 print(f"{name}: ours over {way}: {found[f'ours over {way}']['median']:.2f} (aim: {aim})", flush=True)
             told = ", ".join(f"{way} {found[way]['median']:,.0f}" for way in runs[0])

@@ -195,7 +195,9 @@ class Dispatch:
         versions = {"python": platform.python_version(), "dask_train": __version__}
         brief: Any = self._brief
         if len(brief) > LARGE_BYTES:
-            brief = self._briefs[address] = await self._peer.put(f"train-brief-{uuid.uuid4().hex}", brief, address)
+            brief = self._briefs[address] = await self._peer.put(
+                f"train-brief-{uuid.uuid4().hex}", brief, address=address
+            )
         future = self._peer.dask_end.submit(
             ByValue(agent_task.run_agent, agent_task),
             self._job.id,

@@ -25,7 +25,7 @@ def client_or_none(client: Client | None) -> Client | None:
 
 
 def on_dask(client: Client, model: Any) -> Any:
-    """The model as a value that graphs depend on: a future, straight to the Dask workers, under a key of its contents.
+    """The model as a value that graphs depend on: a future, put on Dask workers, under a key of its contents.
 
     Dask frees it when neither a future nor a collection refers to it.
 
@@ -43,5 +43,5 @@ async def _on_dask(client: Client, model: Any) -> Delayed:
     if state is not None and state.status == "finished":
         future = Future(key, client)
     else:
-        future = (await client._scatter({key: model}, direct=True, broadcast=NUM_FIRST))[key]
+        future = await Peer(client).put(key, model, num_copies=NUM_FIRST)
     return Delayed(key, HighLevelGraph.from_collections(key, {key: future}, dependencies=()))

@@ -120,27 +120,41 @@ class Peer:
         answers: dict[str, Any] = await self.dask_end._run(function, *args, workers=workers, **kwargs)
         return answers
 
-    async def put(self, key: str, value: Any, address: str) -> Future:
-        """Put a value into the memory of one Dask worker, from a client; it stays while somebody has the future.
+    async def put(self, key: str, value: Any, *, address: str | None = None, num_copies: int = 1) -> Future:
+        """Put a value into the memory of Dask workers, from a client; it stays while somebody has the future.
 
-        It goes there straight, where the Dask worker can be reached from here, else through the scheduler.
+        It goes there straight, where Dask workers can be reached from here, else through the scheduler.
+
+        Parameters
+        ----------
+        key
+            Its name in Dask.
+        address
+            The Dask worker to put it on; any where it is None.
+        num_copies
+            On how many of them it lies at first.
 
         Raises
         ------
         RoleLostError
             The scheduler does not answer.
         """
-        self._check()
+        some = [address] if address else list((await self.call("identity", n_workers=1))["workers"])
+        direct = bool(some) and await self._reaches(some[0])
+        broadcast = num_copies if num_copies > 1 else False
+        workers = [address] if address else None
+        futures = await self.dask_end._scatter({key: value}, workers=workers, direct=direct, broadcast=broadcast)
+        future: Future = futures[key]
+        return future
+
+    async def _reaches(self, address: str) -> bool:
+        """Whether a Dask worker answers this client, which may see only the scheduler through a gateway."""
         try:
             comm = await connect(address, timeout=_REACHED_S, **self.dask_end.connection_args)
         except OSError:
-            direct = False
-        else:
-            await comm.close()
-            direct = True
-        futures = await self.dask_end._scatter({key: value}, workers=[address], direct=direct)
-        future: Future = futures[key]
-        return future
+            return False
+        await comm.close()
+        return True
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""
