@@ -68,7 +68,8 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     model, x, batch_size, features, method, columns, meta, client
         As :func:`~dask_train.predict` takes them.
     overwrite
-        Begin anew where there are predictions of something else; the whole folder is removed first.
+        Begin anew where there are predictions of something else, which are removed first. A folder with files and
+        without predictions is refused in any case.
     storage_options
         For the file system.
 

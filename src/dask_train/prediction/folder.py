@@ -51,29 +51,33 @@ class Folder:
         wanted = json.loads(json.dumps(record))
         if before == wanted:
             return False
-        if not overwrite:
-            self._refuse(fs, path, before, wanted)
-        elif fs.exists(path):
+        if before is None:
+            self._refuse_files_of_others(fs, path)
+        elif not overwrite:
+            self._refuse(before, wanted)
+        else:
             fs.rm(path, recursive=True)
         fs.makedirs(f"{path}/{_OURS}/done", exist_ok=True)
         put(fs, place, json.dumps(record, indent=1).encode())
         return True
 
-    def _refuse(self, fs: Any, path: str, before: Any, wanted: dict[str, Any]) -> None:
-        if before is not None:
-            differing = "; ".join(
-                f"{name} {_short(before.get(name))} there, {_short(wanted[name])} here"
-                for name in wanted
-                if before.get(name) != wanted[name]
-            )
+    def _refuse(self, before: Any, wanted: dict[str, Any]) -> None:
+        differing = "; ".join(
+            f"{name} {_short(before.get(name))} there, {_short(wanted[name])} here"
+            for name in wanted
+            if before.get(name) != wanted[name]
+        )
+        raise ValueError(
+            f"{self.path} has predictions of something else ({differing}). Go on with what they are of, take "
+            "another path, or pass overwrite=True to remove them."
+        )
+
+    def _refuse_files_of_others(self, fs: Any, path: str) -> None:
+        """Also where it may overwrite: what has no record is nobody's to remove."""
+        names = [name.rstrip("/").rpartition("/")[2] for name in (fs.ls(path, detail=False) if fs.exists(path) else [])]
+        if set(names) - {_OURS}:
             raise ValueError(
-                f"{self.path} has predictions of something else ({differing}). Go on with what they are of, take "
-                "another path, or pass overwrite=True to remove them."
-            )
-        if fs.exists(path) and fs.ls(path, detail=False):
-            raise ValueError(
-                f"{self.path} has files, and no record of predictions. Take another path, or pass overwrite=True to "
-                "remove all that is in it."
+                f"{self.path} has files, and no record of predictions. Take another path, or remove them first."
             )
 
     def done(self) -> dict[int, int]:

@@ -28,10 +28,11 @@ def test_what_is_complete_is_known_again(tmp_path: Path, where: str) -> None:
     assert folder.done() == {}
 
 
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_files_of_others_are_left_alone(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(ValueError, match="has files, and no record of predictions"):
-        Folder(str(tmp_path)).claim(RECORD, overwrite=False)
+        Folder(str(tmp_path)).claim(RECORD, overwrite=overwrite)
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
