@@ -98,7 +98,7 @@ def _mend(turn: Turn, keys: Sequence[Key], cause: str, ending: Finish, *, raised
     failure = Failure(role=keys[0][0], raised=raised, replaceable=replaceable, num_restarts=turn.num_restarts)
     decision = "end" if turn.plan.recovery is None else turn.plan.recovery.decide(failure)
     if decision == "end":
-        turn.end(_with_earlier(ending, turn.losses, turn.num_restarts))
+        turn.end(_with_earlier(ending, turn))
         turn.losses = (*turn.losses, cause)
         return
     turn.losses = (*turn.losses, cause)
@@ -127,10 +127,17 @@ def _blame(verdict: Verdict, key: Key, what: str) -> Finish:
     return Finish(verdict=verdict, what=what, role=key[0], rank=key[1])
 
 
-def _with_earlier(ending: Finish, losses: tuple[str, ...], num_restarts: int) -> Finish:
-    change = "" if ending.verdict is Verdict.ROLE_FAILED else "Look at the output of that role; raise max_restarts of "
-    change += "" if ending.verdict is Verdict.ROLE_FAILED else "a dask_train.RecoveryPolicy to go on for longer."
-    cause = f"The run had been mended {num_restarts} times before. {earlier(losses)}" if num_restarts else ""
+def _with_earlier(ending: Finish, turn: Turn) -> Finish:
+    if ending.verdict is Verdict.ROLE_FAILED:
+        change = ""
+    elif turn.plan.recovery is None:
+        change = "Look at the output of that role; pass recovery= to go on after a loss."
+    else:
+        change = (
+            "Look at the output of that role; raise max_restarts of a dask_train.RecoveryPolicy to go on for longer."
+        )
+    num = turn.num_restarts
+    cause = f"The run had been mended {num} times before. {earlier(turn.losses)}" if num else ""
     return Finish(
         verdict=ending.verdict, what=ending.what, cause=cause, change=change, role=ending.role, rank=ending.rank
     )

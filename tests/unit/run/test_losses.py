@@ -198,6 +198,7 @@ def test_without_recovery_the_first_loss_ends_it(a_run):
     assert run.exits("worker/0", cause="it fell.") == ["Kill worker/1#0@b"]
     assert run.exits("worker/1") == ["Finish RoleLostError"]
     assert (run.finish.what, run.finish.cause) == ("worker 0 is lost: it fell.", "")
+    assert "pass recovery=" in run.finish.change
 
 
 # Exceptions
