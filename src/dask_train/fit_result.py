@@ -83,9 +83,14 @@ def trained(result: Result, model: Any, callbacks: Sequence[Any]) -> FitResult:
 def _training(ledger: Ledger, outcome: Outcome) -> Ledger:
     """The rows that the model was trained on, also before it was resumed; those of validation are left out."""
     lines = [line for line in ledger.lines if line.role == "worker" and line.dataset == 0]
-    if outcome.applied is not None:  # a worker that was killed may have brought a batch that it did not come back from
-        applied = {(line.rank, line.epoch): line.trained for line in _lines(outcome, outcome.applied)}
-        lines = [replace(line, trained=applied.get((line.rank, line.epoch), 0)) for line in lines]
+    # A worker that was killed may have brought a batch that it did not come back from, and a Dask worker that was lost
+    # takes the accounts of its roles with it: what has gone into the weights is known all the same.
+    applied = {(line.rank, line.epoch): line for line in _lines(outcome, outcome.applied)}
+    for place, line in enumerate(lines):
+        known = applied.pop((line.rank, line.epoch), None)
+        rows = 0 if known is None else known.trained
+        lines[place] = replace(line, trained=rows, read=max(line.read, rows))
+    lines += applied.values()
     for _, size, by_rank in outcome.read:
         lines += _lines(outcome, by_rank, size)
     return Ledger.of_lines(lines, lambda _: outcome.num_rows)

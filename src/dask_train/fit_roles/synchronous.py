@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from dask_train.agreement import Replicas
+from dask_train.data.account import Stretch
 from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.callbacks import Moment
 from dask_train.fit_roles.control import Control
@@ -97,19 +98,27 @@ class SynchronousWorker(Worker):
         own = self.weights.own()
         if not self.leads:
             return
-        size, taken = self._replicas.size, self.taken(self._began, self.epoch * self.num_batches + self.batch)
         self.keep(
             self.model.history,
             own=own,
             metrics=self.metrics.counted() if self.batch else [],
-            read=[*self._read, (self.task.run, size, dict.fromkeys(range(size), taken))],
+            read=[*self._read, (self.task.run, self._replicas.size, self._taken_by_all())],
         )
+
+    def _taken_by_all(self) -> dict[int, list[Stretch]]:
+        """What each worker has trained on since this process began: the same batches."""
+        taken = self.taken(self._began, self.epoch * self.num_batches + self.batch)
+        return dict.fromkeys(range(self._replicas.size), taken)
 
     def outcome(self, callbacks: Any) -> Outcome | None:
         """See :meth:`Worker.outcome`."""
         if not self.leads:
             return None
         history = callbacks._history
+        applied = self._taken_by_all()
+        for run, _, before in self._read:
+            if run == self.task.run:  # an earlier attempt, whose workers may have taken their accounts with them
+                applied = {rank: [*before[rank], *taken] for rank, taken in applied.items()}
         return self.trained(
             history.history,
             history.epoch,
@@ -117,4 +126,5 @@ class SynchronousWorker(Worker):
             read=[read for read in self._read if read[0] != self.task.run],
             agreeing_s=self._replicas.agreeing_s,
             waiting_s=self._replicas.waiting_s,
+            applied=applied,
         )

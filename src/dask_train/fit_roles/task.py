@@ -127,7 +127,7 @@ class Outcome:
     read
         What was trained on before it was resumed from a checkpoint of another run.
     applied
-        With parameter servers, by worker: the batches whose gradients they have applied in this run.
+        By worker: the batches of this run that have gone into the weights.
     num_rows
         Of the data.
     agreeing_s, waiting_s
@@ -144,4 +144,4 @@ class Outcome:
     num_rows: int
     agreeing_s: float
     waiting_s: float
-    applied: dict[int, list[Stretch]] | None = None
+    applied: dict[int, list[Stretch]]

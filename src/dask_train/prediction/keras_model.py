@@ -1,8 +1,7 @@
 """Keras models for prediction and evaluation: taken apart for the way, and run without Keras' own loop.
 
 ``Model.predict`` sets up a data pipeline and callbacks at each call, and copies each batch twice on its way in. Here a
-model has one compiled function for batches of one shape; the last batch is padded, and cut. On 2 cores, 256 rows of
-784 through an MLP: ``predict`` 3.0 s, ``predict_on_batch`` 0.9, this 0.75 (200,000 rows; TensorFlow 2.21).
+model has one compiled function for batches of one shape; the last batch is padded, and cut (``benchmarks/predict.py``).
 """
 
 from __future__ import annotations

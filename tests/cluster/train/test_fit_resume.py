@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import dask.array as da
 import keras
@@ -44,11 +45,11 @@ def made():
 
 
 class Dying(keras.callbacks.Callback):
-    """Kills its process once, some steps into the third epoch; counts what survives."""
+    """Kills its process, or the Dask worker that it belongs to, once, in the third epoch; counts what survives."""
 
-    def __init__(self, mark=None):
+    def __init__(self, mark=None, *, dask_worker=False):
         super().__init__()
-        self.mark, self.epoch, self.batches = mark, 0, 0
+        self.mark, self.dask_worker, self.epoch, self.batches = mark, dask_worker, 0, 0
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -57,7 +58,8 @@ class Dying(keras.callbacks.Callback):
         self.batches += 1
         if self.mark is not None and (self.epoch, batch) == (2, 11) and not os.path.exists(self.mark):
             open(self.mark, "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getppid() if self.dask_worker else os.getpid(), signal.SIGKILL)
+            time.sleep(60)  # it dies with its Dask worker
 
 
 def fitted(client, callback, **arguments):
@@ -84,8 +86,9 @@ def check_as(result, callback, undisturbed):
     assert callback.batches == counted.batches, "it goes on with what it held"
 
 
-def test_a_killed_worker(client, tmp_path, undisturbed):
-    callback = Dying(str(tmp_path / "died"))
+@pytest.mark.parametrize("dask_worker", [False, True])
+def test_a_killed_worker(client, tmp_path, undisturbed, dask_worker):
+    callback = Dying(str(tmp_path / "died"), dask_worker=dask_worker)
     result = fitted(client, callback, checkpoint=dt.Checkpoint(tmp_path / "kept", every_steps=7))
     assert len(result.attempts) == 2
     assert result.ledger.repeated > 0
