@@ -58,7 +58,7 @@ def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
     build(model, sent.layout, ())
     host = "another" if far else session.host
     servers = Servers(model, session.peers["ps"], host, sent.credentials(session), sent.patience_s)
-    ready, _ = servers.begin(session.rank)
+    ready, *_ = servers.begin(session.rank)
     if not ready:
         servers.bring({}, {})
     gradients = [np.full(variable.shape, 1e-3, np.float32) for variable in model.trainable_variables]
@@ -67,7 +67,7 @@ def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
         if step == WARM_STEPS:
             began = time.perf_counter()
         servers.keep(range(len(gradients)), gradients)
-        servers.step(rank=session.rank, steps=step + 1, rate=None, counted=None, statistics=False)
+        servers.step(rank=session.rank, steps=step + 1, rate=None, scale=None, counted=None, statistics=False)
     taken = time.perf_counter() - began
     session.report(done=1)
     servers.close()
