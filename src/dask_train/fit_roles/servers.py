@@ -79,7 +79,7 @@ class Servers:
         return bool(self._kept)
 
     def step(self, **told: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """Push what was kept, if anything; the new weights of all trainable variables, copied."""
+        """Push what was kept, if anything; the new weights of all trainable variables, good until the next."""
         if self._kept:
             for place in set(self._slot_of_weight) - self._kept:
                 line, number = self._slot_of_weight[place]
@@ -89,9 +89,7 @@ class Servers:
                 line.put(len(shard.weights) + len(shard.slots), map(value_of, self._statistics))
         answers = self._ask("step", gradients=self.has_gradients, **told)
         self._kept = set()
-        weights = [
-            line.into[number].copy() for line, number in map(self._slot_of_weight.__getitem__, range(self._size))
-        ]
+        weights = [line.into[number] for line, number in map(self._slot_of_weight.__getitem__, range(self._size))]
         return weights, answers[0]
 
     def pull(self, *, statistics: bool = False) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from html import escape
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -18,20 +17,13 @@ from rich.text import Text
 from dask_train.report.fitted import Field, Wording, fitted
 from dask_train.report.formats import brief_count_text, count_text, score_text, seconds_text
 from dask_train.report.live import REDRAW_INTERVAL_S
+from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookText, in_notebook
 from dask_train.report.redrawn import Redrawn
 
 # Rates are those of the last seconds; shorter, they jump with every batch.
 RATE_OVER_S = 5.0
-# What a notebook's line may be wide, in letters.
-NOTEBOOK_COLUMNS = 120
 # What a score carries besides the values that were reported.
 _RESERVED = frozenset({"role", "rank", "attempt", "time"})
-
-
-def in_notebook() -> bool:
-    """Whether this is a kernel of Jupyter, which draws, although its standard error is no terminal."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
 def check_progress(progress: object, *, waits: bool) -> bool | None:
@@ -93,7 +85,7 @@ class RunDisplay:
         self._drawn_at: float | None = None
         self._status: Mapping[str, Any] = {}
         self._counts: deque[tuple[float, int, int]] = deque()
-        self._notebook: Any = None
+        self._notebook = NotebookText()
         self._is_notebook = progress is not False and in_notebook()
         wanted = progress is not False and not self._is_notebook
         self._redrawn = Redrawn(self._file, self._rendered, wanted=wanted, force_terminal=True)
@@ -159,13 +151,7 @@ class RunDisplay:
         return text
 
     def _draw_in_notebook(self) -> None:
-        # Not rich's: that needs ipywidgets, and warns at every turn where they are missing (rich 15.0).
-        text = "\n".join(self.lines(NOTEBOOK_COLUMNS))
-        shown = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
-        if self._notebook is None:
-            self._notebook = sys.modules["IPython"].display.display(shown, raw=True, display_id=True)
-        else:
-            self._notebook.update(shown, raw=True)
+        self._notebook.show("\n".join(self.lines(NOTEBOOK_COLUMNS)))
 
     def _phase(self) -> str:
         return self._wording.writable(self._status.get("phase", "starting"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
@@ -19,7 +18,7 @@ from rich.text import Text
 from dask_train.report.fitted import Wording
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.live import REDRAW_INTERVAL_S
-from dask_train.report.progress import NOTEBOOK_COLUMNS, in_notebook
+from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookText, in_notebook
 from dask_train.report.redrawn import Redrawn
 
 # Trials that are shown: those that are trained, the best one, and the last that ended, up to so many rows.
@@ -97,7 +96,7 @@ class SearchDisplay:
         self._running: Sequence[RunningTrial] = ()
         self._best: EndedTrial | None = None
         self._is_notebook = progress is not False and in_notebook()
-        self._notebook: Any = None
+        self._notebook = NotebookText()
         wanted = progress is not False and not self._is_notebook
         self._redrawn = Redrawn(self._file, self._drawn, wanted=wanted, force_terminal=None)
         self._writes = progress is True and not self._is_notebook and not self._redrawn.is_shown
@@ -198,12 +197,7 @@ class SearchDisplay:
         console = Console(width=NOTEBOOK_COLUMNS, no_color=True, force_jupyter=False, highlight=False)
         with console.capture() as capture:
             console.print(self._drawn(NOTEBOOK_COLUMNS))
-        text = capture.get()
-        shown = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
-        if self._notebook is None:
-            self._notebook = sys.modules["IPython"].display.display(shown, raw=True, display_id=True)
-        else:
-            self._notebook.update(shown, raw=True)
+        self._notebook.show(capture.get())
 
 
 def _params(params: Mapping[str, Any]) -> str:
