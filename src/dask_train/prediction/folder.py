@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ RECORD_FORMAT = 1
 
 # Not read by those who read the folder: readers of Parquet leave out what begins with "_".
 _OURS = "_dask_train"
+# What a file is called that tells that a part is complete.
+_DONE = re.compile(r"(?P<number>\d+)-(?P<rows>\d+)")
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class Folder:
         place = f"{path}/{_OURS}/done"
         fs.invalidate_cache()
         names = [name.rpartition("/")[2] for name in fs.ls(place, detail=False)] if fs.exists(place) else []
-        pairs = [name.split("-") for name in names if name.count("-") == 1]
-        return {int(number): int(rows) for number, rows in pairs}
+        complete = filter(None, map(_DONE.fullmatch, names))  # not a file that is being written
+        return {int(match["number"]): int(match["rows"]) for match in complete}
 
     def make_zarr(self, layout: dict[str, Any]) -> None:
         """An array of Zarr's without values yet, a chunk for each partition."""

@@ -28,6 +28,22 @@ def test_what_is_complete_is_known_again(tmp_path: Path, where: str) -> None:
     assert folder.done() == {}
 
 
+def test_a_part_that_is_being_written_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(str(tmp_path))
+    folder.claim(RECORD, overwrite=False)
+    seen = []
+    replace = os.replace
+
+    def look_and_replace(temporary: str, path: str) -> None:
+        seen.append(folder.done())
+        replace(temporary, path)
+
+    monkeypatch.setattr(os, "replace", look_and_replace)
+    folder.write("npy", 1, 0, None, (np.arange(3),))
+    assert seen == [{}, {}]  # the part's file, then the one that tells of it
+    assert folder.done() == {1: 3}
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_files_of_others_are_left_alone(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "thesis.txt").touch()
