@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from dask_train.agreement.layout import ALIGNMENT_BYTES, rounded
 _PAGE = mmap.PAGESIZE
 # A rank's word lies this far from the next, so that no two share a cache line (two lines: they are fetched in pairs).
 _WORD_BYTES = 128
+# A rank sums so much at a time: its own part, weighted, stays in the core's cache until the others' are added to it.
+BLOCK_BYTES = 1 << 17
 # How far channels may reach; the file is sparse, so only what is written takes memory.
 FILE_BYTES = 1 << 44
 
@@ -82,42 +84,93 @@ class SharedMemory:
 
 
 class Channel:
-    """A slot for each rank of the host and one for the sum, all of the same layout.
+    """A slot for each rank of the host and one for the sum, all of the same layout; each rank sums a part of it.
 
     Attributes
     ----------
-    slots
-        One array a rank, ``(n,)``.
+    dtype
+        In which is summed.
+    totals
+        The arrays of the sum; no copies.
     total
-        The sum, ``(n,)``.
-    share
-        The part of it that this rank works out.
-    mine, totals
-        The arrays within this rank's slot, and within the sum; no copies.
+        All of it, ``(n,)``.
     """
 
     def __init__(self, memory: SharedMemory, offset: int, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> None:
-        self.shapes = [tuple(shape) for shape in shapes]
         self.dtype = np.dtype(dtype)
+        self._place = memory.place
         step = ALIGNMENT_BYTES // self.dtype.itemsize
-        self._bounds: list[tuple[int, int]] = []
+        bounds: list[tuple[int, int]] = []
         length = 0
-        for shape in self.shapes:
+        for shape in shapes:
             size = int(np.prod(shape, dtype=np.int64))
-            self._bounds.append((length, length + size))
+            bounds.append((length, length + size))
             length = rounded(length + size, step)
         slot_bytes = rounded(max(1, length) * self.dtype.itemsize, _PAGE)
         self.size_bytes = slot_bytes * (memory.num_ranks + 1)
         mapped = memory.map(offset, self.size_bytes)
-        parts = [
+        *slots, self.total = [
             np.frombuffer(mapped, self.dtype, length, number * slot_bytes) for number in range(memory.num_ranks + 1)
         ]
-        self.slots, self.total = parts[:-1], parts[-1]
+        self.totals = [
+            self.total[start:stop].reshape(shape) for (start, stop), shape in zip(bounds, shapes, strict=True)
+        ]
         edges = [rounded(length * number // memory.num_ranks, step) for number in range(memory.num_ranks)]
         edges = [min(edge, length) for edge in [*edges, length]]
-        self.share = slice(edges[memory.place], edges[memory.place + 1])
-        self.mine, self.totals = self._views(self.slots[memory.place]), self._views(self.total)
+        mine = edges[memory.place], edges[memory.place + 1]
+        self._given = [
+            (number, part, slots[memory.place][at])
+            for within in ((0, mine[0]), (mine[1], length))
+            for number, part, at in _pieces(bounds, within)
+        ]
+        self._summed = [
+            (number, part, [slot[at] for slot in slots], self.total[at])
+            for number, part, at in _pieces(bounds, mine, BLOCK_BYTES // self.dtype.itemsize)
+        ]
+        longest = max((len(total) for *_, total in self._summed), default=0)
+        self._scratch = np.zeros(longest, self.dtype)
 
-    def _views(self, of: np.ndarray) -> list[np.ndarray]:
-        pairs = zip(self._bounds, self.shapes, strict=True)
-        return [of[start:stop].reshape(shape) for (start, stop), shape in pairs]
+    def give(self, arrays: Sequence[np.ndarray], weight: float) -> None:
+        """Put what the others sum of this rank's arrays, times its weight, where they find it.
+
+        Parameters
+        ----------
+        arrays
+            Of the channel's shapes, C-contiguous or copied.
+        weight
+            With 0 they count as zeros, whatever is in them.
+        """
+        flat = [np.reshape(array, -1) for array in arrays]
+        for number, part, target in self._given:
+            self._weigh(flat[number][part], weight, target)
+
+    def add_up(self, arrays: Sequence[np.ndarray], weight: float) -> None:
+        """Sum this rank's part, in the order of the ranks; the others have given theirs."""
+        flat = [np.reshape(array, -1) for array in arrays]
+        for number, part, slots, total in self._summed:
+            alone = len(slots) == 1
+            own = total if alone else self._scratch[: len(total)]
+            self._weigh(flat[number][part], weight, own)
+            if alone:
+                continue
+            first, second, *others = [own if place == self._place else slot for place, slot in enumerate(slots)]
+            np.add(first, second, out=total)
+            for other in others:
+                np.add(total, other, out=total)
+
+    def _weigh(self, array: np.ndarray, weight: float, out: np.ndarray) -> None:
+        if weight:
+            np.multiply(array, self.dtype.type(weight), out=out)
+        else:
+            out[...] = 0
+
+
+def _pieces(
+    bounds: Sequence[tuple[int, int]], within: tuple[int, int], most: int | None = None
+) -> Iterator[tuple[int, slice, slice]]:
+    """Which parts of arrays lie between two positions: the array's number, the part of it, and where that lies."""
+    for number, (start, stop) in enumerate(bounds):
+        low, high = max(start, within[0]), min(stop, within[1])
+        for first in range(low, high, most or max(1, high - low)):
+            last = min(high, first + (most or high - low))
+            yield number, slice(first - start, last - start), slice(first, last)

@@ -47,8 +47,9 @@ class Replicas:
 
     Notes
     -----
-    Bytes moved in a host with ``R`` ranks and arrays of ``n`` bytes: every rank writes ``n`` into its slot, reads
-    ``n`` of all slots together and writes ``n / R``; nobody copies the sum, which all read where it is.
+    Bytes moved in a host with ``R`` ranks and arrays of ``n`` bytes: every rank reads ``n`` of its own, writes what the
+    others sum of it, ``n (R - 1) / R``, reads as much of theirs, and writes ``n / R`` of the sum, which all read where
+    it is.
     """
 
     def __init__(self, hosts: Hosts, rank: int, memory: SharedMemory, across: Across | None, timeout_s: float) -> None:
@@ -86,20 +87,9 @@ class Replicas:
             Another rank did not come in time.
         """
         started = time.perf_counter()
-        for array, target in zip(arrays, channel.mine, strict=True):
-            if weight:
-                np.multiply(array, target.dtype.type(weight), out=target)
-            else:
-                target[...] = 0
+        channel.give(arrays, weight)
         self._wait()
-        mine = channel.total[channel.share]
-        first, *others = [slot[channel.share] for slot in channel.slots]
-        if others:
-            np.add(first, others[0], out=mine)
-            for other in others[1:]:
-                mine += other
-        else:
-            mine[...] = first
+        channel.add_up(arrays, weight)
         self._wait()
         if not self._one_host:
             if self._memory.place == 0:

@@ -11,6 +11,7 @@ import pytest
 
 from dask_train.agreement import Hosts, Replicas, meet
 from dask_train.agreement import futex as futex_module
+from dask_train.agreement import memory as memory_module
 from dask_train.errors import LaunchError, StalledError
 
 SHAPES = [(3,), (), (2, 5), (0, 4), (1000,)]
@@ -79,6 +80,12 @@ def check(found, size):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_ranks_of_one_host(size):
+    check(together(addresses(size)), size)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_parts_are_summed_block_by_block(size, monkeypatch):
+    monkeypatch.setattr(memory_module, "BLOCK_BYTES", 192)  # several in most arrays, and none that ends with one
     check(together(addresses(size)), size)
 
 
