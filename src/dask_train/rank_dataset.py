@@ -14,7 +14,7 @@ import numpy as np
 from dask_train.data.account import Stretch
 from dask_train.data.batches import Batch, Reader
 from dask_train.data.buffers import Buffers
-from dask_train.data.order import Share, shares
+from dask_train.data.order import Shares, shares
 from dask_train.data.plan import EpochPlan, Shuffle
 from dask_train.data.rows import Rows
 from dask_train.data.stream import Stream
@@ -121,7 +121,7 @@ class DataSet:
         session._link.moved("past its last batch")
 
     @contextmanager
-    def _read(self, order: Iterator[Share], plan: EpochPlan, turn: int) -> Iterator[Iterator[Batch]]:
+    def _read(self, order: Iterator[Shares], plan: EpochPlan, turn: int) -> Iterator[Iterator[Batch]]:
         link, streamed = self._session._link, Stream(self._number, turn, plan.epoch, plan.shuffle, plan.seed)
         rows: Rows | StreamedRows = self._rows
         if self._table.window is not None:

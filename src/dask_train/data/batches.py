@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_train.data.ahead import Ahead
 from dask_train.data.buffers import Buffers
-from dask_train.data.order import Share
+from dask_train.data.order import Shares
 from dask_train.data.rows import Rows
 from dask_train.data.streamed import StreamedRows
 
 # Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost
 # more than the rows of a small batch. The first bundle is one batch, so that the first comes soon.
-BUNDLE = 8
+BUNDLE = 32
 BUNDLE_BYTES = 4 << 20
 # What may wait, in bundles and in bytes.
 MAX_AHEAD = 2
@@ -25,8 +25,7 @@ MAX_AHEAD_BYTES = 64 << 20
 Fetch = Callable[[np.ndarray, np.ndarray], list[np.ndarray]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(NamedTuple):  # one is made a step, and a dataclass takes longer
     """A share of a global batch.
 
     Attributes
@@ -43,7 +42,7 @@ class Batch:
 
 
 class Reader:
-    """Turns shares into batches.
+    """Turns shares of global batches into batches.
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ class Reader:
         self._fetch, self._buffers, self._views = fetch, buffers, views
 
     def read(
-        self, shares: Iterator[Share], rows: Rows | StreamedRows, *, in_order: bool = False
+        self, shares: Iterator[Shares], rows: Rows | StreamedRows, *, in_order: bool = False
     ) -> Generator[Batch, None, None]:
         """The batches of those shares; close the iterator to end the thread that prepares them.
 
@@ -75,14 +74,14 @@ class Reader:
             nothing has to be prepared.
         """
         if in_order and self._views and isinstance(rows, Rows) and rows.all_here:
-            for share in shares:
-                yield self._in_place(share, rows)
+            for some in shares:
+                yield from self._in_place(some, rows)
             return
         first = next(shares, None)
         if first is None:
             return
-        rows.turn_to(first.partition)
-        batch_bytes = max(1, len(first.row) * rows.schema.row_bytes)
+        rows.turn_to(first[:1].partition)
+        batch_bytes = max(1, first.share_rows * rows.schema.row_bytes)
         bundle = max(1, min(BUNDLE, BUNDLE_BYTES // batch_bytes))
         depth = max(1, min(MAX_AHEAD, MAX_AHEAD_BYTES // (bundle * batch_bytes)))
         ahead = Ahead(self._bundles(itertools.chain([first], shares), rows, bundle), depth)
@@ -93,34 +92,44 @@ class Reader:
         finally:
             ahead.close()
 
-    def _in_place(self, share: Share, rows: Rows) -> Batch:
-        views = rows.view(share.partition, share.row)
-        for view in views:
-            if view is not None:
-                view.flags.writeable = self._views == "writable"
-        columns = zip(rows.schema.columns, views, strict=True)
-        gathered = [None if view is not None else self._buffers.array(of, len(share.row)) for of, view in columns]
-        rows.take(share.partition, share.row, gathered)
-        pairs = zip(views, gathered, strict=True)
-        arrays = tuple(array for pair in pairs for array in pair if array is not None)
-        return Batch(arrays=arrays, global_rows=share.global_rows)
+    def _in_place(self, some: Shares, rows: Rows) -> Iterator[Batch]:
+        """Batches where the rows are; those whose rows lie apart, or not aligned, are copied."""
+        columns = [column.view() for column in rows.columns]
+        for column in columns:
+            column.flags.writeable = self._views == "writable"
+        size = some.share_rows
+        starts = rows.starts(some.partition, some.row, size) if size else [[0] * len(some)] * len(columns)
+        for number, first in enumerate(zip(*starts, strict=True)):
+            pairs = zip(columns, first, strict=True)
+            if min(first) >= 0:
+                yield Batch(tuple([column[at : at + size] for column, at in pairs]), some.global_rows)
+                continue
+            kinds = zip(rows.schema.columns, first, strict=True)
+            copies = [None if at >= 0 else self._buffers.array(kind, size) for kind, at in kinds]
+            one = some[number : number + 1]
+            rows.take(one.partition, one.row, copies)
+            views = [column[at : at + size] for column, at in pairs]
+            yield Batch(
+                tuple(view if copy is None else copy for view, copy in zip(views, copies, strict=True)),
+                some.global_rows,
+            )
 
-    def _bundles(self, shares: Iterator[Share], rows: Rows | StreamedRows, most: int) -> Iterator[list[Batch]]:
+    def _bundles(self, shares: Iterator[Shares], rows: Rows | StreamedRows, most: int) -> Iterator[list[Batch]]:
         """Lists of batches, the last one first."""
-        size = 1
-        while some := list(itertools.islice(shares, size)):
-            partition = np.concatenate([share.partition for share in some])
-            row = np.concatenate([share.row for share in some])
-            rows.turn_to(partition)
-            columns = self._gathered(partition, row, rows)
-            batches, start = [], 0
-            for share in some:
-                its = slice(start, start + len(share.row))
-                batches.append(Batch(arrays=tuple(array[its] for array in columns), global_rows=share.global_rows))
-                start = its.stop
-            del columns
-            yield batches[::-1]
-            size = min(2 * size, most)
+        length = 1
+        for some in shares:
+            first = 0
+            while first < len(some):
+                bundle = some[first : first + length]
+                rows.turn_to(bundle.partition)
+                columns = self._gathered(bundle.partition, bundle.row, rows)
+                size = some.share_rows
+                cuts = range((len(bundle) - 1) * size, -1, -size) if size else [0] * len(bundle)
+                batches = [Batch(tuple(array[at : at + size] for array in columns), some.global_rows) for at in cuts]
+                del columns
+                yield batches
+                first += length
+                length = min(2 * length, most)
 
     def _gathered(self, partition: np.ndarray, row: np.ndarray, rows: Rows | StreamedRows) -> list[np.ndarray]:
         """Rows of each column, those from elsewhere fetched at once."""

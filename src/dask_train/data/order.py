@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,20 +11,35 @@ from dask_train.data.plan import WINDOW_ROWS, EpochPlan, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """One rank's rows of a global batch, in the order that they have there.
+class Shares:
+    """One rank's rows of some global batches that follow each other, in the order that they have there.
+
+    Batches come by the many: what is done for each alone takes longer than the rows of a small one.
 
     Attributes
     ----------
     partition, row
-        int64 ``(k,)``: of each row its partition, and its number there.
-    global_rows
-        Rows of the global batch over all ranks.
+        int64 ``(num_batches * share_rows,)``: of each row its partition, and its number there.
+    num_batches
+        How many batches these are of; the length of this.
+    share_rows, global_rows
+        Rows of each share, and of each global batch over all ranks.
     """
 
     partition: np.ndarray = field(repr=False)
     row: np.ndarray = field(repr=False)
+    num_batches: int
+    share_rows: int
     global_rows: int
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __getitem__(self, batches: slice) -> Shares:
+        """Those of some of the batches; no copies."""
+        first, stop, _ = batches.indices(self.num_batches)
+        its = slice(first * self.share_rows, stop * self.share_rows)
+        return replace(self, partition=self.partition[its], row=self.row[its], num_batches=max(0, stop - first))
 
 
 def shares(
@@ -36,8 +51,8 @@ def shares(
     owner: np.ndarray | None = None,
     host_of_rank: np.ndarray | None = None,
     first: int = 0,
-) -> Iterator[Share]:
-    """One rank's rows of each global batch of an epoch; no batch goes on into the next epoch.
+) -> Iterator[Shares]:
+    """One rank's rows of the global batches of an epoch; no batch goes on into the next epoch.
 
     Parameters
     ----------
@@ -49,22 +64,22 @@ def shares(
         Which of how many ranks.
     owner, host_of_rank
         int64 ``(num_partitions,)`` and ``(size,)``: the host that holds each partition, and the one of each rank;
-        without them each global batch is cut in the order that it has.
+        without them, and on a single host, each global batch is cut in the order that it has.
     first
         The batch to begin with.
 
     Yields
     ------
-    Share
-        Of n rows, ``(rank + 1) * n // size - rank * n // size``: one is empty only where n is less than the ranks. All
-        ranks' shares are the batch, each row once.
+    Shares
+        Of as many batches as are worked out at once; a last batch that is smaller comes alone. A share has of n rows
+        ``(rank + 1) * n // size - rank * n // size``: one is empty only where n is less than the ranks. All ranks'
+        shares are the batch, each row once.
 
     Notes
     -----
     The first rows of a batch that lie on a host go to the ranks there, as many as those take; each gets its part of
     them, so that they lack equally many. The others, host by host, go to the ranks that lack rows, also host by host,
-    so that a rank's come from few hosts. Many batches are worked out at once, since NumPy's calls cost more than the
-    rows of a small one.
+    so that a rank's come from few hosts.
     """
     assert (owner is None) == (host_of_rank is None)
     num_hosts = 0
@@ -76,14 +91,18 @@ def shares(
     for partition, nth in _windows(plan, batch_size, first, num_batches):
         global_rows = min(batch_size, len(nth))
         begin, end = (part * global_rows // size for part in (rank, rank + 1))
-        if owner is None or host_of_rank is None:
-            taken = np.arange(len(nth)).reshape(-1, global_rows)[:, begin:end].ravel()
-        else:
+        if num_hosts > 1 and owner is not None and host_of_rank is not None:
             taken = _near(owner[partition].reshape(-1, global_rows), host_of_rank, rank, num_hosts)
-        mine, row = partition[taken], plan.rows(partition[taken], nth[taken])
-        for batch in range(len(nth) // global_rows):
-            its = slice(batch * (end - begin), (batch + 1) * (end - begin))
-            yield Share(partition=mine[its], row=row[its], global_rows=global_rows)
+            mine, its = partition[taken], nth[taken]
+        else:
+            mine, its = (array.reshape(-1, global_rows)[:, begin:end].ravel() for array in (partition, nth))
+        yield Shares(
+            partition=mine,
+            row=plan.rows(mine, its),
+            num_batches=len(nth) // global_rows,
+            share_rows=end - begin,
+            global_rows=global_rows,
+        )
 
 
 def _windows(plan: EpochPlan, batch_size: int, first: int, num_batches: int) -> Iterator[Rows]:

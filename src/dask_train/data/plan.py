@@ -115,10 +115,13 @@ class EpochPlan:
 
 def _one_by_one(lengths: np.ndarray, start: int) -> Iterator[Rows]:
     ends = np.cumsum(lengths)
+    starts = ends - lengths
     for first in range(start, int(ends[-1]), WINDOW_ROWS):
-        position = np.arange(first, min(first + WINDOW_ROWS, int(ends[-1])))
-        partition = np.searchsorted(ends, position, side="right")
-        yield partition, position - (ends - lengths)[partition]
+        stop = min(first + WINDOW_ROWS, int(ends[-1]))
+        some = slice(*np.searchsorted(ends, [first, stop - 1], side="right") + [0, 1])
+        counts = np.minimum(ends[some], stop) - np.maximum(starts[some], first)
+        partition = np.repeat(np.arange(len(lengths))[some], counts)
+        yield partition, np.arange(first, stop) - starts[partition]
 
 
 def _by_time(lengths: np.ndarray, phases: np.ndarray, start: int) -> Iterator[Rows]:

@@ -99,19 +99,30 @@ class Rows:
                 # mode="raise" would gather into a buffer of its own first; these numbers are right.
                 np.take(column, first[partition] + row, axis=0, out=target, mode="clip")
 
-    def view(self, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray | None]:
-        """Rows without a copy, for each column where they follow each other from an aligned address; else None.
+    def starts(self, partition: np.ndarray, row: np.ndarray, num_rows: int) -> list[list[int]]:
+        """Where stretches of rows lie that can be read in place, without a copy.
 
-        The rows of a partition have to be in the order that they have there.
+        Parameters
+        ----------
+        partition, row
+            int64 ``(n,)``: stretches one after the other; the rows of a partition have the order that they have there.
+        num_rows
+            Of each stretch, at least 1.
+
+        Returns
+        -------
+        list of list of int
+            For each column and stretch, the number of its first row in :attr:`columns`; -1 where the rows do not
+            follow each other, or not from an aligned address.
         """
-        if len(row) == 0 or partition[0] != partition[-1] or row[-1] - row[0] != len(row) - 1:
-            return [None] * len(self.columns)
-        views: list[np.ndarray | None] = []
-        for kind, column, first in zip(self.schema.columns, self.columns, self._first, strict=True):
-            start = int(first[partition[0]] + row[0])
-            aligned = start * kind.row_bytes % ALIGNMENT_BYTES == 0  # the column itself begins at a page
-            views.append(column[start : start + len(row)] if aligned else None)
-        return views
+        heads, tails = slice(None, None, num_rows), slice(num_rows - 1, None, num_rows)
+        apart = (partition[heads] != partition[tails]) | (row[tails] - row[heads] != num_rows - 1)
+        found = []
+        for kind, first in zip(self.schema.columns, self._first, strict=True):
+            start = first[partition[heads]] + row[heads]
+            misaligned = start * kind.row_bytes % ALIGNMENT_BYTES != 0  # the column itself begins at a page
+            found.append(np.where(apart | misaligned, -1, start).tolist())
+        return found
 
 
 def _mapped(

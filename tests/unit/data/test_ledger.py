@@ -20,7 +20,8 @@ from dask_train.data.plan import EpochPlan
 def test_rows_of_a_share_are_those_that_the_order_gives(num_rows, batch_size, size, data):
     rank = data.draw(st.integers(0, size - 1))
     plan = EpochPlan(lengths=np.array([num_rows]), shuffle=True, seed=0, epoch=0)
-    rows = [len(share.row) for share in shares(plan, batch_size=batch_size, rank=rank, size=size)]
+    its_order = shares(plan, batch_size=batch_size, rank=rank, size=size)
+    rows = [some.share_rows for some in its_order for _ in range(len(some))]
     first = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(first, len(rows)))
     assert share_rows(num_rows, batch_size, rank, size, first, stop) == sum(rows[first:stop])
@@ -52,7 +53,8 @@ def test_it_is_what_counting_row_by_row_gives(history):
     read, trained = 0, Counter()
     for (_, rank), attempts in ranks.items():
         plan = EpochPlan(lengths=np.array([num_rows]), shuffle=False, seed=0, epoch=0)
-        batches = [share.row.tolist() for share in shares(plan, batch_size=batch_size, rank=rank, size=size)]
+        its_order = shares(plan, batch_size=batch_size, rank=rank, size=size)
+        batches = [some[number : number + 1].row.tolist() for some in its_order for number in range(len(some))]
         for (stretch,) in attempts:
             read += sum(map(len, batches[stretch.first : stretch.first + stretch.taken]))
             trained.update(sum(batches[stretch.first : stretch.first + stretch.done], []))

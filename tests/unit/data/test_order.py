@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from dask_train.data import order as order_module
 from dask_train.data import plan as plan_module
-from dask_train.data.order import shares
+from dask_train.data.order import Shares, shares
 from dask_train.data.plan import EpochPlan
 
 
@@ -35,10 +36,15 @@ def runs(draw, *, hosts):
     return plan, settings, draw(st.integers(1, 100))
 
 
+def each(plan: EpochPlan, rank: int, **settings: object) -> list[Shares]:
+    """A rank's shares, those of one batch at a time."""
+    return [some[n : n + 1] for some in shares(plan, rank=rank, **settings) for n in range(len(some))]
+
+
 def rows_of(plan: EpochPlan, rank: int, **settings: object) -> list[tuple[list[int], int]]:
     """Rows of a rank's shares, numbered through the data set, and how many there are over all ranks."""
     offsets = np.cumsum(plan.lengths) - plan.lengths
-    found = list(shares(plan, rank=rank, **settings))
+    found = each(plan, rank, **settings)
     assert {array.dtype for share in found for array in (share.partition, share.row)} <= {np.dtype(np.int64)}
     return [((offsets[share.partition] + share.row).tolist(), share.global_rows) for share in found]
 
@@ -86,7 +92,7 @@ def test_without_hosts_each_batch_is_cut_in_its_order(run):
 def test_a_host_takes_from_others_only_what_it_lacks(run):
     plan, settings, _ = run
     owner, host_of_rank = settings["owner"], settings["host_of_rank"]
-    ranks = [list(shares(plan, rank=rank, **settings)) for rank in range(settings["size"])]
+    ranks = [each(plan, rank, **settings) for rank in range(settings["size"])]
     for parts in zip(*ranks, strict=True):
         lying = np.bincount(np.concatenate([owner[part.partition] for part in parts]), minlength=5)
         demand = np.bincount(host_of_rank, [len(part.row) for part in parts], 5)
@@ -120,7 +126,7 @@ def test_memory_does_not_grow_with_rows_or_ranks():
         for window in (None, 1_000):
             plan = EpochPlan(lengths=lengths, shuffle=True, seed=0, epoch=0, window=window)
             order = shares(plan, batch_size=1 << 16, rank=999, size=1_000, first=1 << 20, **hosts)
-            assert [len(next(order).row) for _ in range(2)] == [66, 66]
+            assert [(len(some), some.share_rows) for some in itertools.islice(order, 2)] == [(1, 66)] * 2
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

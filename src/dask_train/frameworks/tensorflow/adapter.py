@@ -26,16 +26,12 @@ SCORERS = ("scorer", "evaluator")
 # from_dlpack aborts the process for memory that is aligned to less (Eigen's alignment; seen with TensorFlow 2.21).
 SHARED_ALIGNMENT_BYTES = 64
 
+# In this machine's byte order.
 _SHARED_DTYPES = frozenset(
-    f"{kind}{bits}"
-    for kind, sizes in {
-        "int": (8, 16, 32, 64),
-        "uint": (8, 16, 32, 64),
-        "float": (16, 32, 64),
-        "complex": (64, 128),
-    }.items()
-    for bits in sizes
-) | {"bool"}
+    np.dtype(f"{kind}{size}")
+    for kind, sizes in {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}.items()
+    for size in sizes
+)
 
 
 class TensorFlowFramework(Framework):
@@ -175,8 +171,9 @@ def _set_environment(me: Me, book: AddressBook) -> None:
 def _tensor(array: np.ndarray) -> Any:
     import tensorflow as tf
 
-    aligned = array.ctypes.data % SHARED_ALIGNMENT_BYTES == 0 and array.flags.c_contiguous
-    if aligned and array.flags.writeable and array.dtype.isnative and array.dtype.name in _SHARED_DTYPES:
+    flags = array.flags
+    is_shared = array.dtype in _SHARED_DTYPES and flags.c_contiguous and flags.writeable
+    if is_shared and array.ctypes.data % SHARED_ALIGNMENT_BYTES == 0:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
     try:
         return tf.convert_to_tensor(array)
