@@ -17,6 +17,8 @@ from dask_train.data.streamed import StreamedRows
 # Batches are gathered and handed over in bundles: NumPy's calls and a thread's waits for the interpreter's lock cost
 # more than the rows of a small batch. The first bundle is one batch, so that the first comes soon.
 BUNDLE = 32
+# The same of rows that are streamed: a bundle that reaches into several groups keeps all of them in memory.
+STREAMED_BUNDLE = 8
 BUNDLE_BYTES = 4 << 20
 # What may wait, in bundles and in bytes.
 MAX_AHEAD = 2
@@ -82,7 +84,8 @@ class Reader:
             return
         rows.turn_to(first[:1].partition)
         batch_bytes = max(1, first.share_rows * rows.schema.row_bytes)
-        bundle = max(1, min(BUNDLE, BUNDLE_BYTES // batch_bytes))
+        most = BUNDLE if isinstance(rows, Rows) else STREAMED_BUNDLE
+        bundle = max(1, min(most, BUNDLE_BYTES // batch_bytes))
         depth = max(1, min(MAX_AHEAD, MAX_AHEAD_BYTES // (bundle * batch_bytes)))
         ahead = Ahead(self._bundles(itertools.chain([first], shares), rows, bundle), depth)
         try:
