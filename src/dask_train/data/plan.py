@@ -118,7 +118,8 @@ def _one_by_one(lengths: np.ndarray, start: int) -> Iterator[Rows]:
     starts = ends - lengths
     for first in range(start, int(ends[-1]), WINDOW_ROWS):
         stop = min(first + WINDOW_ROWS, int(ends[-1]))
-        some = slice(*np.searchsorted(ends, [first, stop - 1], side="right") + [0, 1])
+        low, high = np.searchsorted(ends, [first, stop - 1], side="right")
+        some = slice(low, high + 1)
         counts = np.minimum(ends[some], stop) - np.maximum(starts[some], first)
         partition = np.repeat(np.arange(len(lengths))[some], counts)
         yield partition, np.arange(first, stop) - starts[partition]
