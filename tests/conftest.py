@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,20 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -
             pytest.fail(f"{what}: not within {timeout_s:g} s")
         time.sleep(0.01)
     return value
+
+
+@pytest.fixture(scope="session")
+def make_certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], dict[str, str]]:
+    """Makes the certificate of a cluster with TLS, its own authority: ``ca_file``, ``cert`` and ``key``, as paths."""
+
+    def make() -> dict[str, str]:
+        folder = tmp_path_factory.mktemp("certificates")
+        certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+        new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
+        subprocess.run([*new, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        return {"ca_file": certificate, "cert": certificate, "key": key}
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -224,7 +223,6 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         checkpoint_every=None if kept is None else (kept.every_steps, kept.every_s),
         resume=resume,
         run=uuid.uuid4().hex,
-        secret=secrets.token_bytes(32),
         patience_s=1.5 * Deadlines.from_dask_config().progress_s,  # a stall is told by the run first, with its causes
     )
     roles = {role: count for role, count in (("ps", ps), ("worker", workers), ("scorer", scorer)) if count}

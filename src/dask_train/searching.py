@@ -155,8 +155,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     validation_data, validation_split, validation_batch_size
         As in :func:`dask_train.fit`.
     workers_per_trial
-        How many processes train one model together, synchronously. Where they are on several hosts, and after a trial
-        of several that raises, the next trial starts processes anew.
+        How many processes train one model together, synchronously. After a trial of several that raises, the next
+        trial starts processes anew.
     concurrency
         How many trials are trained at a time, at most; as many as the cluster holds where it is None.
     sampler

@@ -27,14 +27,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, Security
 
 START_S = 30.0  # each step of a start; all of it takes 2 s on two cores
 END_S = 10.0
@@ -155,11 +155,16 @@ class Cluster:
 
     # How it is made and ended
 
-    def _start(self, stack: ExitStack, threads: int, workers_per_host: int) -> None:
+    def _start(self, stack: ExitStack, threads: int, workers_per_host: int, tls: Mapping[str, str] | None) -> None:
         self._start_switch(stack)
         dask = (sys.executable, "-m", "dask")
         file = self._folder / "scheduler.json"
-        at = ("--scheduler-file", str(file), "--no-dashboard", "--dashboard-address", ":0")
+        at: tuple[str, ...] = ("--scheduler-file", str(file), "--no-dashboard", "--dashboard-address", ":0")
+        security = None
+        if tls is not None:
+            at += ("--protocol", "tls", *(f"--tls-{name.replace('_', '-')}={path}" for name, path in tls.items()))
+            ours = {"tls_ca_file": tls["ca_file"], "tls_client_cert": tls["cert"], "tls_client_key": tls["key"]}
+            security = Security(require_encryption=True, **ours)
         scheduler_command = (*WITH_US, *dask, "scheduler", *at, "--host", self._here, "--port", "0")
         scheduler = _start(*scheduler_command, log=self._folder / "log")
         stack.callback(_end, scheduler)
@@ -170,7 +175,7 @@ class Cluster:
         for host, process in self._hosts.items():
             self._connect(host, process)
         self.scheduler_address = self._wait_for_scheduler(file, scheduler)
-        self.client = stack.enter_context(Client(self.scheduler_address, timeout=START_S))
+        self.client = stack.enter_context(Client(self.scheduler_address, timeout=START_S, security=security))
         self.client.wait_for_workers(len(self._hosts) * workers_per_host, timeout=START_S)
 
     def _start_switch(self, stack: ExitStack) -> None:
@@ -234,10 +239,13 @@ class Cluster:
 
 
 @contextmanager
-def hosts(num: int = 2, threads: int = 1, workers_per_host: int = 1) -> Iterator[Cluster]:
+def hosts(
+    num: int = 2, threads: int = 1, workers_per_host: int = 1, tls: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """So many hosts with Dask workers of so many threads, and a scheduler here; skips the test where none can be made.
 
-    The processes are ended with it, all at once.
+    With paths of a certificate (``ca_file``, ``cert``, ``key``) all of Dask's connections are under TLS. The processes
+    are ended with it, all at once.
     """
     _skip_where_impossible()
     with ExitStack() as stack:
@@ -246,7 +254,7 @@ def hosts(num: int = 2, threads: int = 1, workers_per_host: int = 1) -> Iterator
         device = f"dt{os.getpid()}n{next(_numbers)}"  # 15 characters at most
         cluster = Cluster(folder, device, _unused_network(), num)
         try:
-            cluster._start(stack, threads, workers_per_host)
+            cluster._start(stack, threads, workers_per_host, tls)
         except Exception as error:
             error.add_note(cluster.logs())
             raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dask_train.agreement.layout import Slot
 from dask_train.agreement.lines import Line, Listener
 from dask_train.agreement.memory_lines import MemoryListener, dial_in_memory
-from dask_train.agreement.network_lines import Credentials, NetworkListener, dial_over_network
+from dask_train.agreement.network import Credentials
+from dask_train.agreement.network_lines import NetworkListener, dial_over_network
 
 
 def listeners(address: str, slot: Slot, credentials: Credentials) -> list[Listener]:

@@ -42,3 +42,8 @@ class Slot:
 def rounded(number: int, step: int) -> int:
     """The next multiple of ``step``."""
     return -(-number // step) * step
+
+
+def bytes_of(array: np.ndarray) -> memoryview:
+    """The memory of an array, C-contiguous, as bytes."""
+    return array.reshape(-1).view(np.uint8).data

@@ -1,88 +1,15 @@
-"""Lines between processes of different hosts: messages and arrays over TCP, with the cluster's TLS where it has some.
-
-Both ends prove that they know the run's key before anything else is read: by HMAC (RFC 2104) of what the other one has
-drawn, so the key itself does not travel. Without TLS, which Dask's ``tcp://`` does not have either, whoever can read
-the network can read the lines.
-"""
+"""Lines between processes of different hosts: messages and arrays over TCP."""
 
 from __future__ import annotations
 
-import hmac
 import mmap
-import os
-import secrets
 import socket
-import ssl
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from dask_train.agreement.layout import Slot
-from dask_train.agreement.lines import Line, Listener, exactly, fill
-from dask_train.errors import LaunchError
-
-_NONCE_BYTES = 32
-_RETRY_S = 0.1
-# How long who has connected may take to prove what it is.
-_GREETING_S = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Credentials:
-    """What both ends of a line have to have.
-
-    Attributes
-    ----------
-    key
-        The run's.
-    tls
-        The cluster's certificates, as Dask has them: ``ca_file``, ``cert``, ``key`` (paths, or PEM text) and perhaps
-        ``ciphers``. None where it has none.
-    """
-
-    key: bytes = field(repr=False)
-    tls: Mapping[str, str] | None = field(default=None, repr=False)
-
-    def wrapped(self, connection: socket.socket, *, listens: bool) -> socket.socket:
-        """The connection under TLS, where there is TLS; both ends have to show certificates of the cluster."""
-        if self.tls is None:
-            return connection
-        purpose = ssl.Purpose.CLIENT_AUTH if listens else ssl.Purpose.SERVER_AUTH
-        context = ssl.create_default_context(purpose)
-        context.check_hostname = False  # Dask's certificates are for roles, not for hosts
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        authority = self.tls["ca_file"]
-        context.load_verify_locations(**{"cadata" if "\n" in authority else "cafile": authority})
-        with _as_file(self.tls["cert"]) as certificate, _as_file(self.tls.get("key")) as key:
-            context.load_cert_chain(str(certificate), key)
-        if self.tls.get("ciphers"):
-            context.set_ciphers(self.tls["ciphers"])
-        return context.wrap_socket(connection, server_side=listens)
-
-    def prove(self, connection: socket.socket, *, listens: bool) -> None:
-        """Show that this end knows the key, and see that the other one does.
-
-        Raises
-        ------
-        LaunchError
-            It does not.
-        EOFError, OSError
-            It is gone.
-        """
-        mine, theirs = (b"listens", b"dials") if listens else (b"dials", b"listens")
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        connection.sendall(nonce)
-        connection.sendall(self._proof(mine, bytes(exactly(connection, _NONCE_BYTES))))
-        if not hmac.compare_digest(bytes(exactly(connection, _NONCE_BYTES)), self._proof(theirs, nonce)):
-            raise LaunchError("Who has connected to a parameter server does not know its run.")
-
-    def _proof(self, end: bytes, nonce: bytes) -> bytes:
-        return hmac.digest(self.key, end + nonce, "sha256")
+from dask_train.agreement.layout import Slot, bytes_of
+from dask_train.agreement.lines import Line, Listener, fill
+from dask_train.agreement.network import Credentials, connected, greeted, listening
 
 
 class NetworkLine(Line):
@@ -104,13 +31,13 @@ class NetworkLine(Line):
         places, self._put = sorted(self._put), set()
         super().send((message, places))
         for place in places:
-            self.connection.sendall(_bytes_of(self.out[place]))
+            self.connection.sendall(bytes_of(self.out[place]))
 
     def receive(self, timeout_s: float | None) -> Any:
         """See :meth:`Line.receive`; the time is that of each piece."""
         message, places = super().receive(timeout_s)
         for place in places:
-            fill(self.connection, _bytes_of(self.into[place]))
+            fill(self.connection, bytes_of(self.into[place]))
         return message
 
 
@@ -120,7 +47,7 @@ class NetworkListener(Listener):
     Parameters
     ----------
     address
-        ``host:port`` to listen at; this process may hold the port with SO_REUSEPORT.
+        ``host:port`` to listen at, as :func:`~dask_train.agreement.network.listening` takes it.
     slot
         The arrays that travel on each line.
     credentials
@@ -133,25 +60,12 @@ class NetworkListener(Listener):
     """
 
     def __init__(self, address: str, slot: Slot, credentials: Credentials) -> None:
+        super().__init__(listening(address))
         self._slot, self._credentials = slot, credentials
-        host, port = _parts(address)
-        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        super().__init__(listener)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind((host, port))
-            listener.listen(64)
-        except OSError as error:
-            listener.close()
-            raise LaunchError(
-                f"A parameter server can't listen at {address}: {error}.",
-                "The address may not be one of this host.",
-                "Start that Dask worker with --host and an address of its host.",
-            ) from error
 
     def answer(self, connection: socket.socket) -> Line:
         """See :meth:`Listener.answer`."""
-        return _line(connection, self._slot, self._credentials, listens=True)
+        return NetworkLine(greeted(connection, self._credentials, listens=True), self._slot)
 
 
 def dial_over_network(address: str, slot: Slot, credentials: Credentials, timeout_s: float) -> Line:
@@ -162,64 +76,4 @@ def dial_over_network(address: str, slot: Slot, credentials: Credentials, timeou
     LaunchError
         Nobody does in time, or it does not know the run.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            connection = socket.create_connection(_parts(address), max(_RETRY_S, deadline - time.monotonic()))
-            break
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise _refusal(address, error) from error
-            time.sleep(_RETRY_S)
-    try:
-        return _line(connection, slot, credentials, listens=False)
-    except (EOFError, OSError) as error:
-        connection.close()
-        raise _refusal(address, error) from error
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _line(connection: socket.socket, slot: Slot, credentials: Credentials, *, listens: bool) -> NetworkLine:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that loses its power says no word
-    connection.settimeout(_GREETING_S)
-    wrapped = credentials.wrapped(connection, listens=listens)
-    try:
-        credentials.prove(wrapped, listens=listens)
-    except BaseException:
-        wrapped.close()
-        raise
-    return NetworkLine(wrapped, slot)
-
-
-def _refusal(address: str, error: Exception) -> LaunchError:
-    return LaunchError(
-        f"No line to the parameter server at {address}: {type(error).__name__}: {error}.",
-        "A firewall may be between the hosts, or that process has ended.",
-        "Let Dask workers reach each other on all ports, or let servers and workers share a host: on=[addresses].",
-    )
-
-
-def _parts(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
-@contextmanager
-def _as_file(path_or_text: str | None) -> Iterator[str | None]:
-    """A path to what OpenSSL reads from files only; text is in no file system."""
-    if path_or_text is None or "\n" not in path_or_text:
-        yield path_or_text
-        return
-    descriptor = os.memfd_create("dask-train-certificate", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, path_or_text.encode())
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
+    return NetworkLine(connected(address, credentials, timeout_s), slot)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_train.agreement.dialling import dial
 from dask_train.agreement.lines import ask
-from dask_train.agreement.network_lines import Credentials
+from dask_train.agreement.network import Credentials
 from dask_train.fit_roles.shards import shards_of, slot_of
 from dask_train.fit_roles.weights import statistics_of, value_of
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import keras
 import numpy as np
 
 from dask_train.agreement import Replicas
+from dask_train.agreement.ring import Ring
 from dask_train.data.account import Stretch
 from dask_train.fit_roles.backends import Backend, backend_of
 from dask_train.fit_roles.callbacks import Moment
@@ -30,8 +31,10 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
     with ExitStack() as stack:
         backend = backend_of(keras.backend.backend())
         hosts, memory = session.meeting
-        leads = session.rank in hosts.leaders and len(hosts.groups) > 1
-        across = backend.across(len(hosts.groups)) if leads else None  # before anything is computed
+        across = None
+        if len(hosts.groups) > 1 and session.rank in hosts.leaders:
+            addresses, place = [hosts.addresses[rank] for rank in hosts.leaders], hosts.leaders.index(session.rank)
+            across = stack.enter_context(closing(Ring(addresses, place, task.credentials(session), task.patience_s)))
         replicas = Replicas(hosts, session.rank, memory, across, task.patience_s)
         replicas.begin_again()  # in a search the same workers have trained another model before
         worker = SynchronousWorker(task, session, backend, replicas)

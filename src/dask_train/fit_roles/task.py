@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_train.agreement.network_lines import Credentials
+from dask_train.agreement.network import Credentials
 from dask_train.data.account import Stretch
 from dask_train.fit_roles.layout import Layout
 
@@ -51,7 +53,7 @@ class FitTask:
     run
         Tells this call of ``fit`` from others in their checkpoints.
     secret
-        By which roles of different hosts know each other.
+        By which roles of different hosts know each other; drawn anew.
     patience_s
         How long a worker may wait for the others in a step, in seconds.
     """
@@ -76,7 +78,7 @@ class FitTask:
     scored_elsewhere: bool = False
     resume: bool = False
     run: str = ""
-    secret: bytes = field(default=b"", repr=False)
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
     patience_s: float = 180.0
 
     __name__ = "fit"

@@ -65,8 +65,6 @@ class Done:
         The model as it was after that epoch, taken apart; None where that was not to be kept.
     seconds
         From its arrival to its end.
-    stays
-        Whether its workers take another trial.
     """
 
     number: int
@@ -74,7 +72,6 @@ class Done:
     epoch: int | None
     parts: tuple[dict[str, Any], list[np.ndarray]] | None
     seconds: float
-    stays: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +88,7 @@ class Failed:
 class TrialLoop:
     """Called with a session, it trains what it is sent, until the run ends.
 
-    Of several workers none goes on when one has raised, since the others wait for it in mid-step: the run fails. On
-    several hosts they return after one trial, as a backend's own network between hosts can be brought up only once.
+    Of several workers none goes on when one has raised, since the others wait for it in mid-step: the run fails.
     """
 
     __name__ = "search"
@@ -100,7 +96,6 @@ class TrialLoop:
     def __call__(self, session: Session) -> None:
         """Serve."""
         held: dict[str, DataSet] = {}
-        stays = len(session.meeting[0].groups) == 1
         gc.freeze()  # what the framework is made of stays; to go through it after each trial takes 0.2 s
         while True:
             try:
@@ -124,8 +119,6 @@ class TrialLoop:
             if told is not None:
                 session.send(told)  # first: the client makes the next trial meanwhile
             del told, order
-            if not stays:
-                return
             _forget(session, held)
 
 
@@ -157,7 +150,6 @@ def _trained(session: Session, order: Order, held: dict[str, DataSet], began: fl
         epoch=best.epoch,
         parts=best.parts,
         seconds=time.monotonic() - began,
-        stays=len(hosts.groups) == 1,
     )
 
 

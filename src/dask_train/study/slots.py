@@ -140,7 +140,6 @@ class Slots:
         assert handed is not None
         self._losses = 0
         if isinstance(told, Done):
-            slot.is_closing = slot.is_closing or not told.stays
             self._trials.done(handed, told)
         else:
             self._trials.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)

@@ -227,7 +227,7 @@ def keras_model() -> Any:
 
 
 def test_workers_of_two_hosts_train_the_model_of_one_process(cluster):
-    """Two workers on each: sums through shared memory, and between the hosts over TensorFlow's collectives."""
+    """Two workers on each: sums through shared memory, and between the hosts around a ring."""
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 5)).astype("f4")
     y = (x[:, :3] * [1, 2, 3]).argmax(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from dask_train.agreement.dialling import dial, listeners
 from dask_train.agreement.layout import Slot
 from dask_train.agreement.lines import ask
 from dask_train.agreement.memory_lines import dial_in_memory
-from dask_train.agreement.network_lines import Credentials, dial_over_network
+from dask_train.agreement.network import Credentials
+from dask_train.agreement.network_lines import dial_over_network
 from dask_train.errors import LaunchError, StalledError
 from dask_train.frameworks.tensorflow.ports import hold_port
 
@@ -21,19 +21,10 @@ SLOT = Slot([((3, 2), "f4"), ((), "i8"), ((0,), "f8")])
 HERE, ELSEWHERE = "127.0.0.1", "10.0.0.2"
 
 
-def certificates(folder):
-    """A cluster's own, as paths."""
-    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
-    new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
-    subprocess.run([*new, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return {"ca_file": certificate, "cert": certificate, "key": key}
-
-
 @pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    paths = certificates(tmp_path_factory.mktemp("cluster"))
+def known(make_certificates):
+    paths, stranger = make_certificates(), make_certificates()
     text = {name: Path(path).read_text() for name, path in paths.items()}
-    stranger = certificates(tmp_path_factory.mktemp("another"))
     return {
         "memory": (HERE, Credentials(key=b"run")),
         "tcp": (ELSEWHERE, Credentials(key=b"run")),
@@ -131,7 +122,7 @@ def test_one_that_does_not_answer(line):
 def test_nobody_listens(address, known):
     with pytest.raises(LaunchError, match=r"Nobody answers as 127.0.0.1:\d+ on this host"):
         dial_in_memory(address, SLOT, 0.05)
-    with pytest.raises(LaunchError, match=r"No line to the parameter server at 127.0.0.1:\d+: .*[Rr]efused"):
+    with pytest.raises(LaunchError, match=r"No connection to the role at 127.0.0.1:\d+: .*[Rr]efused"):
         dial_over_network(address, SLOT, known["tcp"][1], 0.05)
 
 
@@ -143,7 +134,7 @@ def test_a_stranger_is_not_answered(opened, address, known, stranger, wait_for):
         "no certificate": known["tcp"][1],
         "another cluster's certificate": known["another cluster's"][1],
     }[stranger]
-    with pytest.raises(LaunchError, match=r"does not know its run|No line to the parameter server"):
+    with pytest.raises(LaunchError, match=r"does not know the run|No connection to the role"):
         dial_over_network(address, SLOT, credentials, 5.0)
     wait_for(lambda: there.refused, "it was refused")
     assert not there.lines

@@ -8,14 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_train.agreement import Across
-
 
 class Backend(Protocol):
     """What replicas ask of a backend. Tensors, gradients and variables are the backend's own."""
-
-    def across(self, num_hosts: int) -> Across:
-        """Sums over the leaders of all hosts, over the framework's own network; called before anything is computed."""
 
     def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
         """A step of that model as ``fit`` would run it, for batches of any number of rows.

@@ -1,20 +1,13 @@
-"""Replicas on TensorFlow: steps as ``tf.function``, sums in NumPy inside them, collectives between hosts."""
+"""Replicas on TensorFlow: steps as ``tf.function``, sums in NumPy inside them."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-from dask_train.agreement import Across
-
-# Keys of collectives: any number will do that TensorFlow's own strategy does not take.
-_GROUP_KEY = 7_001
-_FIRST_INSTANCE_KEY = 70_001
 
 
 def make() -> TensorFlowBackend:
@@ -24,35 +17,6 @@ def make() -> TensorFlowBackend:
 
 class TensorFlowBackend:
     """See :class:`dask_train.fit_roles.backends.base.Backend`."""
-
-    def across(self, num_hosts: int) -> Across:
-        """Ring all-reduce by ``CollectiveReduceV2`` between the leaders, which ``TF_CONFIG`` names as its workers."""
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()  # brings the collective runtime up
-        task = strategy.cluster_resolver.task_id
-        device = f"/job:worker/task:{task}/device:CPU:0"
-        with tf.device(device):
-            token = tf.Variable(0.0).handle
-        keys: dict[tuple[int, Any], int] = {}
-        numbers = itertools.count(_FIRST_INSTANCE_KEY)
-
-        def sum_over_hosts(array: np.ndarray) -> None:
-            kind = (array.size, array.dtype)
-            if kind not in keys:
-                keys[kind] = next(numbers)
-            with tf.device(device):
-                total = tf.raw_ops.CollectiveReduceV2(
-                    input=array,
-                    group_size=num_hosts,
-                    group_key=_GROUP_KEY,
-                    instance_key=keys[kind],
-                    ordering_token=[token],
-                    merge_op="Add",
-                    final_op="Id",
-                    communication_hint="ring",
-                )
-            array[...] = total.numpy()
-
-        return sum_over_hosts
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:

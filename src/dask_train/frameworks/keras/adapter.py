@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,9 @@ class KerasFramework(Framework):
     Notes
     -----
     The session has ``meeting``: the :class:`~dask_train.agreement.hosts.Hosts` of all workers, and the
-    :class:`~dask_train.agreement.memory.SharedMemory` of this worker's host. The backend's own network spans the
-    first worker of each host only, and there is none where all workers share a host. With parameter servers it has
-    ``host`` and ``tls`` instead, of :class:`~dask_train.frameworks.base.Me`: how lines to them go.
+    :class:`~dask_train.agreement.memory.SharedMemory` of this worker's host; with parameter servers it has ``host``
+    instead. And ``tls``: by what certificates roles of different hosts know each other. The backend's own network is
+    not used.
     """
 
     name = "keras"
@@ -70,20 +69,13 @@ class KerasFramework(Framework):
 
     @contextmanager
     def rendezvous(self, me: Me, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
-        """Meet the workers of this host; the first of each host meets those of the others, too."""
+        """Meet the workers of this host; those of other hosts meet when they train."""
         if me.role != "worker" or "ps" in me.counts:
             yield {"host": me.host, "tls": me.tls}
             return
         hosts = Hosts.of(peers["worker"])
-        with ExitStack() as stack:
-            leaders = hosts.leaders
-            if len(leaders) > 1 and me.rank in leaders:
-                alone = replace(me, rank=leaders.index(me.rank), counts={"worker": len(leaders)})
-                book = AddressBook(worker=[hosts.addresses[rank] for rank in leaders])
-                stack.enter_context(self._inner.rendezvous(alone, book, timeout_s))
-            memory = meet(hosts, me.rank, timeout_s)
-            stack.callback(memory.close)
-            yield {"meeting": (hosts, memory)}
+        with closing(meet(hosts, me.rank, timeout_s)) as memory:
+            yield {"meeting": (hosts, memory), "tls": me.tls}
 
     def empty(self, size: int) -> np.ndarray | None:
         """As the backend's adapter has it."""

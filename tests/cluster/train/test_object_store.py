@@ -1,0 +1,186 @@
+"""Checkpoints, predictions and data in an object store: an S3 server of its own, over HTTP as the real one is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import dask.array as da
+import dask.dataframe as dd
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from distributed import Client
+from zarr.core.sync import cleanup_resources
+
+import dask_train as dt
+
+BUCKET = "s3://dask-train"
+
+
+@pytest.fixture(scope="module")
+def s3_server(wait_for, tmp_path_factory):
+    """The address of the server, with an empty bucket; this process and those that it starts are told of it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    output = (tmp_path_factory.mktemp("s3") / "output").open("w")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def is_up():
+        assert server.poll() is None, "it has ended"
+        try:
+            return urllib.request.urlopen(f"{address}/moto-api/").status == 200  # noqa: S310 - our own
+        except OSError:
+            return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        patch.setenv("AWS_ACCESS_KEY_ID", "user")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        try:
+            wait_for(is_up, "the S3 server")
+            fsspec.filesystem("s3").mkdir(BUCKET)
+            yield address
+        finally:
+            server.kill()
+            server.wait(10)
+            output.close()
+
+
+@pytest.fixture(scope="module")
+def client(s3_server, local_clusters):
+    """Of two Dask workers that know the server from their environment, as they would know AWS."""
+    with local_clusters() as make, Client(make(n_workers=2, threads_per_worker=1)) as client:
+        yield client
+
+
+def files(url):
+    """What there is below a URL, as it is now."""
+    system, path = fsspec.core.url_to_fs(url)
+    system.invalidate_cache()
+    return sorted(name[len(path) :].lstrip("/") for name in system.find(path))
+
+
+def test_a_killed_role_goes_on_from_its_checkpoint(client):
+    def worker(session):
+        kept, total, start = session.load_checkpoint(), 0.0, (0, 0)
+        if kept is not None:
+            total, *start = np.load(kept / "deeper" / "state.npy")
+            start = (int(start[0]), int(start[1]))
+        for batch in session.batches(epochs=3, batch_size=10, start=start):
+            total += float(batch.sum())
+            if session.position == (1, 5) and session.attempt == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            def write(folder, total=total):
+                (folder / "deeper").mkdir()
+                np.save(folder / "deeper" / "state.npy", np.array([total, *session.position]))
+
+            if session.position[1] % 4 == 0:
+                session.save_checkpoint(write)
+        return total
+
+    x = np.arange(100.0)
+    url = f"{BUCKET}/run"
+    result = dt.train(worker, roles={"worker": 1}, data=da.from_array(x, chunks=30), checkpoint=url, client=client)
+    assert result.results["worker"] == [3 * x.sum()]
+    assert len(result.attempts) == 2
+    assert (result.ledger.trained, result.ledger.dropped) == (300, 0)
+    names = files(url)
+    kept = {int(name[:8]) for name in names}
+    assert names == sorted(f"{number:08}/{file}" for number in kept for file in ("complete", "deeper/state.npy"))
+    assert len(names) == 2 * 2, "the last two are kept"
+
+
+@pytest.mark.slow
+def test_fit_goes_on_as_if_nothing_had_happened(client, tmp_path):
+    import keras
+
+    class Dying(keras.callbacks.Callback):
+        def __init__(self, mark):
+            super().__init__()
+            self.mark, self.epoch = mark, 0
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epoch = epoch
+
+        def on_train_batch_end(self, batch, logs=None):
+            if (self.epoch, batch) == (1, 7) and not os.path.exists(self.mark):
+                open(self.mark, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(60)
+
+    def fitted(mark, **arguments):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+        x = da.from_array(np.random.default_rng(0).normal(size=(203, 4)), chunks=(50, 4))
+        return dt.fit(
+            model,
+            x,
+            x.sum(axis=1),
+            workers=2,
+            epochs=3,
+            batch_size=20,
+            seed=2,
+            callbacks=[Dying(str(mark))],
+            client=client,
+            **arguments,
+        )
+
+    (tmp_path / "none dies").touch()
+    wanted = fitted(tmp_path / "none dies")
+    result = fitted(tmp_path / "one dies", checkpoint=dt.Checkpoint(f"{BUCKET}/fit", every_steps=3))
+    assert len(result.attempts) == 2
+    for found, expected in zip(result.model.get_weights(), wanted.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert (result.ledger.trained, result.ledger.dropped) == (3 * 203, 0)
+
+
+def doubled(x):
+    return 2 * x
+
+
+@pytest.mark.parametrize("name", ["doubled", "doubled.zarr"])
+def test_predictions_go_on_where_they_were(client, name):
+    x = np.arange(60.0).reshape(20, 3)
+    url, lazy = f"{BUCKET}/{name}", da.from_array(x, chunks=(6, 3))
+    assert dt.predict_to(url, doubled, lazy, client=client).num_written == 4
+    done = [file for file in files(url) if "_dask_train/done/" in file]
+    assert len(done) == 4
+    fsspec.filesystem("s3").rm(f"{url}/{done[2]}")
+    result = dt.predict_to(url, doubled, lazy, client=client)
+    assert (result.num_parts, result.num_rows, result.num_written) == (4, 20, 1)
+    if name.endswith(".zarr"):
+        found = zarr.open_array(url, mode="r")[:]
+        cleanup_resources()  # Zarr's threads would stay until the end
+    else:
+        found = np.concatenate([np.load(fsspec.open(f"{url}/part-{n:05}.npy").open()) for n in range(4)])
+    np.testing.assert_array_equal(found, 2 * x)
+
+
+def test_a_table_there_and_back(client):
+    table = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50.0) % 7})
+    dd.from_pandas(table, npartitions=3).to_parquet(f"{BUCKET}/table", write_index=False)
+    frame = dd.read_parquet(f"{BUCKET}/table")
+
+    def worker(session):
+        return sum(float(batch.sum()) for batch in session.batches(batch_size=8))
+
+    result = dt.train(worker, roles={"worker": 2}, data=frame, client=client)
+    assert sum(result.results["worker"]) == table.to_numpy().sum()
+    assert result.ledger.trained == 50
+    dt.predict_to(f"{BUCKET}/sums", lambda part: part.sum(axis=1), frame, columns="sum", client=client)
+    sums = dd.read_parquet(f"{BUCKET}/sums")["sum"].compute()
+    np.testing.assert_array_equal(sums, table.sum(axis=1))
