@@ -28,7 +28,7 @@ def trials(study=None, *, build=built, most=3, timeout_s=None):
 
 
 def done(handed, value, parts=("header", [])):
-    return Done(number=handed.trial.number, value=value, epoch=1, parts=parts, seconds=1.0, stays=True)
+    return Done(number=handed.trial.number, value=value, epoch=1, parts=parts, seconds=1.0)
 
 
 def test_what_is_lost_is_begun_once_more_with_the_same_parameters_and_on_top():
