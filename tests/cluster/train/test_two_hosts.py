@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -243,6 +244,35 @@ def test_workers_of_two_hosts_train_the_model_of_one_process(cluster):
         np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-5)
     assert result.history["accuracy"] == pytest.approx(alone.history.history["accuracy"])
     assert result.ledger.trained == 600
+
+
+def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_path, wait_for):
+    """The other host's worker sees its connection end, and is started again with it."""
+    keras = pytest.importorskip("keras")
+    began, killed = tmp_path / "began", tmp_path / "killed"
+
+    class Slow(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            began.touch()
+            if not killed.exists():
+                time.sleep(0.05)
+
+    def kill():
+        wait_for(began.exists, "a step")
+        (role,) = (pid for pid, command in cluster.processes(1).items() if "role_process" in command)
+        os.kill(role, signal.SIGKILL)
+        killed.touch()
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(600, 5)).astype("f4")
+    data = da.from_array(x, chunks=(70, 5)), da.from_array((x.sum(1) > 0).astype("i8"), chunks=70)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    result = dt.fit(keras_model(), *data, workers=2, batch_size=6, epochs=1, client=cluster.client, callbacks=[Slow()])
+    killer.join(30)
+    assert killed.exists()
+    assert len(result.attempts) == 2
+    assert (result.ledger.trained, result.ledger.dropped) == (600, 0)
 
 
 def test_workers_of_both_hosts_train_through_parameter_servers(cluster):
