@@ -113,10 +113,8 @@ def main() -> None:
         figures[f"{name} over ours"] = summary([run[name] / run["ours step_ms"] for run in runs])
         aim = f" (aim: {AIMS[name]})" if name in AIMS else ""
         print(f"{name} over ours: {figures[f'{name} over ours']['median']:.2f}{aim}")
-    print(
-        f"ours: {figures['ours step_ms']['median']:.1f} ms a step, {figures['ours agreeing']['median']:.0%} agreeing, "
-        f"of which {figures['ours waiting']['median']:.0%} waiting"
-    )
+    step_ms, agreeing, waiting = (figures[f"ours {name}"]["median"] for name in ("step_ms", "agreeing", "waiting"))
+    print(f"ours: {step_ms:.1f} ms a step, {agreeing:.0%} of it agreeing, {waiting:.0%} of it waiting in that")
     if not args.small:
         save("fit", {"warm steps": WARM_STEPS, "steps": STEPS, "figures": figures})
 
