@@ -275,6 +275,36 @@ def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_
     assert (result.ledger.trained, result.ledger.dropped) == (600, 0)
 
 
+def test_workers_of_both_hosts_train_one_trial_after_the_other(cluster, tmp_path):
+    """They meet anew for each, and stay the same processes."""
+    keras = pytest.importorskip("keras")
+
+    class Noting(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            (tmp_path / f"{os.getpid()}-{time.time_ns()}").touch()
+
+    def build(trial):
+        trial.suggest_float("unused", 0, 1)
+        return keras_model(), {"callbacks": [Noting()]}
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 5)).astype("f4")
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    found = dt.search(
+        build,
+        da.from_array(x, chunks=(70, 5)),
+        da.from_array(y, chunks=70),
+        validation_data=(x[:50], y[:50]),
+        trials=3,
+        workers_per_trial=2,
+        batch_size=30,
+        client=cluster.client,
+    )
+    assert [trial.state.name for trial in found.trials] == ["COMPLETE"] * 3
+    begun = [note.name.partition("-")[0] for note in tmp_path.iterdir()]
+    assert (len(begun), len(set(begun))) == (3, 1)
+
+
 def test_workers_of_both_hosts_train_through_parameter_servers(cluster):
     """Two servers and two workers: lines through memory, and between the hosts over TCP."""
     random = np.random.default_rng(0)
