@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ import keras
 import numpy as np
 from distributed import Client, LocalCluster
 from fit_peers import BATCH_ROWS, PEERS, STEPS, WARM_STEPS, cnn, rows
+from local_network import unused_ports
 from recording import save, summary
 
 import dask_train as dt
@@ -71,20 +71,11 @@ def ours(client: Client, steps: int) -> dict[str, float]:
 
 def peer(name: str, python: str) -> float:
     """Milliseconds a step: the slower one of its processes."""
-    ports, sockets = [], []
-    for _ in range(NUM_WORKERS):
-        one = socket.socket()
-        one.bind(("127.0.0.1", 0))
-        ports.append(str(one.getsockname()[1]))
-        sockets.append(one)
-    for one in sockets:
-        one.close()
+    ports = ",".join(map(str, unused_ports(NUM_WORKERS)))
     script = str(Path(__file__).with_name("fit_peers.py"))
     num_processes = 1 if name == "one process" else NUM_WORKERS
     processes = [
-        subprocess.Popen(
-            [python, script, name, str(rank), ",".join(ports)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        subprocess.Popen([python, script, name, str(rank), ports], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for rank in range(num_processes)
     ]
     told = [float(process.communicate(timeout=300)[0].split()[-1]) for process in processes]

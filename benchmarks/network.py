@@ -13,7 +13,6 @@ import argparse
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from local_network import unused_ports
 from recording import save, summary
 
 WORKERS, ROWS, BATCH = 2, 10_000, 100
@@ -94,7 +94,7 @@ def in_dask(steps: int) -> dict[str, float]:
 
 def by_hand(steps: int) -> dict[str, float]:
     """The steps a second of the same program as plain processes."""
-    ports = [free_port() for _ in range(1 + WORKERS)]
+    ports = unused_ports(1 + WORKERS)
     addresses = [f"127.0.0.1:{port}" for port in ports]
     cluster = json.dumps({"ps": addresses[:1], "worker": addresses[1:]})
 
@@ -136,13 +136,6 @@ def role_by_hand(job: str, index: int, cluster: dict[str, list[str]], steps: int
 def together(results: list[dict[str, float]]) -> float:
     """Steps a second of workers that ran at the same time."""
     return sum(result["steps"] / result["seconds"] for result in results)
-
-
-def free_port() -> int:
-    """A port that was free a moment ago: what people do by hand."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return int(holder.getsockname()[1])
 
 
 def slowest_import_s() -> float:

@@ -13,17 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from local_network import certificate, unused_ports
 from recording import save, summary
 
 WAYS = ("ring", "ring, TLS", "TensorFlow")
@@ -59,7 +58,7 @@ def tensorflow_sum(addresses: list[str], place: int) -> Callable[[np.ndarray], N
     return add_up
 
 
-def member(way: str, addresses: list[str], place: int, certificate: str) -> dict[str, float]:
+def member(way: str, addresses: list[str], place: int, files: dict[str, str]) -> dict[str, float]:
     """One process: median milliseconds of a sum, by array."""
     if way == "TensorFlow":
         add_up = tensorflow_sum(addresses, place)
@@ -67,7 +66,6 @@ def member(way: str, addresses: list[str], place: int, certificate: str) -> dict
         from dask_train.agreement.network import Credentials
         from dask_train.agreement.ring import Ring
 
-        files = {"ca_file": certificate, "cert": certificate, "key": certificate}
         add_up = Ring(addresses, place, Credentials(key=b"run", tls=files if "TLS" in way else None), 60.0)
     found = {}
     for name, (size, dtype) in ARRAYS.items():
@@ -82,13 +80,10 @@ def member(way: str, addresses: list[str], place: int, certificate: str) -> dict
     return found
 
 
-def one(way: str, num_hosts: int, certificate: str) -> dict[str, float]:
+def one(way: str, num_hosts: int, files: dict[str, str]) -> dict[str, float]:
     """What the first of so many processes has seen."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(num_hosts)]
-    ports = [str(one.getsockname()[1]) for one in sockets]
-    for each in sockets:
-        each.close()
-    command = [sys.executable, __file__, "--member", way, ",".join(ports), certificate]
+    addresses = [f"127.0.0.1:{port}" for port in unused_ports(num_hosts)]
+    command = [sys.executable, __file__, "--member", way, json.dumps(addresses), json.dumps(files)]
     processes = [
         subprocess.Popen([*command, str(place)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for place in range(num_hosts)
@@ -98,12 +93,12 @@ def one(way: str, num_hosts: int, certificate: str) -> dict[str, float]:
     return found
 
 
-def one_round(certificate: str) -> dict[str, float]:
+def one_round(files: dict[str, str]) -> dict[str, float]:
     return {
         f"{num_hosts} hosts, {name}, {way}": value
         for num_hosts in (2, 3)
         for way in WAYS
-        for name, value in one(way, num_hosts, certificate).items()
+        for name, value in one(way, num_hosts, files).items()
     }
 
 
@@ -114,18 +109,15 @@ def main() -> None:
     parser.add_argument("--member", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.member:
-        way, ports, certificate, place = args.member
-        print(json.dumps(member(way, [f"127.0.0.1:{port}" for port in ports.split(",")], int(place), certificate)))
+        way, addresses, files, place = args.member
+        print(json.dumps(member(way, json.loads(addresses), int(place), json.loads(files))))
         sys.stdout.flush()
         os._exit(0)  # TensorFlow's servers wait for each other otherwise
     runs: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        certificate = str(Path(folder, "certificate.pem"))
-        new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
-        subprocess.run([*new, "-keyout", certificate, "-out", f"{certificate}.cert"], check=True, capture_output=True)
-        Path(certificate).write_text(Path(certificate).read_text() + Path(f"{certificate}.cert").read_text())
+        files = certificate(folder)
         for number in range(1 if args.small else args.rounds):
-            runs.append(one_round(certificate))
+            runs.append(one_round(files))
             print(f"round {number + 1}: {', '.join(f'{name} {ms:.2f}' for name, ms in runs[-1].items())}", flush=True)
     figures: dict[str, Any] = {name: summary([run[name] for run in runs]) for name in runs[0]}
     for name in [name for name in runs[0] if name.endswith("TensorFlow")]:

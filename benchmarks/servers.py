@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import subprocess
 import tempfile
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -26,6 +24,7 @@ import keras
 import numpy as np
 from distributed import Client, LocalCluster
 from distributed.security import Security
+from local_network import certificate
 from recording import save, summary
 
 import dask_train as dt
@@ -117,17 +116,13 @@ def measured(client: Client, num_workers: int, steps: int, way: str) -> float:
     return max(result.results["worker"])
 
 
-def certificates(folder: str) -> Security:
-    """Those of a cluster of this run."""
-    certificate, key = str(Path(folder, "certificate.pem")), str(Path(folder, "key.pem"))
-    new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
-    subprocess.run([*new, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+def security_of(folder: str) -> Security:
+    """A cluster of this run, with certificates of its own."""
+    files = certificate(folder)
     of_roles = {
-        f"tls_{role}_{what}": path
-        for role in ("client", "worker", "scheduler")
-        for what, path in (("cert", certificate), ("key", key))
+        f"tls_{role}_{what}": files[what] for role in ("client", "worker", "scheduler") for what in ("cert", "key")
     }
-    return Security(tls_ca_file=certificate, require_encryption=True, **of_roles)
+    return Security(tls_ca_file=files["ca_file"], require_encryption=True, **of_roles)
 
 
 def main() -> None:
@@ -139,7 +134,7 @@ def main() -> None:
     found: dict[str, list[float]] = {}
     common = {"n_workers": 2, "threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
     with tempfile.TemporaryDirectory() as folder:
-        security = certificates(folder)
+        security = security_of(folder)
         with (
             LocalCluster(**common) as plain,
             LocalCluster(**common, security=security, protocol="tls") as encrypted,

@@ -130,23 +130,21 @@ class Channel:
         longest = max((len(total) for *_, total in self._summed), default=0)
         self._scratch = np.zeros(longest, self.dtype)
 
-    def give(self, arrays: Sequence[np.ndarray], weight: float) -> None:
+    def give(self, flat: Sequence[np.ndarray], weight: float) -> None:
         """Put what the others sum of this rank's arrays, times its weight, where they find it.
 
         Parameters
         ----------
-        arrays
-            Of the channel's shapes, C-contiguous or copied.
+        flat
+            They, of one dimension each.
         weight
             With 0 they count as zeros, whatever is in them.
         """
-        flat = [np.reshape(array, -1) for array in arrays]
         for number, part, target in self._given:
             self._weigh(flat[number][part], weight, target)
 
-    def add_up(self, arrays: Sequence[np.ndarray], weight: float) -> None:
-        """Sum this rank's part, in the order of the ranks; the others have given theirs."""
-        flat = [np.reshape(array, -1) for array in arrays]
+    def add_up(self, flat: Sequence[np.ndarray], weight: float) -> None:
+        """Sum this rank's part, in the order of the ranks; the others have given theirs. As :meth:`give`."""
         for number, part, slots, total in self._summed:
             alone = len(slots) == 1
             own = total if alone else self._scratch[: len(total)]

@@ -87,9 +87,10 @@ class Replicas:
             Another rank did not come in time.
         """
         started = time.perf_counter()
-        channel.give(arrays, weight)
+        flat = [np.reshape(array, -1) for array in arrays]
+        channel.give(flat, weight)
         self._wait()
-        channel.add_up(arrays, weight)
+        channel.add_up(flat, weight)
         self._wait()
         if not self._one_host:
             if self._memory.place == 0:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -54,17 +55,12 @@ class Ring:
         self._sender = ThreadPoolExecutor(1, "dask-train-ring")
         after = addresses[(place + 1) % len(addresses)]
         dialling = self._sender.submit(connected, after, credentials, timeout_s)
-        try:
-            self._before = _accepted(addresses[place], credentials, timeout_s)
-            try:
-                self._after = dialling.result()
-            except BaseException:
-                self._before.close()
-                raise
-        except BaseException:
-            dialling.add_done_callback(_hang_up)
-            self._sender.shutdown(wait=False)
-            raise
+        with ExitStack() as undone:
+            undone.callback(self._sender.shutdown, wait=False)
+            undone.callback(dialling.add_done_callback, _hang_up)
+            self._before = undone.enter_context(_accepted(addresses[place], credentials, timeout_s))
+            self._after = dialling.result()
+            undone.pop_all()
         for connection in (self._before, self._after):
             connection.settimeout(timeout_s)
 
