@@ -4,8 +4,20 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE_OPTIONS := --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
+# How many processes run tests side by side; most tests start several more.
+PROCESSES ?= 2
+
+# Keras has one backend in a process; these tests are run on each, besides TensorFlow.
+BACKENDS := torch jax
+ON_BACKENDS := $(addprefix tests/cluster/train/test_fit_,backends.py equivalence.py as_keras.py) tests/unit/fitting/test_loss_trial.py
+QUICK_ON_BACKENDS := $(addprefix quick-on-,$(BACKENDS))
+SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
+# All backends at the same time, each in one process; what each prints stays together.
+AT_ONCE := $(MAKE) --no-print-directory --jobs $(words $(BACKENDS)) --output-sync=target
+
 .DEFAULT_GOAL := help
-.PHONY: help .venv .venv-ray data demo demo-keras test test-slow check lint types imports lock clean
+.PHONY: help .venv .venv-docs .venv-glm .venv-ray data demo demo-keras test test-slow check lint types imports docs tutorial pictures dist minimum lock clean
+.PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS)
 
 help:  ## list the targets
 	@sed -nE 's/^([.a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,6 +39,20 @@ help:  ## list the targets
 	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/ray.txt
 	@touch $@
 
+.venv-glm: .venv-glm/.installed  ## dask-glm and glum in an environment of their own, for benchmarks/linear.py
+
+.venv-glm/.installed: requirements/glm.txt
+	$(PYTHON) -m venv .venv-glm
+	.venv-glm/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/glm.txt
+	@touch $@
+
+.venv-docs: .venv-docs/.installed  ## Sphinx and what it builds the site with, in an environment of their own
+
+.venv-docs/.installed: requirements/docs.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/docs.txt
+	@touch $@
+
 data: .venv  ## fetch MNIST into the user's cache folder, checksums verified
 	@$(BIN)/python -m dask_train.datasets
 
@@ -34,10 +60,19 @@ demo: data  ## the main job: MNIST on a Dask cluster, a TensorFlow network in it
 	$(BIN)/dask train demo
 
 test: data  ## the tests, but those that take long
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $(PROCESSES) --dist loadfile tests/unit tests/contract
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $(PROCESSES) --dist loadfile tests/cluster tests/docs
+	$(AT_ONCE) $(QUICK_ON_BACKENDS)
 
 test-slow: data  ## those: examples, the main job, many models on several workers
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --numprocesses $(PROCESSES) --dist loadfile $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
+	$(AT_ONCE) $(SLOW_ON_BACKENDS)
+
+$(QUICK_ON_BACKENDS): quick-on-%:
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and not slow" $(ON_BACKENDS) tests/unit/fitting/backends/test_$**.py
+
+$(SLOW_ON_BACKENDS): slow-on-%:
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and slow" $(ON_BACKENDS) tests/unit/fitting/backends/test_$**.py
 
 demo-keras: data  ## MNIST with dt.fit: a CNN on two workers, and an MLP through a parameter server
 	$(BIN)/python examples/keras_mnist.py
@@ -54,10 +89,55 @@ types: .venv
 imports: .venv
 	$(BIN)/lint-imports --no-cache
 
+docs: .venv-docs  ## the documentation site, in docs/_build; needs no network, and a warning is an error
+	rm -rf docs/_build docs/generated docs/jupyter_execute
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
+	@echo "docs/_build/index.html"
+
+tutorial: data  ## run docs/tutorial.ipynb anew; the site shows the outputs that are stored in it
+	$(BIN)/python -m nbconvert --to notebook --inplace --execute --ExecutePreprocessor.record_timing=False docs/tutorial.ipynb
+
+pictures: data  ## draw the pictures of the gallery anew, in docs/pictures/gallery
+	$(BIN)/python tests/docs/gallery/pictures.py
+
+dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare environment
+	@version=$$($(PYTHON) -c 'import runpy; print(runpy.run_path("src/dask_train/version.py")["__version__"])'); \
+	for tag in $$(git tag --points-at HEAD 2>/dev/null); do [ "$$tag" = "v$$version" ] \
+		|| { echo "The tag $$tag is not of the version $$version in src/dask_train/version.py."; exit 1; }; done
+	rm -rf dist build/bare
+	.venv-docs/bin/python -m build --no-isolation --outdir dist .
+	$(PYTHON) -m venv build/bare
+	build/bare/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	build/bare/bin/python tests/bare_install.py
+	build/bare/bin/dask train --help
+
+# What is tested with extras at their lowest versions; tensorflow, torch, jax and xgboost take gigabytes. Left out are
+# tests that need a framework or TensorBoard, and one that matplotlib 3.9 fails with any pyparsing of today, for a warning,
+# and one of an encoder that takes splitters from scikit-learn 1.9 on.
+MINIMUM_EXTRAS := plots,search,linear,lightgbm
+MINIMUM_TESTS := $(addprefix tests/unit/,checkpoint cluster collectives data driver linear_model logging process report \
+	role run scheduler searching shared_data tensorflow_network testing training transport worker \
+	test_cards.py test_config.py test_errors.py test_exports.py test_extras.py test_roles.py) \
+	$(addprefix --ignore=tests/unit/,logging/test_event_file.py logging/test_tensorboard.py searching/test_api.py searching/test_tasks.py shared_data/test_published.py) \
+	--deselect=tests/unit/report/test_html.py::test_no_pyplot_no_framework_and_matplotlib_only_to_draw \
+	--deselect=tests/unit/linear_model/test_in_scikit_learn.py::test_columns_of_several_types_weights_and_frames_between_the_steps
+
+minimum:  ## the lowest versions that pyproject.toml allows, in build/minimum: the bare install, and unit tests
+	rm -rf build/minimum
+	$(PYTHON) -m venv build/minimum
+	build/minimum/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/minimum.txt .
+	build/minimum/bin/python tests/bare_install.py
+	build/minimum/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/minimum.txt \
+		'.[$(MINIMUM_EXTRAS)]' hypothesis ml_dtypes pandas pyarrow pytest pytest-timeout
+	build/minimum/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::UserWarning $(MINIMUM_TESTS)
+
 lock: .venv  ## solve the versions anew
 	$(BIN)/pip-compile $(COMPILE_OPTIONS) --upgrade --extra dev \
 		--output-file requirements/lock.txt pyproject.toml requirements/frameworks.in
 	sed -i 's/+cpu$$//' requirements/lock.txt  # the index here has torch's CPU build only, under its own name
+	$(BIN)/pip-compile $(COMPILE_OPTIONS) --upgrade --extra docs --constraint requirements/lock.txt \
+		--output-file requirements/docs.txt pyproject.toml
 
 clean:  ## remove what make made
-	rm -rf .venv .venv-ray .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-glm .venv-ray .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		build dist docs/_build docs/gallery docs/generated docs/jupyter_execute

@@ -1,4 +1,4 @@
-"""One process of a peer of ``fit.py``: trains the CNN for some steps, and prints seconds a step.
+"""One process of a peer of ``fit.py`` and ``backends.py``: trains the CNN for some steps, and prints seconds a step.
 
 python fit_peers.py PEER RANK PORTS     PORTS: as many as there are processes, with commas between
 """
@@ -142,6 +142,45 @@ def torch_ddp(rank: int, ports: list[str]) -> float:
     return timed(step)
 
 
+def jax_distributed(rank: int, ports: list[str]) -> float:
+    """``jax.jit`` over the devices of all processes, whose gradients gloo adds up."""
+    os.environ["NPROC"] = str(THREADS)
+    import jax
+    from jax import numpy as jnp
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{ports[0]}", len(ports), rank)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("rows",))
+    alike, by_row = (jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)) for axes in ((), ("rows",)))
+    random = np.random.default_rng(1)
+    shapes = ((3, 3, 1, 32), (32,), (32 * 26 * 26, 128), (128,), (128, 10), (10,))
+    scale = [float(np.prod(shape[:-1])) ** -0.5 * (len(shape) > 1) for shape in shapes]
+    weights = [
+        jax.device_put((size * random.normal(size=shape)).astype("f4"), alike)
+        for size, shape in zip(scale, shapes, strict=True)
+    ]
+
+    def loss(weights: Any, x: Any, y: Any) -> Any:
+        kernel, bias, hidden, hidden_bias, out, out_bias = weights
+        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.nn.relu(x + bias).reshape(len(x), -1)
+        x = jax.nn.relu(x @ hidden + hidden_bias) @ out + out_bias
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(x), y[:, None], 1))
+
+    @jax.jit
+    def step(weights: Any, x: Any, y: Any) -> Any:
+        gradients = jax.grad(loss)(weights, x, y)
+        return [weight - 0.001 * gradient for weight, gradient in zip(weights, gradients, strict=True)]
+
+    feed, held = batches(rank), [weights]
+
+    def take() -> None:
+        x, y = (jax.make_array_from_process_local_data(by_row, part) for part in next(feed))
+        held[0] = jax.block_until_ready(step(held[0], x, y))
+
+    return timed(take)
+
+
 def one_process(rank: int, ports: list[str]) -> float:
     """``fit`` of one process with all cores, on both processes' rows: batches twice as large."""
     import tensorflow as tf
@@ -168,6 +207,7 @@ PEERS = {
     "tf_keras fit": tf_keras_fit,
     "mirrored loop": mirrored_loop,
     "torch DDP": torch_ddp,
+    "jax.distributed": jax_distributed,
     "one process": one_process,
 }
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import psutil
 RESULTS = Path(__file__).parent / "results"
 
 
-def machine() -> dict[str, Any]:
-    """The machine and the versions that the figures belong to."""
+def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
+    """The machine and the versions that the figures belong to; of more packages than all benchmarks have."""
     model = next(
         (
             line.split(":", 1)[1].strip()
@@ -25,7 +26,7 @@ def machine() -> dict[str, Any]:
         ),
         platform.machine(),
     )
-    packages = ("dask", "distributed", "tensorflow-cpu", "keras", "torch", "numpy")
+    packages = ("dask", "distributed", "tensorflow-cpu", "keras", "torch", "numpy", *packages)
     return {
         "cpu": model,
         "cores": os.cpu_count(),
@@ -40,10 +41,15 @@ def summary(values: list[float]) -> dict[str, Any]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "runs": values}
 
 
-def save(name: str, figures: dict[str, Any]) -> None:
+def same_cores(count: int) -> None:
+    """Let this process, and all that it starts from now on, use so many cores: workers, and peers in one process."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+
+
+def save(name: str, figures: dict[str, Any], packages: Sequence[str] = ()) -> None:
     """Write ``results/NAME.json``, and print the machine, so that no figure is read without it."""
     RESULTS.mkdir(exist_ok=True)
-    record = {"machine": machine(), **figures}
+    record = {"machine": machine(packages), **figures}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
     print("machine:", ", ".join(f"{key} {value}" for key, value in record["machine"].items()))
     print(f"written: benchmarks/results/{name}.json")

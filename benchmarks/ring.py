@@ -63,8 +63,8 @@ def member(way: str, addresses: list[str], place: int, files: dict[str, str]) ->
     if way == "TensorFlow":
         add_up = tensorflow_sum(addresses, place)
     else:
-        from dask_train.agreement.network import Credentials
-        from dask_train.agreement.ring import Ring
+        from dask_train.collectives.ring import Ring
+        from dask_train.transport.connections import Credentials
 
         add_up = Ring(addresses, place, Credentials(key=b"run", tls=files if "TLS" in way else None), 60.0)
     found = {}

@@ -28,12 +28,12 @@ from local_network import certificate
 from recording import save, summary
 
 import dask_train as dt
-from dask_train.fit_roles.layout import Layout
-from dask_train.fit_roles.task import FitTask
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.spec import FitTask
 from dask_train.frameworks.keras.adapter import KerasFramework
-from dask_train.frameworks.keras.serialization import model_to_parts
 from dask_train.frameworks.registry import find_framework
-from dask_train.launching import launch
+from dask_train.keras_models.serialization import model_to_parts
+from dask_train.training.launch import launch
 
 WIDTHS = (784, 1024, 1024, 896, 64)  # 2.83 million weights and biases
 STEPS, WARM_STEPS = 100, 10
@@ -50,8 +50,8 @@ def task() -> FitTask:
 
 def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
     """Milliseconds a step of ours; ``far``: as if the server were on another host."""
-    from dask_train.fit_roles.models import build, made
-    from dask_train.fit_roles.servers import Servers
+    from dask_train.fitting.roles.models import build, made
+    from dask_train.fitting.roles.servers import Servers
 
     model = made(sent.header, sent.arrays)
     build(model, sent.layout, ())
@@ -59,14 +59,15 @@ def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
     servers = Servers(model, session.peers["ps"], host, sent.credentials(session), sent.patience_s)
     ready, *_ = servers.begin(session.rank)
     if not ready:
-        servers.bring({}, {})
-    gradients = [np.full(variable.shape, 1e-3, np.float32) for variable in model.trainable_variables]
+        servers.bring([{}], {})
+    gradients = [(np.full(variable.shape, 1e-3, np.float32),) for variable in model.trainable_variables]
     began = 0.0
     for step in range(WARM_STEPS + steps):
         if step == WARM_STEPS:
             began = time.perf_counter()
-        servers.keep(range(len(gradients)), gradients)
-        servers.step(rank=session.rank, steps=step + 1, rate=None, scale=None, counted=None, statistics=False)
+        told: dict[str, Any] = {"rank": session.rank, "steps": step + 1}
+        servers.apply(range(len(gradients)), gradients, index=0, optimizer=0, scale=None, **told)
+        servers.step(counted=None, statistics=False, weights=False, **told)
     taken = time.perf_counter() - began
     session.report(done=1)
     servers.close()

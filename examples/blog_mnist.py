@@ -23,9 +23,9 @@ from distributed import Client
 
 import dask_train as dt
 from dask_train.demo.main_job import own_cluster
+from dask_train.demo.pictures import save_pictures
 from dask_train.demo.pipeline import Outcome, Prepared, Settings, pictures, prepare, train_until_good_enough
 from dask_train.demo.roles import Boards
-from dask_train.report import save_pictures
 
 
 def show_preparing(prepared: Prepared) -> None:

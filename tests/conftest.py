@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,6 +27,12 @@ def pytest_configure() -> None:
     """Let the programs that tests interrupt be interrupted: a shell starts what it puts into the background deaf."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been imported by now out of garbage collections, of which tests make many."""
+    gc.collect()
+    gc.freeze()
 
 
 # Dask keeps one thread for (de)serialising large messages until the end; pytest-timeout has one a test.
@@ -36,6 +47,56 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -
             pytest.fail(f"{what}: not within {timeout_s:g} s")
         time.sleep(0.01)
     return value
+
+
+def in_threads(*functions: Callable[[], Any], timeout_s: float = 60.0) -> list[Any]:
+    """What functions return that are called at the same time; raises what one raises, and fails where one hangs."""
+    found: dict[int, tuple[Any, BaseException | None]] = {}
+
+    def call(number: int) -> None:
+        try:
+            found[number] = (functions[number](), None)
+        except BaseException as error:
+            found[number] = (None, error)
+
+    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    for _, error in sorted(found.items()):
+        if error[1] is not None:
+            raise error[1]
+    assert len(found) == len(functions), f"{set(range(len(functions))) - set(found)} still go on after {timeout_s:g} s"
+    return [found[number][0] for number in range(len(functions))]
+
+
+@pytest.fixture(scope="session", name="in_threads")
+def _in_threads() -> Callable[..., list[Any]]:
+    return in_threads
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Finds a port for a server that has to be told one.
+
+    It is below those that the kernel gives to whoever asks for any (``ip_local_port_range``): so nobody else of this
+    machine is given it before the server binds it.
+    """
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = [*range(10_000, first_given)]
+    begin = os.getpid() * 7 % len(ports)  # another one in each process that runs tests
+    candidates = itertools.cycle(ports[begin:] + ports[:begin])
+
+    def find() -> int:
+        for port in candidates:
+            with socket.socket() as tried, suppress(OSError):
+                tried.bind(("127.0.0.1", port))
+                return port
+        raise AssertionError  # it goes on and on
+
+    return find
 
 
 @pytest.fixture(scope="session")
@@ -55,8 +116,8 @@ def make_certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], 
 @pytest.fixture(scope="session")
 def photographs() -> None:
     """They are there; skips the test on machines that can't fetch a Debian package."""
-    from dask_train.datasets import fetch_photographs
     from dask_train.errors import DataError
+    from readers import fetch_photographs
 
     try:
         fetch_photographs()
@@ -64,34 +125,75 @@ def photographs() -> None:
         pytest.skip(f"There are no photographs: {error}")
 
 
+# nbclient runs in a process of its own: jupyter_client leaves its event loops to the end of the interpreter.
+EXECUTE = """
+import json, sys
+import nbformat
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+
+cells = [nbformat.v4.new_code_cell(code) for code in json.load(sys.stdin)]
+notebook = nbformat.v4.new_notebook(cells=cells)
+NotebookClient(notebook, timeout=100, allow_errors=True).execute()
+json.dump({"cells": [cell.outputs for cell in notebook.cells], "page": HTMLExporter().from_notebook_node(notebook)[0]},
+          sys.stdout)
+"""
+
+
+def executed_notebook(cells: Sequence[str], folder: Path) -> tuple[list[list[dict[str, Any]]], str]:
+    """The outputs of each cell of a notebook that is executed in a folder, and the whole of it as an HTML page."""
+    ended = subprocess.run(
+        [sys.executable, "-c", EXECUTE],
+        cwd=folder,
+        input=json.dumps(cells),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    return told["cells"], told["page"]
+
+
+@pytest.fixture(scope="session", name="executed_notebook")
+def _executed_notebook() -> Callable[..., Any]:
+    return executed_notebook
+
+
 @pytest.fixture(scope="session", name="wait_for")
 def _wait_for() -> Callable[..., Any]:
     return wait_for
 
 
-def _children() -> dict[int, str]:
+def _children() -> dict[psutil.Process, str]:
+    """Processes, by number and time of start: one that has just been started still has its parent's command line."""
     found = {}
     for child in psutil.Process().children(recursive=True):
         try:
-            found[child.pid] = " ".join(child.cmdline()[-3:])
+            found[child] = " ".join(child.cmdline()[-3:])
         except psutil.NoSuchProcess:
             continue
     return found
 
 
 def _listening() -> set[int]:
-    return {c.laddr.port for c in psutil.Process().net_connections(kind="tcp") if c.status == psutil.CONN_LISTEN}
+    process = psutil.Process()
+    connections = getattr(process, "net_connections", None) or process.connections  # its name before psutil 6
+    return {c.laddr.port for c in connections(kind="tcp") if c.status == psutil.CONN_LISTEN}
 
 
-def _threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if not thread.name.startswith(KEPT_THREADS)}
+def _threads() -> set[threading.Thread | str]:
+    """Threads; the timer of a memory pool by its name, as it is set anew while an earlier test's pool lives."""
+    found = {thread for thread in threading.enumerate() if not thread.name.startswith(KEPT_THREADS)}
+    return {thread.name if thread.name == "dask-train-pool" else thread for thread in found}
 
 
-def _files() -> dict[str, str]:
-    found = {}
+def _files() -> set[tuple[str, str]]:
+    found = set()
     for number in os.listdir("/proc/self/fd"):
         try:
-            found[number] = os.readlink(f"/proc/self/fd/{number}")
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
         except FileNotFoundError:  # the listing's own
             continue
     return found
@@ -115,7 +217,7 @@ def no_leaks() -> Iterator[None]:
 
 
 def _new(now: Any, old: Any) -> Any:
-    return {k: v for k, v in now.items() if old.get(k) != v} if isinstance(now, dict) else now - old
+    return {key: value for key, value in now.items() if key not in old} if isinstance(now, dict) else now - old
 
 
 class _OneAtATime:

@@ -2,24 +2,25 @@
 
 Imports point down only, and import-linter holds it::
 
-    cli, demo                            ways in
-    searching                            search; study: what Optuna is told, slots, what comes of it
-    predicting, evaluating,
-    predicted_files                       predict, evaluate, predict_to; predicted_model, prediction_inputs: checks
-    fitting                              fit, with what it checks, is given and returns (fit_checks, fitted_data, ...)
-    training, shared_datasets,
-    tensorflow_network                    public verbs
-    launching                            how a run is checked and started
-    cluster                              the only room that imports distributed
-    prediction                           models as values, and what runs in a model process
-    testing                              shipped suites for adapters
-    fit_roles                            what the roles of fit do, written against a session
-    collections, role_process, session   Dask collections as rows; what a role process is and sees
-    result                               stands on data
-    frameworks, run, data, checkpoint,
-    report, datasets                     know nothing of Dask, nor of each other
-    agreement                            sums over ranks, lines between processes of a host
-    errors, config, roles                know nothing of the rest
+    cli, demo                             ways in
+    searching                             search
+    sklearn                               Keras models as estimators of scikit-learn
+    predicting                            predict, predict_to, evaluate; server: what runs in a model process
+    fitting                               fit; roles, backends: what its roles do, and what differs between backends
+    linear_model                          scikit-learn's linear models over partitions
+    training, tensorflow_network          train, which all runs start with; start_tensorflow with its feeds and board
+    driver                                the client's side of a run
+    shared_data                           data sets in shared memory: published, persisted, opened, streamed
+    worker, doctor                        what runs inside Dask workers; what a cluster tells about itself
+    cluster                               the seam to Dask
+    scheduler, testing, role              what runs inside the scheduler; shipped suites; a role's process
+    collections, process, frameworks      Dask collections as rows; child processes; adapters
+    keras_models, report, datasets, run,
+    data, checkpoint, collectives,
+    logging                               know nothing of Dask, nor of each other
+    transport                             messages and arrays between processes
+    errors, config, roles, cards,
+    extras, version, input_errors         know nothing of the rest
 
 ``import dask_train`` loads no framework, and neither Dask nor a public name's module before it is used: a role process
 imports this package in milliseconds. Once distributed is imported, Keras models travel between Dask processes.
@@ -30,20 +31,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dask_train.after_import import call_after_import
+from dask_train.cluster.after_import import call_after_import
 from dask_train.version import __version__
 
 if TYPE_CHECKING:
+    from dask_train import logging as logging
     from dask_train.checkpoint.policy import Checkpoint
-    from dask_train.cluster.board import Board, board
-    from dask_train.cluster.published import PublishedDataset
-    from dask_train.cluster.run import Run
     from dask_train.data.ledger import Ledger
+    from dask_train.driver.handle import Run
+    from dask_train.driver.result import Attempt, Result
+    from dask_train.driver.scores import Scores
     from dask_train.errors import (
         CheckpointError,
         ClosedError,
         DaskTrainError,
         DataError,
+        DivergedError,
         LaunchError,
         PlacementError,
         PredictionError,
@@ -52,60 +55,71 @@ if TYPE_CHECKING:
         StalledError,
         VersionMismatchError,
     )
-    from dask_train.evaluating import evaluate
-    from dask_train.fit_result import FitResult
-    from dask_train.fitting import fit
-    from dask_train.predicted_files import PredictedFiles, predict_to
-    from dask_train.predicting import predict
-    from dask_train.rank_dataset import DataSet
-    from dask_train.result import Attempt, Result
+    from dask_train.fitting.api import fit
+    from dask_train.fitting.result import FitResult
+    from dask_train.frameworks.base import Framework
+    from dask_train.predicting.api import predict
+    from dask_train.predicting.evaluation import evaluate
+    from dask_train.predicting.to_files import PredictedFiles, predict_to
+    from dask_train.role.dataset import DataSet
+    from dask_train.role.session import Session
     from dask_train.roles import AddressBook
-    from dask_train.run.recovery import RecoveryPolicy
+    from dask_train.run.recovery import Failure, RecoveryPolicy
+    from dask_train.run.stop_rule import RunProgress, StopRule
     from dask_train.run.stopping import Patience
-    from dask_train.searching import search
-    from dask_train.session import Session
-    from dask_train.shared_datasets import get_dataset, list_datasets, persist, publish_dataset, unpublish_dataset
-    from dask_train.study.result import SearchResult
-    from dask_train.tensorflow_network import TensorFlowNetwork, start_tensorflow
-    from dask_train.training import train
+    from dask_train.searching.api import search
+    from dask_train.searching.estimators.result import GridResult
+    from dask_train.searching.result import SearchResult
+    from dask_train.shared_data.api import get_dataset, list_datasets, persist, publish_dataset, unpublish_dataset
+    from dask_train.shared_data.published import PublishedDataset
+    from dask_train.tensorflow_network.api import TensorFlowNetwork, start_tensorflow
+    from dask_train.tensorflow_network.board import Board, board
+    from dask_train.training.api import train
 
 # Where each public name is defined.
 _HOMES = {
-    "fit": "fitting",
-    "FitResult": "fit_result",
-    "predict": "predicting",
-    "evaluate": "evaluating",
-    "predict_to": "predicted_files",
-    "PredictedFiles": "predicted_files",
+    "fit": "fitting.api",
+    "FitResult": "fitting.result",
+    "predict": "predicting.api",
+    "evaluate": "predicting.evaluation",
+    "predict_to": "predicting.to_files",
+    "PredictedFiles": "predicting.to_files",
     "Checkpoint": "checkpoint.policy",
-    "search": "searching",
-    "SearchResult": "study.result",
-    "train": "training",
-    "Run": "cluster.run",
-    "Result": "result",
-    "Attempt": "result",
+    "search": "searching.api",
+    "SearchResult": "searching.result",
+    "GridResult": "searching.estimators.result",
+    "train": "training.api",
+    "Run": "driver.handle",
+    "Scores": "driver.scores",
+    "Result": "driver.result",
+    "Attempt": "driver.result",
     "Ledger": "data.ledger",
-    "Session": "session",
-    "DataSet": "rank_dataset",
+    "Session": "role.session",
+    "DataSet": "role.dataset",
+    "StopRule": "run.stop_rule",
+    "RunProgress": "run.stop_rule",
     "Patience": "run.stopping",
     "RecoveryPolicy": "run.recovery",
-    "publish_dataset": "shared_datasets",
-    "get_dataset": "shared_datasets",
-    "list_datasets": "shared_datasets",
-    "unpublish_dataset": "shared_datasets",
-    "persist": "shared_datasets",
-    "PublishedDataset": "cluster.published",
-    "start_tensorflow": "tensorflow_network",
-    "TensorFlowNetwork": "tensorflow_network",
+    "Failure": "run.recovery",
+    "Framework": "frameworks.base",
+    "publish_dataset": "shared_data.api",
+    "get_dataset": "shared_data.api",
+    "list_datasets": "shared_data.api",
+    "unpublish_dataset": "shared_data.api",
+    "persist": "shared_data.api",
+    "PublishedDataset": "shared_data.published",
+    "start_tensorflow": "tensorflow_network.api",
+    "TensorFlowNetwork": "tensorflow_network.api",
     "AddressBook": "roles",
-    "board": "cluster.board",
-    "Board": "cluster.board",
+    "board": "tensorflow_network.board",
+    "Board": "tensorflow_network.board",
     "DaskTrainError": "errors",
     "PlacementError": "errors",
     "LaunchError": "errors",
     "RoleFailedError": "errors",
     "RoleLostError": "errors",
     "StalledError": "errors",
+    "DivergedError": "errors",
     "ClosedError": "errors",
     "PredictionError": "errors",
     "DataError": "errors",
@@ -120,6 +134,7 @@ __all__ = [
     "Checkpoint",
     "search",
     "SearchResult",
+    "GridResult",
     # prediction
     "predict",
     "evaluate",
@@ -128,13 +143,18 @@ __all__ = [
     # any loop, any roles
     "train",
     "Run",
+    "Scores",
     "Result",
     "Attempt",
     "Ledger",
     "Session",
     "DataSet",
+    "StopRule",
+    "RunProgress",
     "Patience",
     "RecoveryPolicy",
+    "Failure",
+    "Framework",
     # data sets in shared memory
     "publish_dataset",
     "get_dataset",
@@ -156,6 +176,7 @@ __all__ = [
     "RoleFailedError",
     "RoleLostError",
     "StalledError",
+    "DivergedError",
     "ClosedError",
     "PredictionError",
     "DataError",
@@ -166,6 +187,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "logging":
+        return import_module(f"{__name__}.logging")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

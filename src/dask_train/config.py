@@ -1,6 +1,8 @@
 """The settings of dask-train: deadlines and a memory limit, read from ``dask.config`` under ``train`` and checked.
 
-A setting is a value that is passed on; nothing deeper in the package reads ``dask.config`` or the environment.
+A setting is a value that is passed on; nothing deeper in the package reads ``dask.config`` or the environment. Where
+``dask.config`` has lost the defaults of this package, as it does when something sets all of it anew, they count all the
+same.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
-_DEFAULTS = yaml.safe_load((Path(__file__).parent / "dask_train.yaml").read_text())
+_DEFAULTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "dask_train.yaml").read_text())
 dask.config.update_defaults(_DEFAULTS)
 
 
@@ -36,6 +38,8 @@ class Deadlines:
         From the decision to stop a run until its roles are killed (``train.stop.timeout``).
     close_s
         The end of a network: data moved, Dask workers restarted and back (``train.close.timeout``).
+    client_s
+        How long nothing may be heard of a run's client until the scheduler ends the run (``train.client.timeout``).
     """
 
     placement_s: float
@@ -44,12 +48,12 @@ class Deadlines:
     progress_s: float
     stop_s: float
     close_s: float
+    client_s: float = 300.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (is_number and math.isfinite(value) and value > 0):
+            if not _is_above_0(value):
                 key = f"train.{field.name.removesuffix('_s')}.timeout"
                 raise ValueError(
                     f"{key} is {value!r}, but a deadline is a finite number of seconds above 0. "
@@ -69,8 +73,34 @@ class Deadlines:
         return cls(**{f"{name}_s": _seconds(f"train.{name}.timeout") for name in names})
 
 
+def _is_above_0(seconds: Any) -> bool:
+    """Whether this is a finite number of seconds that can be waited."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return is_number and math.isfinite(seconds) and seconds > 0
+
+
+def seconds_or(default_s: float, timeout_s: float | None) -> float:
+    """``timeout_s``, checked, or the default where it is None.
+
+    Raises
+    ------
+    ValueError
+        It is not a finite number above 0.
+    """
+    if timeout_s is None:
+        return default_s
+    if not _is_above_0(timeout_s):
+        raise ValueError(f"timeout_s is {timeout_s!r}; a deadline is a finite number of seconds above 0.")
+    return float(timeout_s)
+
+
+def _setting(key: str) -> Any:
+    """What ``dask.config`` holds now, else this package's own default."""
+    return dask.config.get(key, default=dask.config.get(key, config=_DEFAULTS))
+
+
 def _seconds(key: str) -> float:
-    value: Any = dask.config.get(key)
+    value = _setting(key)
     if isinstance(value, int | float):
         return value
     try:
@@ -97,6 +127,8 @@ class PredictLimits:
         How many of them a Dask worker has at once, at most.
     threads
         Of each process; None for as many as its Dask worker has.
+    template_idle_s
+        How long a template of processes stays without being used; 0 for none.
     """
 
     idle_s: float
@@ -105,6 +137,7 @@ class PredictLimits:
     attempts: int
     processes: int
     threads: int | None
+    template_idle_s: float
 
     @classmethod
     def from_dask_config(cls) -> PredictLimits:
@@ -121,22 +154,56 @@ class PredictLimits:
             launch_s=_duration("train.launch.timeout"),
             attempts=_count("train.predict.attempts"),
             processes=_count("train.predict.processes"),
-            threads=None if dask.config.get("train.predict.threads") is None else _count("train.predict.threads"),
+            threads=None if _setting("train.predict.threads") is None else _count("train.predict.threads"),
+            template_idle_s=template_idle_s(),
         )
 
 
 def _duration(key: str) -> float:
     value = _seconds(key)
-    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+    if not _is_above_0(value):
         raise ValueError(f"{key} is {value!r}; it is a finite number of seconds above 0, such as '60s'.")
     return value
 
 
+def template_idle_s() -> float:
+    """``train.template.idle`` in seconds; 0 for no templates.
+
+    Raises
+    ------
+    ValueError
+        It is no duration.
+    """
+    value = _seconds("train.template.idle")
+    if isinstance(value, bool) or not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"train.template.idle is {value!r}; it is a finite number of seconds, or 0 for no templates.")
+    return value
+
+
 def _count(key: str) -> int:
-    value = dask.config.get(key)
+    value = _setting(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{key} is {value!r}; it is a whole number of at least 1.")
     return value
+
+
+def logging_timeout_s() -> float:
+    """``train.logging.timeout`` in seconds: how long places of a log are tried at the end of a run.
+
+    Raises
+    ------
+    ValueError
+        It is no duration above 0.
+    """
+    return _duration("train.logging.timeout")
+
+
+def whole_tracebacks() -> bool:
+    """Whether ``train.tracebacks`` is "whole": errors of wrong arguments keep the library's own frames.
+
+    Whatever else it is, it means "short": a setting that is only read when something is wrong already raises nothing.
+    """
+    return bool(_setting("train.tracebacks") == "whole")
 
 
 def memory_limit() -> int | None:
@@ -147,7 +214,7 @@ def memory_limit() -> int | None:
     ValueError
         It is no number of bytes.
     """
-    setting = dask.config.get("train.memory.limit")
+    setting = _setting("train.memory.limit")
     if setting is None:
         return None
     try:

@@ -8,6 +8,7 @@
     ├── RoleFailedError         a role's own code raised
     ├── RoleLostError           a role, or the Dask worker that carried it, is gone
     ├── StalledError            a wait reached its deadline
+    ├── DivergedError           workers that train one model have different weights
     ├── ClosedError             what was waited on has been closed
     ├── PredictionError         a model can't be opened where it is used, fails, or its processes die
     ├── DataError               the data can't be read, moved or accounted for
@@ -20,7 +21,17 @@ values, the likely cause, what to change, and the original error as ``__cause__`
 
 from __future__ import annotations
 
+import re
 from typing import Self
+
+# How Keras colours words of its messages: ECMA-48, 8.3.117.
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+
+
+def in_words(error: BaseException) -> str:
+    """An error as a part of another one's message: its text, without codes of colours; its type too where not ours."""
+    text = _COLOURS.sub("", str(error))
+    return text if isinstance(error, DaskTrainError) else f"{type(error).__name__}: {text}"
 
 
 class DaskTrainError(Exception):
@@ -72,6 +83,10 @@ class RoleLostError(DaskTrainError):
 
 class StalledError(DaskTrainError):
     """A wait reached its deadline."""
+
+
+class DivergedError(DaskTrainError):
+    """Workers that train one model have different weights: something changes them that is not summed over all."""
 
 
 class ClosedError(DaskTrainError):

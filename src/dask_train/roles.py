@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dask_train.input_errors import raises_at_the_call
+
+# Folders are named after runs, and ids of runs are typed in shells.
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 
 
 class AddressBook(dict[str, list[str]]):
     """The addresses of a network by job; the position in a list is the task's index.
 
-    A plain ``dict`` with the reading methods of ``tf.train.ClusterSpec``, so TensorFlow takes it wherever it takes a
-    cluster (``replica_device_setter(cluster=...)``, ``tf.train.ClusterSpec(...)``), and a client without TensorFlow
-    can read it.
+    A plain ``dict`` with the reading methods of ``tf.train.ClusterSpec``, which a client without TensorFlow can read.
+    TensorFlow takes it as it is where it takes a dict for a cluster: ``tf.distribute.Server(book, ...)``,
+    ``tf.compat.v1.train.replica_device_setter(cluster=book)``, ``tf.train.ClusterSpec(book)``. Where it asks for a
+    ``ClusterSpec`` itself, as a ``ClusterResolver`` does, pass ``tf.train.ClusterSpec(book)``.
 
     Examples
     --------
@@ -20,7 +28,13 @@ class AddressBook(dict[str, list[str]]):
     """
 
     def as_dict(self) -> dict[str, list[str]]:
-        """A plain ``{job: [address, ...]}``, copied."""
+        """A plain ``{job: [address, ...]}``, copied.
+
+        Returns
+        -------
+        dict of str to list of str
+            It may be changed.
+        """
         return {job: list(addresses) for job, addresses in self.items()}
 
     @property
@@ -28,12 +42,40 @@ class AddressBook(dict[str, list[str]]):
         """The job names, in the order in which they were asked for."""
         return list(self)
 
+    @raises_at_the_call
     def num_tasks(self, job: str) -> int:
-        """How many tasks ``job`` has."""
+        """How many tasks ``job`` has.
+
+        Parameters
+        ----------
+        job
+            The name of a job.
+
+        Returns
+        -------
+        int
+            At least 1.
+
+        Raises
+        ------
+        ValueError
+            There is no such job.
+        """
         return len(self.job_tasks(job))
 
+    @raises_at_the_call
     def job_tasks(self, job: str) -> list[str]:
         """The addresses of ``job`` by task index.
+
+        Parameters
+        ----------
+        job
+            The name of a job.
+
+        Returns
+        -------
+        list of str
+            The very list of this book.
 
         Raises
         ------
@@ -44,8 +86,19 @@ class AddressBook(dict[str, list[str]]):
             raise ValueError(f"The network has no job {job!r}; its jobs are {', '.join(self)}.")
         return self[job]
 
+    @raises_at_the_call
     def task_address(self, job: str, index: int) -> str:
         """The address of one task.
+
+        Parameters
+        ----------
+        job, index
+            Which task.
+
+        Returns
+        -------
+        str
+            ``host:port``, or the address of a Dask worker.
 
         Raises
         ------
@@ -58,7 +111,13 @@ class AddressBook(dict[str, list[str]]):
         return tasks[index]
 
     def tasks(self) -> Iterator[tuple[str, int, str]]:
-        """Every ``(job, index, address)``, in order."""
+        """Go through the tasks of all jobs, in order.
+
+        Yields
+        ------
+        tuple of str, int, str
+            Job, index and address.
+        """
         for job, addresses in self.items():
             for index, address in enumerate(addresses):
                 yield job, index, address
@@ -98,3 +157,24 @@ def _check_job(job: str, count: int) -> None:
         raise TypeError(f"{job}={count!r} is a {type(count).__name__}; a job's count is a whole number of tasks.")
     if count < 1:
         raise ValueError(f"{job}={count} asks for no task; a job's count is at least 1. Leave the job out instead.")
+
+
+def check_run_name(name: Any) -> str | None:
+    """A run's name, which begins its id and so the names of its folders; None for none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no string, is too long, or has other characters than letters, digits, ``_``, ``.`` and ``-``.
+    """
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise TypeError(f"name is a {type(name).__name__}; a run's name is a string.")
+    if not _RUN_NAME.fullmatch(name):
+        shown = f"{name[:40]!r}..." if len(name) > 40 else repr(name)
+        raise ValueError(
+            f"name is {shown}, which can't begin a run's name: that is a letter or digit, then up to 79 letters, "
+            "digits, '_', '.' or '-'."
+        )
+    return name

@@ -17,8 +17,8 @@ import dask
 import pytest
 from distributed import Client
 
-from dask_train import tensorflow_network
-from dask_train.cluster.extension import ByValue
+from dask_train.cluster.by_value import ByValue
+from dask_train.tensorflow_network import api as tensorflow_network
 
 HERE = Path(__file__).parent
 
@@ -86,8 +86,10 @@ def client(shared_client: Client, without_tensorflow: None) -> Iterator[Client]:
 
 
 def state(client: Client) -> dict[str, Any]:
-    """What the scheduler plug-in keeps."""
-    return client.sync(client.scheduler.train_state) or {"networks": {}, "feeds": (), "boards": {}}
+    """What the scheduler's plug-ins keep: networks with all that is theirs, and the runs that go on."""
+    networks = client.sync(client.scheduler.train_networks) or {"networks": {}, "feeds": (), "boards": {}}
+    records = (client.sync(client.scheduler.train_runs) or {"runs": ()})["runs"]
+    return {**networks, "runs": tuple(record["id"] for record in records if not record["ended"])}
 
 
 def workers(client: Client) -> list[str]:
@@ -128,12 +130,15 @@ def hide_module() -> Callable[[str, Path], None]:
 
 @pytest.fixture(scope="session")
 def dask_process() -> Callable[..., AbstractContextManager[subprocess.Popen[bytes]]]:
-    """``dask scheduler`` or ``dask worker`` as a process of its own, which ends with the ``with``."""
+    """``dask scheduler`` or ``dask worker`` as a process of its own, which ends with the ``with``; as a rule without a
+    dashboard.
+    """
 
     @contextmanager
     def start(*arguments: str, path: Path) -> Iterator[subprocess.Popen[bytes]]:
+        dashboard = () if "--dashboard-address" in arguments else ("--no-dashboard",)
         process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments, "--host", "127.0.0.1", "--no-dashboard"],
+            [sys.executable, "-m", "dask", *arguments, "--host", "127.0.0.1", *dashboard],
             env={**os.environ, "PYTHONPATH": str(path)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -150,9 +155,31 @@ def dask_process() -> Callable[..., AbstractContextManager[subprocess.Popen[byte
 @pytest.fixture(scope="session")
 def hosts() -> Callable[..., AbstractContextManager[Any]]:
     """Makes hosts with a network and processes of their own; see ``hosts.py``."""
-    spec = importlib.util.spec_from_file_location("several_hosts", HERE / "hosts.py")
+    return _beside("hosts").hosts
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """A page in Chromium, where that is installed; see ``browser.py``."""
+    module = _beside("browser")
+    if module.PROGRAM is None:
+        pytest.skip("Chromium is not installed.")
+    with module.browser(tmp_path) as page:
+        yield page
+
+
+@pytest.fixture
+def path_proxy() -> Iterator[str]:
+    """The address of a reverse proxy that takes a part of each path off; see ``path_proxy.py``."""
+    with _beside("path_proxy").path_proxy() as address:
+        yield address
+
+
+def _beside(name: str) -> Any:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"tests_{name}", HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.hosts
+    return module

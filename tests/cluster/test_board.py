@@ -161,6 +161,7 @@ def test_the_end_of_its_network_ends_a_wait(client, wait_for):
     wait_for(lambda: scores._news is not None, "the wait has begun")
     net.close()
     watching.join(30)
+    assert not watching.is_alive()
     assert raised == [f"Network {net.id} was closed while board 'network' was awaited."]
     for role in roles:
         with pytest.raises(dt.ClosedError, match="was closed"):

@@ -15,7 +15,7 @@ from distributed import Client, Security
 from distributed.core import Status
 
 from dask_train.cli import train
-from dask_train.cluster import examination
+from dask_train.doctor import examination
 
 
 def doctor(address, *options):

@@ -49,7 +49,7 @@ def client() -> Iterator[Client]:
 @pytest.fixture
 def workers(client: Client) -> list[str]:
     client.run(keras_values.register)  # what `import dask_train` does
-    return list(client.scheduler_info()["workers"])
+    return list(client.nthreads())
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ def test_the_scheduler_passes_models_on_without_rebuilding_them(
     def refuse(*_: Any) -> None:
         raise AssertionError("the scheduler, which runs in this process, rebuilds a model")
 
-    monkeypatch.setattr("dask_train.frameworks.keras.serialization.parts_to_model", refuse)
+    monkeypatch.setattr("dask_train.keras_models.serialization.parts_to_model", refuse)
     future = client.submit(lambda model: model.count_params(), make_model(), workers=workers[0])
     assert future.result(timeout=TIMEOUT_S) == 4 * 8 + 8 + 8 + 1
 
@@ -174,6 +174,9 @@ class OnlyAtHome(keras.layers.Layer):
 
     def call(self, x: Any) -> Any:
         return x
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config()
 
 
 @pytest.mark.parametrize("scatter", [False, True])

@@ -53,6 +53,33 @@ def test_the_deadline_of_a_launch(client, start_server_with, workers, state):
     assert len(set(workers(client)) & before) == 1
 
 
+class InterruptedLaunchError(Exception):
+    """What a signal's handler raises while a network is being raised."""
+
+
+def test_a_launch_that_is_broken_off(client, start_server_with, workers, state):
+    """The server that does not start sends its own client the signal, so that it comes in the middle of the launch."""
+    pid = os.getpid()
+
+    def interrupt(book, job, index, **_):
+        if index == 0:
+            os.kill(pid, signal.SIGUSR1)
+        threading.Event().wait()
+
+    def handle(*_):
+        raise InterruptedLaunchError
+
+    start_server_with(interrupt)
+    handler = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(InterruptedLaunchError):
+            dt.start_tensorflow(client, worker=2)
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    assert state(client)["networks"] == {}
+    assert len(workers(client)) == len(set(workers(client)))
+
+
 def hold_the_event_loop(seconds):
     threading.Event().wait(seconds)
 
@@ -91,7 +118,8 @@ def test_an_interrupted_launch_is_undone(client, start_server_with, state, worke
 
     async def interrupt():
         launching = asyncio.ensure_future(dt.start_tensorflow(client, worker=1))
-        while not ((await client.scheduler.train_state()) or {}).get("networks"):
+        while not ((await client.scheduler.train_networks()) or {}).get("networks"):
+            assert not launching.done(), launching.result()
             await asyncio.sleep(0.01)
         launching.cancel()
         with pytest.raises(asyncio.CancelledError):

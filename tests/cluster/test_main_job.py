@@ -80,17 +80,17 @@ def test_a_target_out_of_reach_ends_with_exit_code_1(start: Any, tmp_path: Path)
 
 def test_what_can_not_be_says_so_before_anything_starts(start: Any) -> None:
     program, output = start(DASK, "train", "demo", "--workers", "0")
-    assert program.wait(60) == 2
+    assert program.wait(120) == 2
     assert "Invalid value for '--workers': 0 is not in the range x>=1." in output.read_text()
 
 
 @pytest.mark.parametrize("phase", ["preparing", "raising", "training"])
 def test_an_interrupt_leaves_nothing(start: Any, wait_for: Any, phase: str, tmp_path: Path) -> None:
-    program, output = start(DASK, "train", "demo", "--copies", "2", "--workers", "2", "--target", "0.0001")
+    program, output = start(DASK, "train", "demo", "--copies", "2", "--workers", "1", "--target", "0.0001")
     begun = {"preparing": "preparing", "raising": "drawn in", "training": "score"}[phase]
-    wait_for(lambda: begun in output.read_text() or program.poll() is not None, f"{phase} has begun", 90)
+    wait_for(lambda: begun in output.read_text() or program.poll() is not None, f"{phase} has begun", 120)
     os.killpg(program.pid, signal.SIGINT)
-    assert program.wait(30) == 130, output.read_text()
+    assert program.wait(120) == 130, output.read_text()
     assert "Interrupted; everything that was started has ended." in output.read_text()
     assert "Traceback" not in output.read_text()
     wait_for(lambda: not of_session(program.pid), f"{of_session(program.pid)} are gone")
@@ -160,6 +160,6 @@ def test_the_demo_runs_on_a_cluster_that_is_there_already(start: Any, tmp_path: 
                 assert output.read_text().splitlines()[-1].startswith("test accuracy: ")
                 assert client.gather(data) == list(range(5))
                 assert len(client.run(os.getpid)) == 3
-                assert client.sync(client.scheduler.train_state)["networks"] == {}
+                assert client.sync(client.scheduler.train_networks)["networks"] == {}
         finally:
             users.communicate("\n", timeout=30)

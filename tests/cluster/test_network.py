@@ -198,6 +198,7 @@ def test_multi_locks_and_networks_exclude_each_other(client, workers):
         thread = threading.Thread(target=lambda: got.append(waiting.acquire(timeout=30)))
         thread.start()
     thread.join(30)
+    assert not thread.is_alive()
     assert got == [True]
     waiting.release()
 

@@ -156,9 +156,9 @@ CLIENT = """
 import sys
 from distributed import Client, Event
 import dask_train as dt
-from dask_train import tensorflow_network
+from dask_train.tensorflow_network import api
 
-tensorflow_network.start_server = lambda book, job, index, **_: None
+api.start_server = lambda book, job, index, **_: None
 
 def wait_on_queue():
     from distributed import get_worker

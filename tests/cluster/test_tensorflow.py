@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from queue import Empty
 
@@ -15,6 +18,7 @@ import pytest
 from distributed import Client, Event, get_worker
 
 import dask_train as dt
+from dask_train.demo import pipeline
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +88,7 @@ print(value[0][0], nodes["there"])
 def run_python(code, *arguments):
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=quiet, timeout=120, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=quiet, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -124,6 +128,44 @@ def test_graphs_across_the_dask_workers(make_cluster, workers, state, wait_for):
         wait_for(lambda: not any(listening(port) & servers for port in ports), "the servers' ports are closed")
         wait_for(lambda: len(workers(client)) == 3, "all are back")
         assert state(client)["networks"] == {}
+
+
+def losing(role, at, task):
+    """A role of the demo; in each of its threads the steps of these numbers are done, and then said to have failed."""
+    import tensorflow as tf
+
+    session, steps, lost = tf.compat.v1.Session, collections.Counter(), dt.board("lost")
+    run = session.run
+
+    def run_and_lose(self, *arguments, **more):
+        result = run(self, *arguments, **more)
+        thread = threading.current_thread().name
+        steps[thread] += 1
+        if steps[thread] in at:
+            lost.append((role.__name__, thread == "apply-means"))
+            raise tf.errors.AbortedError(None, None, "The same RunGraph (Worker) request was received twice.")
+        return result
+
+    session.run = run_and_lose
+    try:
+        return role(task)
+    finally:
+        session.run = run
+
+
+def test_the_demo_outlives_lost_requests(make_cluster, monkeypatch):
+    monkeypatch.setattr(pipeline, "train", functools.partial(losing, pipeline.train, (10, 30)))
+    monkeypatch.setattr(pipeline, "score", functools.partial(losing, pipeline.score, (2,)))
+    settings = pipeline.Settings(copies=1, workers=1, target=0.6, sync=True)
+    with Client(make_cluster()) as client:
+        prepared = pipeline.prepare(client, settings, lambda _: None)
+        lost = dt.board("lost", client=client)
+        with dt.start_tensorflow(client, ps=1, worker=1, scorer=1) as net:
+            outcome = pipeline.train_until_good_enough(net, prepared, settings, lambda _: None)
+            prepared.release()
+        assert outcome.good_enough
+        assert outcome.test["test_loss"] < 0.7, "the variables were not initialised again"
+        assert sorted(lost) == [("score", False), *2 * [("train", False)], *2 * [("train", True)]]
 
 
 IN_PROCESS = """

@@ -52,7 +52,7 @@ def part(features: Any = None, label: Any = None, shard: Any = None, names: Any 
         segments.append(Segment(columns[: len(names)] if names else columns[:1], pools[number % 2]))
         if length:
             descriptors.append(borrow([segments[-1].place]))
-            found.append((number, len(descriptors) - 1, segments[-1].place.offsets))
+            found.append((number, len(descriptors) - 1, segments[-1].place))
     part.kept = segments
     schema = Schema(columns=segments[0].columns, names=names, is_tuple=False)
     rows = Rows(schema, lengths, held_by(found, len(schema.columns)), descriptors)
@@ -73,7 +73,7 @@ def large_part() -> Any:
     large_part.kept = segment = Segment([np.zeros((1 << 15, 512), "f4")])
     schema = Schema(columns=segment.columns, names=None, is_tuple=False)
     lengths = np.array([segment.num_rows])
-    rows = Rows(schema, lengths, held_by([(0, 0, segment.place.offsets)], 1), [borrow([segment.place])])
+    rows = Rows(schema, lengths, held_by([(0, 0, segment.place)], 1), [borrow([segment.place])])
     return Part(rows, select(schema, None, None), shard_of(lengths, None))
 
 
@@ -178,8 +178,8 @@ def torch_program() -> None:
 
     def dataset(**picked):
         found = RowsDataset(part(**picked))
-        taken = found._part.take
-        found._part.take = lambda numbers: calls.append(len(numbers)) or taken(numbers)
+        taken = found._rows.take
+        found._rows.take = lambda numbers: calls.append(len(numbers)) or taken(numbers)
         return found
 
     pairs = dataset(features="x", label="a", shard=(1, 2))

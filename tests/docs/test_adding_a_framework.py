@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=480, check=False
     )
 
 

@@ -18,9 +18,6 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-# On two idle cores each takes 15 to 40 s, most of it TensorFlow being imported by several processes.
-DEADLINE_S = 150
-
 # script, arguments, what its output must say
 PROGRAMS = [
     ("blog_mnist.py", ["--small", "--sync"], ["test accuracy: 9"]),
@@ -40,21 +37,29 @@ PROGRAMS = [
     ("keras_mnist.py", ["--small"], ["of the weights of one process"]),
     ("functional.py", ["--small"], ["best epoch: 4; CSVLogger wrote 4 lines", "of the weights of one process"]),
     ("flights.py", ["--small"], ["Held-out AUC: 2 workers 0.9"]),
+    (
+        "models_compared.py",
+        ["--small"],
+        ["network: held-out AUC 0.", "boosted tree: held-out AUC 0.", "logistic: held-out AUC 0.", "best: "],
+    ),
     ("transfer_learning.py", ["--small"], ["Held out: features"]),
     ("plain_search.py", ["--small"], ["The best of 6 models", "shared memory: 50 MB before the search, 50 MB after"]),
+    ("kmeans.py", ["--small"], ["rows read: 20,000, and dropped: 0", "furthest centre from scikit-learn's, of 12"]),
+    ("pca.py", ["--small"], ["furthest component from scikit-learn's exact ones"]),
+    ("admm.py", ["--small"], ["20,000 rows", "furthest coefficient from scikit-learn's"]),
+    ("solvers.py", ["--small"], ["6 solvers came to the same objective"]),
     ("ensemble.py", ["--small"], ["the ensemble is better than its models on average"]),
 ]
 
-# script, arguments, the output after which Ctrl-C is pressed; the main job is interrupted in its own tests
+# script, arguments, the output after which Ctrl-C is pressed; `fit` and the main job have tests of their own for it
 INTERRUPTED = [
     ("in_graph.py", [], "Two TensorFlow servers after"),
     ("torch_ddp.py", [], "step  100: loss"),
-    ("functional.py", [], "2 workers"),
 ]
 
 
 @contextmanager
-def started(script: str, arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+def started(script: str, arguments: list[str], folder: Path, deadline_s: float) -> Iterator[subprocess.Popen[str]]:
     """A running example in a process group of its own, which Dask's processes share, killed at the deadline."""
     program = subprocess.Popen(
         [sys.executable, str(EXAMPLES / script), *arguments],
@@ -70,7 +75,7 @@ def started(script: str, arguments: list[str], folder: Path) -> Iterator[subproc
         with suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
 
-    deadline = threading.Timer(DEADLINE_S, kill)
+    deadline = threading.Timer(deadline_s, kill)
     deadline.start()
     try:
         with program:
@@ -88,17 +93,22 @@ def left_behind(program: subprocess.Popen[str]) -> list[str]:
         with suppress(ProcessLookupError):
             if os.getpgid(process.pid) == program.pid:
                 group.append(process)
-    _, alive = psutil.wait_procs(group, timeout=5)
+    _, alive = psutil.wait_procs(group, timeout=30)
     return [" ".join(process.cmdline()) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize(("script", "arguments", "expected"), PROGRAMS)
 def test_an_example_does_what_it_says(
-    script: str, arguments: list[str], expected: list[str], tmp_path: Path, request: pytest.FixtureRequest
+    script: str,
+    arguments: list[str],
+    expected: list[str],
+    tmp_path: Path,
+    program_s: float,
+    request: pytest.FixtureRequest,
 ) -> None:
     if script == "transfer_learning.py":
         request.getfixturevalue("photographs")
-    with started(script, arguments, tmp_path) as program:
+    with started(script, arguments, tmp_path, program_s) as program:
         output, _ = program.communicate()
         assert program.returncode == 0, output
         assert [words for words in expected if words not in output] == [], output
@@ -106,8 +116,10 @@ def test_an_example_does_what_it_says(
 
 
 @pytest.mark.parametrize(("script", "arguments", "moment"), INTERRUPTED)
-def test_ctrl_c_ends_an_example_in_order(script: str, arguments: list[str], moment: str, tmp_path: Path) -> None:
-    with started(script, arguments, tmp_path) as program:
+def test_ctrl_c_ends_an_example_in_order(
+    script: str, arguments: list[str], moment: str, tmp_path: Path, program_s: float
+) -> None:
+    with started(script, arguments, tmp_path, program_s) as program:
         seen = []
         assert program.stdout is not None
         for line in program.stdout:

@@ -1,4 +1,4 @@
-"""What unit tests share: pools that have to be empty in the end, and data sets that are mapped from them."""
+"""What unit tests share: pools that have to be empty, data sets that are mapped from them, and a scheduler."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
+from distributed.multi_lock import MultiLockExtension
 
 from dask_train.data import pool as pool_module
 from dask_train.data.borrowing import borrow
@@ -33,7 +36,7 @@ def own_pool(keep_warm_s: float = 60.0) -> Iterator[Pool]:
     try:
         yield pool
         pool.trim()
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 30.0
         while pool.descriptor != -1 and time.monotonic() < deadline:  # a thread that was told to end may still read
             gc.collect()
             time.sleep(0.01)
@@ -82,7 +85,7 @@ def mapped(table: Table, segments: Mapping[int, Segment]) -> Rows:
             by_pool.setdefault(segment.place.inode, []).append(number)
     descriptors = [borrow([segments[number].place for number in numbers]) for numbers in by_pool.values()]
     held = held_by(
-        [(number, file, segments[number].place.offsets) for file, its in enumerate(by_pool.values()) for number in its],
+        [(number, file, segments[number].place) for file, its in enumerate(by_pool.values()) for number in its],
         len(table.schema.columns),
     )
     try:
@@ -95,3 +98,64 @@ def mapped(table: Table, segments: Mapping[int, Segment]) -> Rows:
 @pytest.fixture(scope="session", name="mapped")
 def _mapped() -> Callable[..., Rows]:
     return mapped
+
+
+@dataclass
+class FakeWorker:
+    """A Dask worker, as the scheduler knows it."""
+
+    address: str
+    nthreads: int = 2
+    host: str = "h"
+    resources: dict[str, float] = field(default_factory=dict)
+    used_resources: dict[str, float] = field(default_factory=dict)
+    status: Any = field(default_factory=lambda: SimpleNamespace(name="running"))
+    metrics: dict[str, int] = field(default_factory=dict)
+    memory_limit: int = 100
+    last_seen: float = field(default_factory=time.time)
+    nanny: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.address
+
+
+class FakeScheduler:
+    """Dask workers by name and number of threads; the client ``me`` is connected."""
+
+    def __init__(self, **threads: int) -> None:
+        self.workers = {name: FakeWorker(name, count) for name, count in threads.items()}
+        self.clients: dict[str, None] = {"me": None}
+        self.handlers: dict[str, Any] = {}
+        self.plugins: dict[str, Any] = {}
+        self.tasks: dict[str, Any] = {}
+        self.loop = SimpleNamespace(add_callback=lambda function: function())
+        self.released: dict[str, list[Any]] = {}
+        self.extensions = {"multi_locks": MultiLockExtension(self)}
+
+    def install(self, plugin: Any) -> Any:
+        """Start a plug-in, as Dask does."""
+        plugin.start(self)
+        self.plugins[plugin.name] = plugin
+        return plugin
+
+    def add(self, name: str, threads: int) -> None:
+        self.workers[name] = FakeWorker(name, threads)
+
+    def client_releases_keys(self, keys: list[Any], client: str) -> None:
+        self.released[client] = list(keys)
+
+    async def remove_worker(self, address: str, stimulus_id: str) -> None:
+        assert stimulus_id
+        del self.workers[address]
+
+    @property
+    def locked(self) -> dict[str, list[str]]:
+        """Who holds, and who waits for, the MultiLock of each Dask worker."""
+        return {name: list(users) for name, users in self.extensions["multi_locks"].locks.items() if users}
+
+
+@pytest.fixture(scope="session")
+def a_scheduler() -> Callable[..., FakeScheduler]:
+    """Makes schedulers: ``a_scheduler(a=2)`` has one Dask worker with two threads."""
+    return FakeScheduler

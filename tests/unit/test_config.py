@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import dask
 import pytest
 
-from dask_train.config import Deadlines, PredictLimits
+from dask_train.config import Deadlines, PredictLimits, memory_limit, seconds_or, template_idle_s
 
 
 def test_defaults_are_those_of_the_documentation():
     assert Deadlines.from_dask_config() == Deadlines(
-        placement_s=60, launch_s=60, rendezvous_s=30, progress_s=120, stop_s=5, close_s=60
+        placement_s=60, launch_s=60, rendezvous_s=30, progress_s=120, stop_s=5, close_s=60, client_s=300
     )
 
 
@@ -50,11 +52,24 @@ def test_a_value_of_another_type_is_refused(bad):
 
 def test_limits_of_model_processes_are_read():
     assert PredictLimits.from_dask_config() == PredictLimits(
-        idle_s=60, timeout_s=300, launch_s=60, attempts=3, processes=2, threads=None
+        idle_s=60, timeout_s=300, launch_s=60, attempts=3, processes=2, threads=None, template_idle_s=600
     )
     with dask.config.set({"train.predict.idle": "2 minutes", "train.predict.threads": 4}):
         found = PredictLimits.from_dask_config()
     assert (found.idle_s, found.threads) == (120, 4)
+
+
+def test_how_long_templates_stay_is_read():
+    assert template_idle_s() == 600
+    for off in (0, "0s"):
+        with dask.config.set({"train.template.idle": off}):
+            assert template_idle_s() == 0
+    for bad in ("-1s", math.inf, True):
+        with (
+            dask.config.set({"train.template.idle": bad}),
+            pytest.raises(ValueError, match=r"train\.template\.idle is "),
+        ):
+            template_idle_s()
 
 
 @pytest.mark.parametrize(
@@ -66,3 +81,34 @@ def test_limits_that_are_none_are_refused(name, bad):
         pytest.raises(ValueError, match=rf"train\.predict\.{name} is "),
     ):
         PredictLimits.from_dask_config()
+
+
+def test_own_defaults_count_where_the_whole_configuration_was_set_anew(monkeypatch):
+    monkeypatch.setattr(dask.config, "global_config", {})
+    monkeypatch.setattr(dask.config, "config", {})
+    assert Deadlines.from_dask_config().progress_s == 120
+    assert PredictLimits.from_dask_config().threads is None
+    assert memory_limit() is None
+
+
+def test_a_configuration_of_one_setting_leaves_the_others_as_they_are():
+    code = """
+import dask
+with dask.config.set({"train.progress.timeout": "30s"}):
+    from dask_train.config import Deadlines
+    print(Deadlines.from_dask_config().progress_s, Deadlines.from_dask_config().launch_s)
+print(Deadlines.from_dask_config().progress_s)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.split() == ["30.0", "60.0", "120.0"]
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(None, 7.0), (3, 3.0), (0.5, 0.5)])
+def test_seconds(given, seconds):
+    assert seconds_or(7.0, given) == seconds
+
+
+@pytest.mark.parametrize("bad", [0, -1, math.inf, math.nan, "3s", True])
+def test_bad_seconds(bad):
+    with pytest.raises(ValueError, match=r"timeout_s is .*; a deadline is a finite number of seconds above 0"):
+        seconds_or(7.0, bad)

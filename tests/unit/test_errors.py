@@ -56,3 +56,7 @@ def test_every_error_is_public_and_drawn():
     for error_type in TREE:
         assert error_type.__name__ in dask_train.__all__
         assert error_type.__name__ in errors.__doc__
+
+
+def test_an_error_within_a_message_has_no_colours():
+    assert errors.in_words(ValueError("\x1b[1mInput 0\x1b[0m of a layer")) == "ValueError: Input 0 of a layer"

@@ -39,11 +39,11 @@ def test_import_loads_no_framework_and_no_dask():
     assert (seen.stdout.strip(), seen.stderr) == ("[]", "")
 
 
-@pytest.mark.parametrize("first", ["cluster.peer", "cluster.extension", "cluster.keras_values", "training", "cli", ""])
+@pytest.mark.parametrize("first", ["cluster.peer", "cluster.plugin", "cluster.keras_values", "training.api", "cli", ""])
 def test_whatever_is_imported_first_keras_models_can_travel(first):
     code = f"""
 import dask_train{"." + first if first else ", distributed"}
-from dask_train.after_import import _AfterImport
+from dask_train.cluster.after_import import _AfterImport
 import sys
 print([finder.module for finder in sys.meta_path if isinstance(finder, _AfterImport)], 'distributed' in sys.modules)
 """

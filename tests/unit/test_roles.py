@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from dask_train.roles import AddressBook, check_jobs
+from dask_train.roles import AddressBook, check_jobs, check_run_name
 
 BOOK = AddressBook(ps=["10.0.0.1:40123"], worker=["10.0.0.2:40111", "10.0.0.3:40112"])
 
@@ -82,3 +82,22 @@ def test_jobs_and_keywords_are_joined_in_order(jobs, counts, expected):
 def test_bad_jobs_are_refused(jobs, counts, error, text):
     with pytest.raises(error, match=text):
         check_jobs(jobs, counts)
+
+
+@pytest.mark.parametrize("name", ["fit", "7-nights", "a.b_c-d", "x" * 80])
+def test_names_of_runs(name):
+    assert check_run_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../x", "a/b", "a\0b", "-x", ".x", "a b", "\x1b[31m", "\u00e4", "x" * 5000, "a\n"]
+)
+def test_names_that_no_run_can_have(name):
+    with pytest.raises(ValueError, match=r"name is .* can't begin a run's name: that is a letter or digit") as caught:
+        check_run_name(name)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_name_that_is_no_string():
+    with pytest.raises(TypeError, match="name is a int"):
+        check_run_name(3)

@@ -12,7 +12,7 @@ import dask.config
 from dask_train.errors import DaskTrainError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from dask_train.cluster.clients import Client
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ def connect(
     click.ClickException
         No scheduler is given, or it does not answer within ``timeout_s``, or it can't be connected to.
     """
-    from dask_train.cluster.connection import open_client
+    from dask_train.cluster.connect import open_client
 
     address = scheduler_address(scheduler)
     if address is None:

@@ -37,9 +37,9 @@ def demo(
     report: Path,
 ) -> None:
     """Prepare MNIST with Dask and train on it with a TensorFlow network in the same workers."""
+    from dask_train.demo.live import LiveLine
     from dask_train.demo.main_job import run_main_job
     from dask_train.demo.pipeline import Settings
-    from dask_train.report import LiveLine
 
     settings = Settings(ps=ps, workers=workers, copies=copies, target=target, max_seconds=max_seconds, sync=sync)
     try:
@@ -48,7 +48,7 @@ def demo(
     except KeyboardInterrupt:
         click.echo("Interrupted; everything that was started has ended.", err=True)
         sys.exit(130)
-    except DaskTrainError as error:
+    except (DaskTrainError, ImportError) as error:
         raise click.ClickException(str(error)) from error
     width = max(len(name) for name, _ in record.summary)
     click.echo()

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from dask.utils import format_bytes
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +15,9 @@ from dask_train.cli.connection import connect, connection_options, scheduler_add
 from dask_train.errors import DaskTrainError
 
 if TYPE_CHECKING:
-    from dask_train.cluster.diagnosis import Finding
-    from dask_train.cluster.examined import Examination
-    from dask_train.cluster.on_worker.condition import Condition
+    from dask_train.doctor.diagnosis import Finding
+    from dask_train.doctor.examined import Examination
+    from dask_train.doctor.health_probe import HealthProbe
 
 _STYLES = {"bad": "bold red", "warn": "yellow", "ok": "green"}
 
@@ -26,13 +27,16 @@ _MOST_ROWS = 16
 
 @click.command()
 @connection_options
-def doctor(scheduler: str | None, tls_ca_file: str | None, tls_cert: str | None, tls_key: str | None) -> None:
+@click.option("--html", "page", metavar="FILE", help="Write the same as a web page, too.")
+def doctor(
+    scheduler: str | None, tls_ca_file: str | None, tls_cert: str | None, tls_key: str | None, page: str | None
+) -> None:
     """Tell what a cluster can run, and what to change; without a scheduler, what this machine can.
 
     The exit status is 1 where something is bad.
     """
-    from dask_train.cluster.diagnosis import diagnose
-    from dask_train.cluster.examination import examine, examine_here
+    from dask_train.doctor.diagnosis import diagnose
+    from dask_train.doctor.examination import examine, examine_here
 
     if scheduler_address(scheduler) is None:
         click.echo("No scheduler is given (--scheduler ADDRESS), so this is about this machine alone.")
@@ -50,9 +54,21 @@ def doctor(scheduler: str | None, tls_ca_file: str | None, tls_cert: str | None,
         console.print(_table(findings))
     else:
         _print_plainly(examination, findings)
+    if page is not None:
+        _write_page(page, examination, findings)
     counts = {level: sum(finding.level == level for finding in findings) for level in _STYLES}
     click.echo(", ".join(f"{count} {level}" for level, count in counts.items()) + ".")
     sys.exit(1 if counts["bad"] else 0)
+
+
+def _write_page(path: str, examination: Examination, findings: list[Finding]) -> None:
+    from dask_train.doctor.page import write_page
+
+    title = f"The condition of {examination.address or 'this machine'}"
+    try:
+        write_page(title, findings, _COLUMNS, _rows(examination), path)
+    except OSError as error:
+        raise click.ClickException(f"{path} can't be written: {error}") from error
 
 
 def _table(findings: list[Finding]) -> Table:
@@ -93,9 +109,9 @@ def _rows(examination: Examination) -> list[tuple[str, ...]]:
     return rows
 
 
-def _row(told: Condition) -> tuple[str, str, str, str, str]:
-    used, limit = (told["memory_used"] or 0) / 2**30, (told["memory_limit"] or 0) / 2**30
-    memory = f"{used:.1f}/{limit:.1f} GiB" if limit else f"{used:.1f} GiB"
+def _row(told: HealthProbe) -> tuple[str, str, str, str, str]:
+    used, limit = format_bytes(told["memory_used"] or 0), told["memory_limit"]
+    memory = f"{used} of {format_bytes(limit)}" if limit else used
     shown = ("python", "dask_train", "tensorflow", "keras", "torch")
     installed = "\n".join(f"{name} {told['versions'][name]}" for name in shown if name in told["versions"])
     return told["host"], str(told["threads"]), memory, installed, "\n".join(told["gpus"]) or "none"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dask.utils import format_bytes
 from rich.console import Console
 
 from dask_train.cli.tables import print_facts, print_table
+from dask_train.doctor.health_probe import TemplateProbe
 from dask_train.report.formats import count_text, score_text, seconds_text
 from dask_train.run.state import ALIVE
 
@@ -17,7 +19,7 @@ _RESERVED = ("role", "rank", "attempt", "time")
 
 
 def print_list(records: Sequence[dict[str, Any]], console: Console) -> None:
-    """Print a table of runs, as :func:`dask_train.cluster.records.all_runs` gives them."""
+    """Print a table of runs, as :func:`dask_train.driver.records.all_runs` gives them."""
     columns = ("run", "started", "alive", "scores", "took", "state")
     print_table(columns, [_row(record) for record in records], wraps=5, console=console)
 
@@ -57,7 +59,7 @@ def _state(record: dict[str, Any]) -> str:
 
 
 def print_status(record: dict[str, Any], console: Console) -> None:
-    """Print all that is known of a run, as :func:`dask_train.cluster.records.find_run` gives it."""
+    """Print all that is known of a run, as :func:`dask_train.driver.records.find_run` gives it."""
     summary = record["summary"]
     asked = ", ".join(f"{role}={count}" for role, count in record["info"].get("roles", {}).items())
     facts = [
@@ -81,6 +83,20 @@ def print_status(record: dict[str, Any], console: Console) -> None:
             for role, rank, score in sorted(scores, key=lambda told: told[:2])
         ]
         print_table(("role", "at", "last score"), rows, wraps=2, console=console)
+
+
+def print_templates(templates: Mapping[str, Sequence[TemplateProbe]], console: Console) -> None:
+    """Print the template processes of each Dask worker, if there are any."""
+    rows = [_template_row(address, probe) for address, probes in sorted(templates.items()) for probe in probes]
+    if rows:
+        console.print()
+        print_table(("template", "Dask worker", "process", "memory", "unused for"), rows, wraps=0, console=console)
+
+
+def _template_row(address: str, probe: TemplateProbe) -> tuple[str, ...]:
+    memory = "" if probe["memory"] is None else format_bytes(probe["memory"])
+    there = address.removeprefix("tcp://")
+    return probe["imports"], there, str(probe["pid"]), memory, seconds_text(probe["idle_s"])
 
 
 def _role_row(role: list[Any]) -> tuple[str, ...]:

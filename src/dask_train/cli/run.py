@@ -49,7 +49,7 @@ def _numbers(kind: type[int] | type[float]) -> Callable[..., dict[str, Any]]:
     metavar="ROLE=MODULE:FUNCTION",
     help="What another role does; may be repeated.",
 )
-@click.option("--framework", metavar="NAME", help="tensorflow or torch; without it, batches are NumPy arrays.")
+@click.option("--framework", metavar="NAME", help="tensorflow, torch or jax; without it, batches are NumPy arrays.")
 @click.option("--recovery", type=click.Choice(["role", "gang", "none"]), help="What is started again after a loss.")
 @click.option("--stop", "stops", multiple=True, metavar="RULE", help="Such as 'loss < 0.1'; may be repeated.")
 @click.option(

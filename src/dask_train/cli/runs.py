@@ -13,7 +13,7 @@ from dask_train.cli.connection import connect, connection_options
 from dask_train.errors import DaskTrainError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from dask_train.cluster.clients import Client
 
 # How often the output of a run that goes on is asked for.
 FOLLOW_S = 0.5
@@ -36,7 +36,7 @@ def list_runs(**options: Any) -> None:
     from rich.console import Console
 
     from dask_train.cli.recorded_runs import print_list
-    from dask_train.cluster.records import all_runs
+    from dask_train.driver.records import all_runs
 
     with _asking(options) as client:
         records = all_runs(client)
@@ -50,18 +50,22 @@ def list_runs(**options: Any) -> None:
 @click.argument("run")
 @connection_options
 def status(run: str, **options: Any) -> None:
-    """Show a run: its phase, its roles, its losses and its last scores.
+    """Show a run: its phase, its roles, its losses and its last scores; and the cluster's template processes.
 
     RUN is its name, or the beginning of it.
     """
     from rich.console import Console
 
-    from dask_train.cli.recorded_runs import print_status
-    from dask_train.cluster.records import find_run
+    from dask_train.cli.recorded_runs import print_status, print_templates
+    from dask_train.doctor.examination import examine_templates
+    from dask_train.driver.records import find_run
 
     with _asking(options) as client:
         record = find_run(client, run)
-    print_status(record, Console(highlight=False))
+        templates = examine_templates(client)
+    console = Console(highlight=False)
+    print_status(record, console)
+    print_templates(templates, console)
 
 
 @click.command()
@@ -77,8 +81,9 @@ def logs(run: str, role: str | None, rank: int | None, follow: bool, **options: 
     over, 64 kB.
     """
     from dask_train.cli.recorded_runs import check_role
-    from dask_train.cluster.records import find_run
-    from dask_train.cluster.role_output import OutputReader
+    from dask_train.driver.records import find_run
+    from dask_train.driver.role_output import OutputReader
+    from dask_train.report.harmless import harmless
 
     with _asking(options) as client:
         record = find_run(client, run)
@@ -87,7 +92,7 @@ def logs(run: str, role: str | None, rank: int | None, follow: bool, **options: 
         try:
             while True:
                 for line in reader.read(rest=not follow):
-                    click.echo(str(line))
+                    click.echo(harmless(str(line)))
                 if reader.over or not follow:
                     return
                 time.sleep(FOLLOW_S)
@@ -104,9 +109,10 @@ def stop(run: str, reason: str, **options: Any) -> None:
 
     RUN is its name, or the beginning of it.
     """
-    from dask_train.cluster.records import stop_run
+    from dask_train.driver.records import stop_run
+    from dask_train.report.harmless import harmless
 
     with _asking(options) as client:
         record, was_over = stop_run(client, run, reason)
     before = "was over already" if was_over else "is over"
-    click.echo(f"Run {record['id']} {before}: {record['summary'].get('outcome', '').rstrip('.')}.")
+    click.echo(harmless(f"Run {record['id']} {before}: {record['summary'].get('outcome', '').rstrip('.')}."))

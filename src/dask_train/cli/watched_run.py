@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dask_train.cli.local_functions import local_modules_travel
-from dask_train.cluster.role_output import OutputReader
+from dask_train.driver.role_output import OutputReader
 from dask_train.report.formats import count_text, score_text, seconds_text
 from dask_train.report.progress import RunDisplay
-from dask_train.training import train
+from dask_train.training.api import train
 
 if TYPE_CHECKING:
-    from distributed import Client
-
-    from dask_train.result import Result
+    from dask_train.cluster.clients import Client
+    from dask_train.driver.result import Result
 
 # How often new output is asked for.
 OUTPUT_S = 0.5

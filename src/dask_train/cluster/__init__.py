@@ -1,1 +1,1 @@
-"""The only room that talks to Dask's scheduler and workers."""
+"""The seam to Dask: asking the scheduler, sending code by value, local clusters, models as Dask values."""

@@ -43,7 +43,7 @@ def open_model(code: bytes, header: dict[str, Any], arrays: list[Any]) -> Any:
     if not on_worker and _scheduler_reads_graph():
         return ModelInTransit(code, header, arrays)
     try:
-        from dask_train.frameworks.keras.serialization import parts_to_model
+        from dask_train.keras_models.serialization import parts_to_model
 
         return parts_to_model(header, arrays)
     except Exception as error:

@@ -20,7 +20,7 @@ from dask.sizeof import sizeof
 from dask.tokenize import normalize_token
 from dask.utils import Dispatch
 
-from dask_train.after_import import call_after_import
+from dask_train.cluster.after_import import call_after_import
 
 
 def register() -> None:
@@ -63,28 +63,34 @@ def _install() -> None:
 
 def _reduce(model: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     from dask_train.cluster import in_transit
-    from dask_train.frameworks.keras.serialization import model_to_parts
 
-    return in_transit.reduce_parts(_code(), *model_to_parts(model))
+    return in_transit.reduce_parts(_code(), *_parts(model))
+
+
+def _parts(model: Any) -> tuple[dict[str, Any], list[Any]]:
+    from dask_train.keras_models.serialization import model_to_parts
+    from dask_train.keras_models.state import has_lost_what_it_trained
+
+    if not has_lost_what_it_trained(model):
+        return model_to_parts(model)
+    return model_to_parts(model, optimizers="new")  # it can't be trained on, here or there, but evaluated
 
 
 def _size_bytes(model: Any) -> int:
-    from dask_train.frameworks.keras.serialization import model_size_bytes
+    from dask_train.keras_models.serialization import model_size_bytes
 
     return model_size_bytes(model)
 
 
 def _token(model: Any) -> tuple[Any, ...]:
     # Dask's own would pickle and unpickle the model up to three times (`dask.tokenize._normalize_pickle`).
-    from dask_train.frameworks.keras.serialization import model_to_parts
-
-    return "keras.Model", normalize_token(model_to_parts(model))
+    return "keras.Model", normalize_token(_parts(model))
 
 
 @functools.cache
 def _code() -> bytes:
     from dask_train.cluster import in_transit
-    from dask_train.cluster.extension import ByValue
+    from dask_train.cluster.by_value import ByValue
 
     _, (code,) = ByValue(in_transit.open_model, in_transit).__reduce__()
     return code

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
-from distributed import Client, LocalCluster, default_client
+from distributed import Client, LocalCluster
 
 
 def start_local_cluster(num_workers: int, **settings: Any) -> LocalCluster:
@@ -42,24 +40,3 @@ def local_client(num_workers: int, **settings: Any) -> Iterator[Client]:
     """A client of a local cluster that ends with the ``with``."""
     with start_local_cluster(num_workers, **settings) as cluster, Client(cluster) as client:
         yield client
-
-
-def client_or_local(client: Client | None, num_workers: int) -> Client:
-    """The given client, else the default client, else one of a new local cluster, with a line that says so.
-
-    Parameters
-    ----------
-    client
-        What the user passed.
-    num_workers
-        How many Dask workers a new cluster gets; 0 for one a core.
-    """
-    if client is not None:
-        return client
-    try:
-        return default_client()
-    except ValueError:
-        num_workers = num_workers or os.cpu_count() or 1
-        client = Client(start_local_cluster(num_workers))
-        sys.stderr.write(f"dask_train: there is no Dask client, so a local cluster was started: {client}\n")
-        return client

@@ -1,7 +1,7 @@
-"""What a cluster that this very program started is kept from, for as long as a network is on it.
+"""What a cluster that this very program started is kept from, for as long as a run or a network is on it.
 
 A ``LocalCluster`` shares the program's terminal, and it gives up Dask workers that leave: both would end Dask workers,
-and data, that a network needs or is just restarting. A cluster that somebody else started is left alone.
+and data, that are needed or just restarting. A cluster that somebody else started is left alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import dask.config
 
-from dask_train.cluster.on_worker.interrupts import heed_interrupts, ignore_interrupts, this_boot
+from dask_train.cluster.interrupts import heed_interrupts, ignore_interrupts, this_boot
 from dask_train.cluster.peer import Peer
 from dask_train.errors import DaskTrainError
 
@@ -27,34 +27,47 @@ _LONG = "1 hour"
 # How long a Dask worker whose event loop is busy is waited for; it gets the message all the same.
 BUSY_S = 1.0
 
-_networks_now = 0
+_num_up = 0
 _patience_before = ""
 
 
-async def shield(peer: Peer) -> None:
-    """Let the Dask workers ignore the terminal's Ctrl-C, and the cluster be patient; once a network."""
-    global _networks_now, _patience_before  # noqa: PLW0603 - dask.config is as global
-    if peer.dask_end.cluster is None:
-        return
-    if _networks_now == 0:
-        _patience_before = dask.config.get(_PATIENCE)
-        dask.config.set({_PATIENCE: _LONG})
-    _networks_now += 1
-    await _tell_all(peer, ignore_interrupts, this_boot(), os.getpgrp(), os.getpid())
+class Shield:
+    """Keeps what carries a network, or a run, from the terminal's Ctrl-C, and lets the cluster be patient.
 
+    Parameters
+    ----------
+    is_up
+        Whether another one was put up that this one takes down.
+    """
 
-async def unshield(peer: Peer) -> None:
-    """Undo one :func:`shield`, on the Dask workers that are still the same processes."""
-    global _networks_now  # noqa: PLW0603
-    if peer.dask_end.cluster is None:
-        return
-    _networks_now -= 1
-    if _networks_now == 0:
-        dask.config.set({_PATIENCE: _patience_before})
-    await _tell_all(peer, heed_interrupts)
+    def __init__(self, peer: Peer, *, is_up: bool = False) -> None:
+        self._peer, self._is_up = peer, is_up
+
+    async def up(self) -> None:
+        """Put it up; counted, so that the last one that is taken down ends it."""
+        global _num_up, _patience_before  # noqa: PLW0603 - dask.config is as global
+        if self._is_up or self._peer.dask_end.cluster is None:
+            return
+        if _num_up == 0:
+            _patience_before = dask.config.get(_PATIENCE)
+            dask.config.set({_PATIENCE: _LONG})
+        _num_up += 1
+        self._is_up = True
+        await _tell_all(self._peer, ignore_interrupts, this_boot(), os.getpgrp(), os.getpid())
+
+    async def down(self) -> None:
+        """Take it down, if it is up, on the Dask workers that are still the same processes."""
+        global _num_up  # noqa: PLW0603
+        if not self._is_up or self._peer.dask_end.cluster is None:
+            return
+        self._is_up = False
+        _num_up -= 1
+        if _num_up == 0:
+            dask.config.set({_PATIENCE: _patience_before})
+        await _tell_all(self._peer, heed_interrupts)
 
 
 async def _tell_all(peer: Peer, function: Callable[..., Any], *args: Any) -> None:
-    """Those that are gone need not know, and those that are busy will find it when they look."""
+    """Tell all; those that are gone need not know, and those that are busy will find it when they look."""
     with suppress(OSError, DaskTrainError, TimeoutError):
         await asyncio.wait_for(peer.on_workers(function, *args, on_error="ignore"), BUSY_S)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from distributed import Client, Future, Worker, default_client, get_worker
+from distributed import Client, Future, Worker, get_worker
 from distributed.comm import connect
 from distributed.utils import sync
 
+from dask_train.cluster.clients import checked_client
+from dask_train.config import Deadlines
 from dask_train.errors import RoleLostError
 
 # A long poll of the scheduler ends after this many seconds with "nothing new" and is asked again, so that a
 # connection that died without a word is noticed.
 POLL_S = 5.0
+# And after this part of what the scheduler may take to answer: one that hangs is noticed that much later.
+POLL_PART = 0.05
 # How long a Dask worker may take to answer a client that wants to give it something.
 _REACHED_S = 3.0
 
@@ -26,10 +30,14 @@ class Peer:
     ----------
     dask_end
         The client, or the worker, whose connection is used.
+    patience_s
+        How long the scheduler may take for an answer, in seconds; ``train.progress.timeout`` where it is None. What a
+        question itself asks to wait for comes on top.
     """
 
-    def __init__(self, dask_end: Client | Worker) -> None:
+    def __init__(self, dask_end: Client | Worker, patience_s: float | None = None) -> None:
         self.dask_end = dask_end
+        self.patience_s = Deadlines.from_dask_config().progress_s if patience_s is None else patience_s
         self.is_client = isinstance(dask_end, Client)
         self.id: str = dask_end.id if self.is_client else dask_end.address
         self.loop: Any = dask_end.loop
@@ -42,20 +50,27 @@ class Peer:
         ------
         ValueError
             There is none of them.
+        TypeError
+            What was given is no client.
         """
         if client is not None:
-            return cls(client)
+            return cls(checked_client(client))
         try:
             return cls(get_worker())
         except ValueError:
             pass
         try:
-            return cls(default_client())
+            return cls(Client.current())
         except ValueError as error:
             raise ValueError(
                 "There is no Dask client here, and this is no task of a Dask worker. "
                 "Make a distributed.Client first; in a thread that a task started, make what you need in the task."
             ) from error
+
+    @property
+    def poll_s(self) -> float:
+        """How long a long poll of the scheduler may last, in seconds."""
+        return min(POLL_S, POLL_PART * self.patience_s)
 
     @property
     def asynchronous(self) -> bool:
@@ -71,8 +86,17 @@ class Peer:
             The scheduler does not answer.
         """
         self._check()
+        if self.is_client and self.dask_end.status == "connecting":  # all that it had there ended with the connection
+            raise self._unconnected(handler)
+        limit_s = self.patience_s + message.get("timeout_s", 0.0)
         try:
-            return await getattr(self.dask_end.scheduler, handler)(**message)
+            return await asyncio.wait_for(getattr(self.dask_end.scheduler, handler)(**message), limit_s)
+        except TimeoutError as error:
+            raise RoleLostError(
+                f"The Dask scheduler did not answer {handler} to {self.id} within {limit_s:g} s.",
+                "It hangs, is busy, or cannot be reached any more.",
+                "Look at its process and its log, or raise train.progress.timeout.",
+            ) from error
         except (OSError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and getattr(self.dask_end, "status", "") not in ("closing", "closed"):
                 raise  # not that the connections of a client that closes are gone, but an error of the handler's
@@ -81,6 +105,13 @@ class Peer:
                 "It has been closed, or its connection is gone.",
                 "Start a new cluster, or connect again.",
             ) from error
+
+    def _unconnected(self, what: str) -> RoleLostError:
+        return RoleLostError(
+            f"The Dask scheduler did not answer {what} to {self.id}.",
+            "The client has lost its connection: the scheduler was closed or killed, or its host is cut off.",
+            "Start a new cluster, or connect again.",
+        )
 
     def _check(self) -> None:
         if self.dask_end.scheduler is None:
@@ -98,11 +129,25 @@ class Peer:
         if answer is None:  # what Dask answers where there is no such handler
             raise RoleLostError(
                 f"The Dask scheduler knows no {handler}.",
-                "It was started again since this was opened, and its networks and boards are gone.",
+                "It was started again since this was opened, and its runs, networks and boards are gone.",
                 "Open it again.",
             )
         assert isinstance(answer, dict)
         return answer
+
+    async def workers(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler says of each Dask worker, by its address.
+
+        ``Client.scheduler_info(n_workers=-1)`` is not asked: Dask brings what it returns up to date every 2 s without
+        any workers, also between its question and its answer.
+
+        Raises
+        ------
+        RoleLostError
+            The scheduler does not answer.
+        """
+        workers: dict[str, dict[str, Any]] = (await self.call("identity", n_workers=-1))["workers"]
+        return workers
 
     async def on_workers(
         self, function: Any, *args: Any, workers: list[str] | None = None, **kwargs: Any
@@ -117,8 +162,30 @@ class Peer:
             What the function, or the way to one of the Dask workers, raised; with ``on_error="ignore"`` none.
         """
         self._check()
-        answers: dict[str, Any] = await self.dask_end._run(function, *args, workers=workers, **kwargs)
+        asking = self.dask_end._run(function, *args, workers=workers, **kwargs)
+        try:
+            answers: dict[str, Any] = await self.while_it_answers(asking)
+        except OSError as error:
+            if self.dask_end.status == "running":
+                raise  # the way to one of the Dask workers
+            raise self._unconnected("a message for Dask workers") from error
         return answers
+
+    async def while_it_answers(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What a coroutine gives that goes through the scheduler, for as long as that answers at all.
+
+        Raises
+        ------
+        RoleLostError
+            The scheduler does not answer.
+        """
+        doing = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait([doing], timeout=self.poll_s))[0]:
+                await self.call("identity", n_workers=1)
+            return doing.result()
+        finally:
+            doing.cancel()
 
     async def put(self, key: str, value: Any, *, address: str | None = None, num_copies: int = 1) -> Future:
         """Put a value into the memory of Dask workers, from a client; it stays while somebody has the future.
@@ -143,9 +210,23 @@ class Peer:
         direct = bool(some) and await self._reaches(some[0])
         broadcast = num_copies if num_copies > 1 else False
         workers = [address] if address else None
-        futures = await self.dask_end._scatter({key: value}, workers=workers, direct=direct, broadcast=broadcast)
+        putting = self.dask_end._scatter({key: value}, workers=workers, direct=direct, broadcast=broadcast)
+        futures = await self.while_it_answers(putting)
         future: Future = futures[key]
         return future
+
+    async def gather(self, futures: Sequence[Future]) -> list[Any]:
+        """Results of Dask in this process, from a client; of a lost one the error is that of Dask."""
+        results: list[Any] = await self.while_it_answers(self.dask_end._gather(list(futures)))
+        return results
+
+    async def cancel(self, futures: Sequence[Future]) -> None:
+        """Give up results of Dask, from a client, whoever else waits for them."""
+        await self.dask_end._cancel(list(futures))
+
+    async def on_scheduler(self, function: Any, *args: Any) -> Any:
+        """Run ``function`` in the scheduler, from a client."""
+        return await self.dask_end._run_on_scheduler(function, *args)
 
     async def _reaches(self, address: str) -> bool:
         """Whether a Dask worker answers this client, which may see only the scheduler through a gateway."""

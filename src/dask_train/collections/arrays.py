@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 from dask import delayed
 from dask.utils import parse_bytes
 
-from dask_train.collections.carried import carried
+from dask_train.collections.partition.form import PartitionForm
+from dask_train.collections.partition.plan import make_plan
+from dask_train.collections.partition.reading import read
+from dask_train.collections.partition.text import text_rows
 from dask_train.collections.persisted import array_persisted_nbytes
-from dask_train.collections.pieces.form import Form
-from dask_train.collections.pieces.plan import make_plan
-from dask_train.collections.pieces.reading import read
+from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
+from dask_train.data.columns import TEXT, Column
 
 # Arrays of a client are cut into pieces of about this size before they travel.
 PIECE_BYTES = parse_bytes("32 MiB")
@@ -33,7 +36,7 @@ class ArraySource(Source):
     cut
         The same rows, one chunk a partition.
     plan
-        A :class:`dask_train.collections.pieces.plan.Plan`.
+        A :class:`dask_train.collections.partition.plan.Plan`.
     """
 
     arrays: tuple[da.Array, ...]
@@ -50,7 +53,7 @@ class ArraySource(Source):
         return [make(number, *pieces) for number, pieces in enumerate(zip(*blocks, strict=True))]
 
 
-def array_source(what: str, form: Form) -> Source:
+def array_source(what: str, form: PartitionForm) -> Source:
     """Arrays, and frames of pandas, which are made arrays here (one copy).
 
     Raises
@@ -69,28 +72,39 @@ def array_source(what: str, form: Form) -> Source:
     if known and not known[0]:
         raise ValueError(f"{what} has no rows.")
     cut = _cut_alike(arrays)
-    nbytes = [array.nbytes for array in arrays]
+    rows = [size for array in arrays for size in array.shape[1:]]
+    # Nobody knows how long texts are.
+    nbytes = [math.nan if array.dtype.hasobject else array.nbytes for array in arrays]
     return ArraySource(
         names=plan["names"],
         is_tuple=plan["is_tuple"],
         num_rows=known[0] if known else None,
         nbytes=None if np.isnan(sum(nbytes)) else int(sum(nbytes)),
         lengths=next((tuple(map(int, array.chunks[0])) for array in cut if not np.isnan(array.shape[0])), None),
+        columns=None
+        if any(map(np.isnan, rows))
+        else tuple(Column(dtype=_stored_dtype(array), row_shape=array.shape[1:]) for array in arrays),
         arrays=arrays,
         cut=cut,
         plan={**plan, "reads": as_arrays, "taken_apart": True},
     )
 
 
+def _stored_dtype(array: da.Array) -> str:
+    return TEXT if array.dtype.hasobject else array.dtype.str
+
+
 def _dask_array(what: str, value: Any) -> da.Array:
     if value.ndim == 0:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
-    if value.dtype.hasobject:
+    if value.dtype.hasobject and value.dtype != object and value.dtype.kind != "T":
         raise TypeError(f"{what} has an array of {value.dtype}; make it numbers, with astype for instance.")
     if isinstance(getattr(value, "_meta", value), np.ma.MaskedArray):
         raise TypeError(f"{what} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
     if isinstance(value, da.Array):
         return value
+    if value.dtype.hasobject:
+        value = text_rows(f"of an array of {value.dtype} of {what}", value)
     row_bytes = max(1, value.nbytes // max(1, len(value)))
     return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
 

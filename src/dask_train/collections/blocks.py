@@ -127,21 +127,3 @@ def _blockwise(
         new_axes=new_axes,
         **settings,
     )
-
-
-def frame_by_partition(task: Callable[..., Any], *, model: Any, frame: Any, meta: Any) -> Any:
-    """A Dask Series or DataFrame of what ``task(model, partition)`` returns, with the frame's index and divisions.
-
-    Parameters
-    ----------
-    frame
-        A Dask frame or column.
-    meta
-        An empty pandas Series or DataFrame with the names and dtypes of the result.
-    """
-
-    return frame.map_partitions(_swapped, task, model, meta=meta, enforce_metadata=False, align_dataframes=False)
-
-
-def _swapped(partition: Any, task: Callable[..., Any], model: Any) -> Any:
-    return task(model, partition)

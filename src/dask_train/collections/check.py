@@ -12,12 +12,17 @@ from dask.delayed import Delayed
 from dask_train.collections.arrays import array_source
 from dask_train.collections.delayed import delayed_source
 from dask_train.collections.frames import frame_source
-from dask_train.collections.pieces.form import open_form
+from dask_train.collections.partition.form import Picks, open_form, picks_of
 from dask_train.collections.source import Source
 
 
 def check_data(
-    what: str, data: Any, *, features: str | Sequence[str] | None = None, label: str | None = None
+    what: str,
+    data: Any,
+    *,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    picks: Picks | None = None,
 ) -> Source:
     """What a user passed, as a source of partitions; nothing is computed.
 
@@ -34,6 +39,8 @@ def check_data(
         the name of one entry.
     label
         A column of a frame, or an entry of a dict, that makes batches ``(x, y)``.
+    picks
+        In place of both, what makes each array of a batch.
 
     Returns
     -------
@@ -51,6 +58,7 @@ def check_data(
     or the width of a narrower float. Categories become their int64 codes, -1 for NaN. Lists, tensors and objects that
     are arrays of one shape become ``(n, *shape)``.
     """
+    picks = picks or picks_of(what, features, label)
     if isinstance(data, list) and data and any(map(_is_delayed, data)):
         if not all(map(_is_delayed, data)):
             odd = next(value for value in data if not _is_delayed(value))
@@ -58,8 +66,8 @@ def check_data(
                 f"{what} is a list of delayed results and a {type(odd).__name__}. Each element of such a list is a "
                 "partition; make all of them delayed."
             )
-        return delayed_source(what, data, features, label)
-    form = open_form(what, data, features, label)
+        return delayed_source(what, data, picks)
+    form = open_form(what, data, picks)
     for value in form["values"]:
         _check_type(what, value)
     if any(map(_is_dask_frame, form["values"])):

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from dask import delayed
 
-from dask_train.collections.carried import carried
+from dask_train.collections.partition.form import Picks
 from dask_train.collections.persisted import delayed_persisted_nbytes
-from dask_train.collections.pieces.form import check_label
+from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
 
 
@@ -25,7 +25,7 @@ class DelayedSource(Source):
         How errors call it.
     values
         Delayed results: each a tuple, a dict, an array or a frame of pandas.
-    features, label
+    picks
         As :func:`dask_train.collections.check_data` takes them.
     id
         In the key of what all partitions have to be like.
@@ -33,8 +33,7 @@ class DelayedSource(Source):
 
     what: str
     values: tuple[Any, ...]
-    features: Any
-    label: Any
+    picks: Picks | None
     id: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -47,23 +46,19 @@ class DelayedSource(Source):
         return [make(plan, number, value) for number, value in enumerate(self.values)]
 
     def delayed_form(self, part: Callable[..., Any]) -> Any | None:
-        if self.features is not None or self.label is not None:
+        if self.picks is not None:
             return None
         plan = self._plan(part)
         return delayed(tuple, pure=False)([plan["names"], plan["is_tuple"]])
 
     def _plan(self, part: Callable[..., Any]) -> Any:
         """What all partitions have to be like; under the same key each time it is asked for."""
-        wanted = {"what": self.what, "features": self.features, "label": self.label}
+        wanted = {"what": self.what, "picks": self.picks}
         first = self.values[0]
         return delayed(carried(part, None, wanted))(0, first, dask_key_name=f"form-{self.id}")
 
 
-def delayed_source(what: str, values: Sequence[Any], features: Any, label: Any) -> Source:
+def delayed_source(what: str, values: Sequence[Any], picks: Picks | None) -> Source:
     """A list of delayed results; nothing is computed."""
-    check_label(what, label)
-    if features is not None and not isinstance(features, str):
-        features = list(features)
-    return DelayedSource(
-        names=None, is_tuple=label is not None, what=what, values=tuple(values), features=features, label=label
-    )
+    is_tuple = picks is not None and picks["is_tuple"]
+    return DelayedSource(names=None, is_tuple=is_tuple, what=what, values=tuple(values), picks=picks)

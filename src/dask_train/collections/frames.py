@@ -8,11 +8,12 @@ from typing import Any
 
 from dask import delayed
 
-from dask_train.collections.carried import carried
+from dask_train.collections.partition.form import PartitionForm
+from dask_train.collections.partition.plan import columns_of, make_plan
 from dask_train.collections.persisted import frame_persisted_nbytes
-from dask_train.collections.pieces.form import Form
-from dask_train.collections.pieces.plan import make_plan
+from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
+from dask_train.data.columns import Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class FrameSource(Source):
     frames
         ``dask.dataframe`` DataFrames and Series.
     plan
-        A :class:`dask_train.collections.pieces.plan.Plan`, decided from the dtypes.
+        A :class:`dask_train.collections.partition.plan.Plan`, decided from the dtypes.
     """
 
     frames: tuple[Any, ...]
@@ -42,7 +43,7 @@ class FrameSource(Source):
         return [make(number, piece) for number, piece in enumerate(one.to_delayed())]
 
 
-def frame_source(what: str, form: Form) -> Source:
+def frame_source(what: str, form: PartitionForm) -> Source:
     """Frames of Dask; nothing is computed.
 
     Raises
@@ -54,13 +55,15 @@ def frame_source(what: str, form: Form) -> Source:
     if len(values) > 1:
         _check_one_origin(what, values)
     plan = make_plan(what, {**form, "values": [value._meta for value in values]})
-    if form["features"] is not None or form["label"] is not None:
-        needed = [column["name"] for one in plan["reads"] for column in one["columns"] or ()]
+    if form["picks"] is not None:
+        needed = list(dict.fromkeys(column["name"] for one in plan["reads"] for column in one["columns"] or ()))
         values = [values[0] if needed == list(values[0].columns) else values[0][needed]]
+    known = columns_of(plan)
     is_put_together = form["is_tuple"] or form["names"] is not None
     return FrameSource(
         names=plan["names"],
         is_tuple=plan["is_tuple"],
+        columns=None if known is None else tuple(Column(dtype=dtype, row_shape=shape) for dtype, shape in known),
         frames=tuple(values),
         plan={**plan, "same_index": is_put_together},
     )

@@ -10,7 +10,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
 
-from dask_train.collections.carried import carried
+from dask_train.collections.pickled import carried
 
 _PREFIX = "dask-train-rows"
 

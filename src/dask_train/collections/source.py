@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dask_train.data.columns import Column
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
@@ -24,6 +26,8 @@ class Source(ABC):
         Bytes of all rows as arrays, where they are known without computing.
     lengths
         Rows of each partition, where they are known without computing.
+    columns
+        Where dtypes and row shapes are known without computing.
     """
 
     names: tuple[str, ...] | None
@@ -31,6 +35,7 @@ class Source(ABC):
     num_rows: int | None = None
     nbytes: int | None = None
     lengths: tuple[int, ...] | None = None
+    columns: tuple[Column, ...] | None = None
 
     @property
     @abstractmethod
@@ -44,7 +49,7 @@ class Source(ABC):
         Parameters
         ----------
         part
-            :func:`dask_train.collections.pieces.part`, as it travels.
+            :func:`dask_train.collections.partition.part`, as it travels.
         finish
             Given a list of C-contiguous arrays of numbers, one a column, each ``(rows, *row_shape)``; picklable. It
             runs in the same task as ``part``, and must not write into what it is given, which may be the user's own

@@ -11,11 +11,13 @@ import numpy as np
 
 _FIELDS = 7
 _RECORD_BYTES = 8 * _FIELDS
+# The batch size of rows that were taken without batches, whole partitions at a time.
+WHOLE = -1
 _GROWTH = 512  # records; 28 kB at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class BatchRange:
     """Batches that one role has taken one after the other, in one epoch.
 
     Attributes
@@ -23,9 +25,9 @@ class Stretch:
     dataset
         0 for the role's own data; 1 and on for published data sets, as it opened them.
     turn
-        Which call of ``batches()`` it was, from 0.
+        Which call of ``batches()`` or ``partitions()`` it was, from 0.
     epoch, batch_size
-        As in that call.
+        As in that call; with :data:`WHOLE` what follows are rows, not batches.
     first
         The first batch.
     taken, done
@@ -41,7 +43,7 @@ class Stretch:
     done: int = 0
 
     @classmethod
-    def of(cls, record: Sequence[int]) -> Stretch:
+    def of(cls, record: Sequence[int]) -> BatchRange:
         """The stretch that :func:`read_account` has told of."""
         return cls(**dict(zip(cls.__dataclass_fields__, record, strict=True)))
 
@@ -59,10 +61,12 @@ class Account:
         self._descriptor = descriptor
         self._num = 0
         self._sealed = False
+        self._left: list[int] = []  # stretches whose loops were left, nobody knows yet why
         self._map: np.ndarray = np.empty((0, _FIELDS), np.int64)
 
-    def begin(self, stretch: Stretch) -> int:
+    def begin(self, stretch: BatchRange) -> int:
         """The role begins an epoch of a data set; the number of the stretch, as several may go on at a time."""
+        self.settle()
         if self._num == len(self._map):
             size = self._num + _GROWTH
             os.ftruncate(self._descriptor, size * _RECORD_BYTES)
@@ -72,27 +76,48 @@ class Account:
         self._num += 1
         return self._num - 1
 
-    def taken(self, stretch: int) -> None:
-        """It has been given a batch."""
-        self._map[stretch, 5] += 1
+    def taken(self, stretch: int, num: int = 1) -> None:
+        """Note that the role has been given a batch, or so many rows."""
+        if self._left:
+            self.settle()
+        self._map[stretch, 5] += num
 
     def done(self, stretch: int) -> None:
-        """It has come back from the batch that it was given last."""
+        """Note that the role has come back from the batch that it was given last."""
         if not self._sealed:
             self._map[stretch, 6] = self._map[stretch, 5]
 
+    def left(self, stretch: int) -> None:
+        """Note that a loop over batches was left: by ``break``, or by an error that leaves the role's function, too.
+
+        Python closes the loop's generator before anybody can tell. Who works on after it was done with the batch.
+        """
+        self._left.append(stretch)
+
+    def settle(self) -> None:
+        """The role's function works on, or has returned: it was done with the batches at which loops were left."""
+        while self._left:
+            self.done(self._left.pop())
+
+    def covered(self) -> list[list[int]]:
+        """The fields of each :class:`BatchRange`, as they are where all that was taken is kept."""
+        records = self._map[: self._num].copy()
+        records[:, 6] = records[:, 5]
+        found: list[list[int]] = records.tolist()
+        return found
+
     def all_done(self) -> None:
-        """It has kept all that it was given in a checkpoint."""
+        """Note that the role has kept all that it was given in a checkpoint."""
         for stretch in range(self._num):
             self.done(stretch)
 
     def seal(self) -> None:
-        """The role's function has raised: the batch that it had in hand was not trained on."""
+        """The role's function has raised: the batches that it had in hand were not trained on."""
         self._sealed = True
 
 
 def read_account(descriptor: int) -> list[list[int]]:
-    """What stands in an account: the fields of each :class:`Stretch`, as plain lists."""
+    """What stands in an account: the fields of each :class:`BatchRange`, as plain lists."""
     data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     records = np.frombuffer(data, np.int64).reshape(-1, _FIELDS)
-    return records[records[:, 3] > 0].tolist()
+    return records[records[:, 3] != 0].tolist()

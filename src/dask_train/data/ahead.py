@@ -49,7 +49,7 @@ class Ahead(Generic[T]):
         return False
 
     def __iter__(self) -> Iterator[T]:
-        """Itself."""
+        """Iterate over what is fetched ahead."""
         return self
 
     def __next__(self) -> T:

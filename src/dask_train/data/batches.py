@@ -95,13 +95,18 @@ class Reader:
         finally:
             ahead.close()
 
+    def some_row(self, rows: Rows | StreamedRows) -> tuple[np.ndarray, ...]:
+        """A row of those that are read: ``(1, *row_shape)`` of each column, for who has none and needs one."""
+        return tuple(self.gathered(rows.some_partition(), np.zeros(1, np.int64), rows))
+
     def _in_place(self, some: Shares, rows: Rows) -> Iterator[Batch]:
         """Batches where the rows are; those whose rows lie apart, or not aligned, are copied."""
         columns = [column.view() for column in rows.columns]
         for column in columns:
             column.flags.writeable = self._views == "writable"
         size = some.share_rows
-        starts = rows.starts(some.partition, some.row, size) if size else [[0] * len(some)] * len(columns)
+        nowhere = [[-1 if kind.is_text else 0] * len(some) for kind in rows.schema.columns]
+        starts = rows.starts(some.partition, some.row, size) if size else nowhere
         for number, first in enumerate(zip(*starts, strict=True)):
             pairs = zip(columns, first, strict=True)
             if min(first) >= 0:
@@ -125,7 +130,7 @@ class Reader:
             while first < len(some):
                 bundle = some[first : first + length]
                 rows.turn_to(bundle.partition)
-                columns = self._gathered(bundle.partition, bundle.row, rows)
+                columns = self.gathered(bundle.partition, bundle.row, rows)
                 size = some.share_rows
                 cuts = range((len(bundle) - 1) * size, -1, -size) if size else [0] * len(bundle)
                 batches = [Batch(tuple(array[at : at + size] for array in columns), some.global_rows) for at in cuts]
@@ -134,8 +139,16 @@ class Reader:
                 first += length
                 length = min(2 * length, most)
 
-    def _gathered(self, partition: np.ndarray, row: np.ndarray, rows: Rows | StreamedRows) -> list[np.ndarray]:
-        """Rows of each column, those from elsewhere fetched at once."""
+    def gathered(self, partition: np.ndarray, row: np.ndarray, rows: Rows | StreamedRows) -> list[np.ndarray]:
+        """Rows of each column, ``(len(row), *row_shape)``: those from elsewhere are fetched at once.
+
+        Parameters
+        ----------
+        partition, row
+            int64 ``(n,)``: which.
+        rows
+            What of the data set can be read here.
+        """
         columns = [self._buffers.array(column, len(row)) for column in rows.schema.columns]
         if rows.all_here or (is_here := rows.is_here(partition)).all():
             rows.take(partition, row, columns)

@@ -7,13 +7,13 @@ import os
 from collections.abc import Sequence
 
 from dask_train.data.pool import lock_range
-from dask_train.data.segment import Place
+from dask_train.data.segment import SegmentPlace
 
 # What has that number by now may be a FIFO, at which O_RDONLY alone would wait.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-def borrow(places: Sequence[Place]) -> int | None:
+def borrow(places: Sequence[SegmentPlace]) -> int | None:
     """Open the pool in which segments lie, read-only, and lock their ranges.
 
     The caller asks their owner again afterwards: a segment that is still in the same place then stays there, for the
@@ -46,13 +46,13 @@ def borrow(places: Sequence[Place]) -> int | None:
     return None
 
 
-def lock(descriptor: int, places: Sequence[Place]) -> None:
+def lock(descriptor: int, places: Sequence[SegmentPlace]) -> None:
     """Lock the ranges of segments in a pool that is open, in addition to those that are locked."""
     for start, stop in _joined(places):
         lock_range(descriptor, start, stop)
 
 
-def _joined(places: Sequence[Place]) -> list[tuple[int, int]]:
+def _joined(places: Sequence[SegmentPlace]) -> list[tuple[int, int]]:
     """Ranges with less than a page between them are one lock: the kernel looks through all locks of a file."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted((place.start, place.stop) for place in places):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.data.alignment import ALIGNMENT_BYTES
 from dask_train.data.columns import Column
-from dask_train.data.segment import ALIGNMENT_BYTES
 
 
 class Buffers:
@@ -26,7 +26,9 @@ class Buffers:
         self._free: dict[int, deque[np.ndarray]] = {}
 
     def array(self, column: Column, num_rows: int) -> np.ndarray:
-        """``(num_rows, *row_shape)``, C-contiguous and writable; its content is whatever it was."""
+        """``(num_rows, *row_shape)``, C-contiguous and writable; its content is whatever it was; text is new."""
+        if column.is_text:  # objects are of Python's own memory
+            return column.empty(num_rows)
         size = column.row_bytes * num_rows
         free = self._free.setdefault(size, deque())
         try:

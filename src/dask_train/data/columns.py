@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dask_train.data.text import PAIR_BYTES, is_text
+
+# The dtype of columns of text.
+TEXT = "|O"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -16,7 +21,8 @@ class Column:
     Attributes
     ----------
     dtype
-        As ``numpy.dtype.str``.
+        As ``numpy.dtype.str``; ``"|O"`` is text, whose rows are ``str`` in arrays and lie in shared memory as
+        :mod:`dask_train.data.text` has them.
     row_shape
         The shape of one row; ``()`` where a row is a number.
     """
@@ -25,8 +31,20 @@ class Column:
     row_shape: tuple[int, ...]
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is text of any length."""
+        return self.dtype == TEXT
+
+    @property
+    def stored(self) -> Column:
+        """What its rows are in shared memory: themselves, or the pairs that tell where their text lies."""
+        return Column(dtype="<i8", row_shape=(*self.row_shape, 2)) if self.is_text else self
+
+    @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Bytes of one row as it is stored, without those of its text."""
+        if self.is_text:
+            return PAIR_BYTES * math.prod(self.row_shape)
         return int(np.dtype(self.dtype).itemsize * math.prod(self.row_shape))
 
     def empty(self, num_rows: int) -> np.ndarray:
@@ -66,8 +84,10 @@ def column_of(array: np.ndarray) -> Column:
     TypeError
         Its elements are objects, which have no place in shared memory, or have a type that its name does not tell.
     """
-    if array.dtype.hasobject:
-        raise TypeError(f"an array of {array.dtype} holds Python objects; make it numbers, with astype for instance")
+    if array.dtype.hasobject and not is_text(array):
+        raise TypeError(
+            f"an array of {array.dtype} holds Python objects; make it numbers or text, with astype for instance"
+        )
     if np.dtype(array.dtype.str) != array.dtype:  # it has fields, or is a type of another package
         raise TypeError(f"an array of {array.dtype} would lose its type; make it arrays of numbers")
     return Column(dtype=array.dtype.str, row_shape=tuple(array.shape[1:]))

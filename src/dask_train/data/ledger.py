@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dask_train.data.account import Stretch
+from dask_train.cards import Card, Shown, Table
+from dask_train.data.account import WHOLE, BatchRange
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class LedgerLine:
     """Rows of one role process in one epoch, over all its attempts.
 
     Attributes
@@ -20,11 +22,12 @@ class Line:
     dataset
         The role's own data is 0; published ones are numbered as the role opened them.
     turn, epoch
-        Which call of ``batches()``, and which epoch of it.
+        Which call of ``batches()`` or ``partitions()``, and which epoch of it.
     read
         Rows that it was given.
     trained
-        Rows of the batches that it came back from (it asked for the next one, or left the loop), each counted once.
+        Rows of the batches that it came back from (it asked for the next one, or left the loop), each counted once;
+        and of those that it left out because they are in the checkpoint that it went on with.
     repeated
         Rows of those that an earlier attempt had come back from, too.
     """
@@ -39,8 +42,8 @@ class Line:
     repeated: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ledger:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Ledger(Shown):
     """An account of the rows of a run.
 
     Attributes
@@ -48,21 +51,29 @@ class Ledger:
     lines
         One for each role process and epoch.
     read, trained, repeated
-        Rows of all lines; see :class:`Line`.
+        Rows of all lines; see :class:`LedgerLine`.
     dropped
         Rows of the epochs that were begun which nobody has trained on: where a run is stopped in mid-epoch, or a role
         breaks off its loop. For every epoch that was begun, ``trained + dropped`` is the data set's number of rows.
     """
 
-    lines: tuple[Line, ...] = field(repr=False)
+    lines: tuple[LedgerLine, ...] = field(repr=False)
     read: int
     trained: int
     repeated: int
     dropped: int
 
     @classmethod
-    def of_lines(cls, lines: Iterable[Line], num_rows: Callable[[Line], int]) -> Ledger:
-        """The ledger of these lines; ``num_rows`` tells the rows of the data set that a line speaks of."""
+    def of_lines(cls, lines: Iterable[LedgerLine], num_rows: Callable[[LedgerLine], int]) -> Ledger:
+        """Add up the lines of a ledger.
+
+        Parameters
+        ----------
+        lines
+            Of all roles, ranks and epochs.
+        num_rows
+            Gives the rows of the data set that a line speaks of.
+        """
         lines = tuple(lines)
         left: dict[tuple[str, int, int, int], int] = {}
         for line in lines:
@@ -76,17 +87,34 @@ class Ledger:
             dropped=sum(left.values()),
         )
 
+    def _card(self) -> Card:
+        names = ("read", "trained", "repeated", "dropped")
+        columns = ("role", "rank", "dataset", "turn", "epoch", "read", "trained", "repeated")
+        rows = [[_cell(getattr(line, name)) for name in columns] for line in self.lines]
+        return Card(
+            kind="Ledger",
+            facts=[(name, f"{getattr(self, name):,}") for name in names],
+            tables=[Table(columns=columns, rows=rows, title="rows by role and epoch")] if rows else [],
+            one_line=True,
+        )
+
     @property
     def table(self) -> Any:
         """The lines as a ``pandas.DataFrame``; pandas has to be installed."""
         import pandas as pd
 
-        names = list(Line.__dataclass_fields__)
+        names = list(LedgerLine.__dataclass_fields__)
         return pd.DataFrame([[getattr(line, name) for name in names] for line in self.lines], columns=names)
+
+
+def _cell(value: str | int) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def share_rows(num_rows: int, batch_size: int, rank: int, size: int, first: int, stop: int) -> int:
     """Rows that a rank has of the global batches ``first`` to ``stop`` (excluded); as the order cuts them."""
+    if batch_size == WHOLE:
+        return stop - first
 
     def of(rows: int) -> int:
         return (rank + 1) * rows // size - rank * rows // size
@@ -97,9 +125,10 @@ def share_rows(num_rows: int, batch_size: int, rank: int, size: int, first: int,
 
 
 def balance(
-    accounts: Mapping[tuple[str, int], Iterable[Iterable[Stretch]]],
+    accounts: Mapping[tuple[str, int], Iterable[Iterable[BatchRange]]],
     counts: Mapping[str, int],
     num_rows: Mapping[tuple[str, int], int],
+    covered: Mapping[tuple[str, int], Iterable[BatchRange]] | None = None,
 ) -> Ledger:
     """The ledger of a run.
 
@@ -111,39 +140,82 @@ def balance(
         How many there are of each role.
     num_rows
         Rows of each data set: of a role's own by ``(role, 0)``, of a published one by ``("", number)``.
+    covered
+        By role and rank, what is in checkpoints that it went on with: trained on, whether or not an account has it.
     """
     lines = []
     for (role, rank), attempts in accounts.items():
-        by_epoch: dict[tuple[int, int, int], list[Stretch]] = {}
-        for stretches in attempts:
-            for stretch in stretches:
-                by_epoch.setdefault((stretch.dataset, stretch.turn, stretch.epoch), []).append(stretch)
-        for (dataset, _, _), found in sorted(by_epoch.items()):
-            lines.append(_line(found, role, rank, counts[role], num_rows[role if dataset == 0 else "", dataset]))
+        own = _by_epoch(stretch for stretches in attempts for stretch in stretches)
+        kept = _by_epoch((covered or {}).get((role, rank), ()))
+        for epoch in sorted({*own, *kept}):
+            dataset = epoch[0]
+            rows = num_rows[role if dataset == 0 else "", dataset]
+            lines.append(_line(own.get(epoch, []), kept.get(epoch, []), role, rank, counts[role], rows))
     return Ledger.of_lines(lines, lambda line: num_rows[line.role if line.dataset == 0 else "", line.dataset])
 
 
-def _line(found: list[Stretch], role: str, rank: int, size: int, total: int) -> Line:
+def left_out(covered: Iterable[BatchRange], own: Sequence[BatchRange], *, same_run: bool) -> Iterator[BatchRange]:
+    """What a role did not do because it went on with a checkpoint: what that covers, before the role's first batch.
+
+    Parameters
+    ----------
+    covered
+        What is in the checkpoint.
+    own
+        What the role has taken since.
+    same_run
+        Whether the checkpoint is one of the same run; of another run's, only the epoch with which the role went on is
+        in the account.
+    """
+    first = {
+        (one.dataset, one.turn): (one.epoch, one.first, one.batch_size) for one in sorted(own, key=_at, reverse=True)
+    }
+    for stretch in covered:
+        epoch, batch, batch_size = first.get((stretch.dataset, stretch.turn), (math.inf, 0, stretch.batch_size))
+        if stretch.epoch == epoch and stretch.batch_size == batch_size:
+            done = min(stretch.done, max(0, batch - stretch.first))
+            yield replace(stretch, taken=done, done=done)
+        elif stretch.epoch < epoch and same_run:
+            yield stretch
+
+
+def _at(stretch: BatchRange) -> tuple[int, int]:
+    return stretch.epoch, stretch.first
+
+
+def _by_epoch(stretches: Iterable[BatchRange]) -> dict[tuple[int, int, int], list[BatchRange]]:
+    found: dict[tuple[int, int, int], list[BatchRange]] = {}
+    for stretch in stretches:
+        found.setdefault((stretch.dataset, stretch.turn, stretch.epoch), []).append(stretch)
+    return found
+
+
+def _line(
+    found: list[BatchRange], covered: list[BatchRange], role: str, rank: int, size: int, total: int
+) -> LedgerLine:
     """Attempts may overlap, where a role began again before the batch at which the earlier one was lost."""
 
-    def rows(stretch: Stretch, first: int, stop: int) -> int:
+    def rows(stretch: BatchRange, first: int, stop: int) -> int:
         return share_rows(total, stretch.batch_size, rank, size, first, stop)
 
-    read = sum(rows(each, each.first, each.first + each.taken) for each in found)
-    with_repeats = sum(rows(each, each.first, each.first + each.done) for each in found)
-    once, reached = 0, 0
-    for each in sorted(found, key=lambda stretch: stretch.first):
-        stop = each.first + each.done
-        once += rows(each, max(each.first, reached), max(stop, reached))
-        reached = max(reached, stop)
-    first = found[0]
-    return Line(
+    def once(stretches: Iterable[BatchRange]) -> int:
+        """Rows of the batches that they came back from, each counted once."""
+        counted, reached = 0, 0
+        for each in sorted(stretches, key=_at):
+            stop = each.first + each.done
+            counted += rows(each, max(each.first, reached), max(stop, reached))
+            reached = max(reached, stop)
+        return counted
+
+    done, trained = once(found), once([*found, *covered])
+    first = (found or covered)[0]
+    return LedgerLine(
         role=role,
         rank=rank,
         dataset=first.dataset,
         turn=first.turn,
         epoch=first.epoch,
-        read=read,
-        trained=once,
-        repeated=with_repeats - once,
+        read=max(sum(rows(each, each.first, each.first + each.taken) for each in found), trained),
+        trained=trained,
+        repeated=sum(rows(each, each.first, each.first + each.done) for each in found) - done,
     )

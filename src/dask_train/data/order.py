@@ -36,7 +36,7 @@ class Shares:
         return self.num_batches
 
     def __getitem__(self, batches: slice) -> Shares:
-        """Those of some of the batches; no copies."""
+        """The rows of some of the batches; no copies."""
         first, stop, _ = batches.indices(self.num_batches)
         its = slice(first * self.share_rows, stop * self.share_rows)
         return replace(self, partition=self.partition[its], row=self.row[its], num_batches=max(0, stop - first))
@@ -164,6 +164,6 @@ def _near(host: np.ndarray, host_of_rank: np.ndarray, rank: int, num_hosts: int)
 
 
 def _picked(values: np.ndarray, counts: np.ndarray, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Of values that come in groups of ``counts``, those numbered ``first`` to ``stop`` (excluded) in their group."""
+    """Pick the values from ``first`` to ``stop`` (excluded) in each of their groups of ``counts``."""
     nth = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
     return values[(nth >= np.repeat(first, counts)) & (nth < np.repeat(stop, counts))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -71,7 +70,7 @@ def _checked(shard: tuple[int, int] | None) -> tuple[int, int]:
 
 
 class Part:
-    """See the module.
+    """Some rows of a data set, as they are asked for.
 
     Parameters
     ----------
@@ -85,7 +84,10 @@ class Part:
     Attributes
     ----------
     columns
-        ``(n, *row_shape)`` of each column of the data set, mapped: see :class:`~dask_train.data.rows.Rows`.
+        ``(n, *row_shape)`` of each column of the data set, mapped as it is stored: see
+        :class:`~dask_train.data.rows.Rows`.
+    kinds
+        What they are.
     bounds
         int64 ``(num_stretches + 1,)``: the number, here, of each stretch's first row; the number of rows at last.
     shifts
@@ -93,7 +95,7 @@ class Part:
     """
 
     def __init__(self, rows: Rows, selection: Selection, stretches: Stretches) -> None:
-        self.selection, self.columns = selection, rows.columns
+        self.selection, self.columns, self.kinds = selection, rows.columns, rows.schema.columns
         self.bounds = np.concatenate([[0], np.cumsum(stretches.length)]).astype(np.int64)
         firsts = rows.numbers(stretches.partition, stretches.start)
         self.shifts = [np.asarray(first - self.bounds[:-1], np.int64) for first in firsts]
@@ -105,8 +107,7 @@ class Part:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row of what is asked for."""
-        columns = [self.columns[column] for wanted in self.selection.fields for column in wanted.columns]
-        return sum(math.prod(column.shape[1:]) * column.itemsize for column in columns)
+        return sum(self.kinds[column].row_bytes for wanted in self.selection.fields for column in wanted.columns)
 
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Rows by their numbers here, from 0; for each field a new array, ``(len(numbers), ...)``: one copy."""
@@ -116,12 +117,7 @@ class Part:
     def _taken(self, wanted: Field, numbers: np.ndarray, stretch: np.ndarray) -> np.ndarray:
         out = self._empty(wanted, len(numbers))
         for column, target in zip(wanted.columns, self._targets(wanted, out), strict=True):
-            # mode="raise" would gather into a buffer of its own first; these numbers are right.
-            there = numbers + self.shifts[column][stretch]
-            if target.flags.c_contiguous and target.dtype == self.columns[column].dtype:
-                np.take(self.columns[column], there, axis=0, out=target, mode="clip")
-            else:
-                target[...] = self.columns[column][there]
+            self._rows.rows_of(column, numbers + self.shifts[column][stretch], target)
         return out
 
     def all(self) -> list[np.ndarray]:
@@ -136,18 +132,20 @@ class Part:
 
     def column(self, number: int) -> np.ndarray:
         """One column of all rows, in order, ``(num_rows, *row_shape)``: one copy."""
-        column = self.columns[number]
-        out = np.empty((len(self), *column.shape[1:]), column.dtype)
+        out = self.kinds[number].empty(len(self))
         self._copy(number, out)
         return out
 
     def _copy(self, column: int, target: np.ndarray) -> None:
         for number, shift in enumerate(self.shifts[column]):
             start, stop = self.bounds[number], self.bounds[number + 1]
-            target[start:stop] = self.columns[column][start + shift : stop + shift]
+            if self.kinds[column].is_text:
+                self._rows.rows_of(column, np.arange(start + shift, stop + shift), target[start:stop])
+            else:
+                target[start:stop] = self.columns[column][start + shift : stop + shift]
 
     def _empty(self, wanted: Field, num_rows: int) -> np.ndarray:
-        shape = (len(wanted.columns),) if wanted.is_matrix else self.columns[wanted.columns[0]].shape[1:]
+        shape = (len(wanted.columns),) if wanted.is_matrix else self.kinds[wanted.columns[0]].row_shape
         return np.empty((num_rows, *shape), wanted.dtype)
 
     def _targets(self, wanted: Field, out: np.ndarray) -> Sequence[np.ndarray]:

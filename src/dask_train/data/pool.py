@@ -71,7 +71,7 @@ _COLD = float("-inf")
 
 
 class Pool:
-    """See the module. All methods may be called from any thread.
+    """A pool of shared memory. All methods may be called from any thread.
 
     Parameters
     ----------

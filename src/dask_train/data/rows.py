@@ -12,16 +12,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dask_train.data.alignment import ALIGNMENT_BYTES
 from dask_train.data.columns import Column, Schema
-from dask_train.data.segment import ALIGNMENT_BYTES
+from dask_train.data.segment import SegmentPlace
+from dask_train.data.text import unpacked
 
 _PROT_READ, _PROT_READ_WRITE = 0x1, 0x3
 _PRIVATE, _FIXED, _ANONYMOUS, _NORESERVE = 0x02, 0x10, 0x20, 0x4000  # man mmap(2), Linux
+_DONTNEED = 4  # man madvise(2)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +38,14 @@ class Held:
         int64 ``(n,)``: numbers of partitions that have rows, and which of the descriptors each lies in.
     offsets
         int64 ``(n, num_columns)``: where each column of each of them begins, in bytes: multiples of its row's bytes.
+    stop
+        int64 ``(n,)``: where each of them ends.
     """
 
     partition: np.ndarray = field(repr=False)
     file: np.ndarray = field(repr=False)
     offsets: np.ndarray = field(repr=False)
+    stop: np.ndarray = field(repr=False)
 
 
 class Rows:
@@ -59,8 +66,8 @@ class Rows:
     Attributes
     ----------
     columns
-        ``(n, *row_shape)`` for each column: rows and, between segments, anything. Writing to them changes this
-        process's own copy of the page only.
+        ``(n, *row_shape)`` for each column as it is stored: rows and, between segments, anything. Writing to them
+        changes this process's own copy of the page only. :meth:`rows_of` gives those of text.
     all_here
         Whether all partitions that have rows are held.
     """
@@ -68,10 +75,12 @@ class Rows:
     def __init__(self, schema: Schema, lengths: np.ndarray, held: Held, descriptors: Sequence[int]) -> None:
         self.schema, self.lengths = schema, lengths
         self.columns: list[np.ndarray] = []
+        self._memory: list[np.ndarray] = []  # for each column, all that is mapped of it
         self._first: list[np.ndarray] = []  # for each column, the number of each partition's first row; or -1
         for number, column in enumerate(schema.columns):
-            base, first = _mapped(column, lengths, held, held.offsets[:, number], descriptors)
+            base, memory, first = _mapped(column, lengths, held, held.offsets[:, number], descriptors)
             self.columns.append(base)
+            self._memory.append(memory)
             self._first.append(first)
         # The columns of a data set that is streamed are known with its first group.
         self._is_here = self._first[0] >= 0 if self._first else np.zeros(len(lengths), bool)
@@ -81,9 +90,15 @@ class Rows:
         """Rows of these partitions are read next; nothing to do where all that is here stays here."""
 
     def is_here(self, partition: np.ndarray) -> np.ndarray:
-        """Of each partition, bool ``(n,)``, whether it can be read here."""
+        """Tell of each partition, bool ``(n,)``, whether it can be read here."""
         found: np.ndarray = self._is_here[partition]
         return found
+
+    def some_partition(self) -> np.ndarray:
+        """One that has rows, int64 ``(1,)``; that can be read here, if there is such a one."""
+        filled = np.flatnonzero(self.lengths)
+        here = filled[self._is_here[filled]]
+        return (here if len(here) else filled)[:1]
 
     def numbers(self, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
         """For each column, the numbers of rows in :attr:`columns`; all of them have to be here."""
@@ -94,10 +109,54 @@ class Rows:
 
         Nothing is copied of a column whose ``out`` is None.
         """
-        for column, first, target in zip(self.columns, self._first, out, strict=True):
+        for number, (first, target) in enumerate(zip(self._first, out, strict=True)):
             if target is not None:
-                # mode="raise" would gather into a buffer of its own first; these numbers are right.
-                np.take(column, first[partition] + row, axis=0, out=target, mode="clip")
+                self.rows_of(number, first[partition] + row, target)
+
+    def rows_of(self, column: int, numbers: np.ndarray, out: np.ndarray) -> None:
+        """Copy rows of a column by their numbers in :attr:`columns`, as arrays have them: one gather."""
+        kind = self.schema.columns[column]
+        if kind.is_text:
+            out[...] = unpacked(self._memory[column], numbers, kind.row_shape)
+        elif out.flags.c_contiguous and out.dtype == kind.dtype:
+            # mode="raise" would gather into a buffer of its own first; these numbers are right.
+            np.take(self.columns[column], numbers, axis=0, out=out, mode="clip")
+        else:
+            out[...] = self.columns[column][numbers]
+
+    def partition(self, number: int) -> tuple[np.ndarray, ...]:
+        """All rows of a partition that is here, ``(n, *row_shape)`` of each column: read-only views; text is copied."""
+        found = []
+        for column, (kind, first) in enumerate(zip(self.schema.columns, self._first, strict=True)):
+            start, num_rows = int(first[number]), int(self.lengths[number])
+            if kind.is_text:
+                rows = kind.empty(num_rows)
+                self.rows_of(column, np.arange(start, start + num_rows), rows)
+            else:
+                rows = self.columns[column][start : start + num_rows]
+            rows.flags.writeable = False
+            found.append(rows)
+        return tuple(found)
+
+    def lent(self, partition: int, row: int, num_rows: int) -> list[np.ndarray] | None:
+        """Rows of one partition as they lie, ``(num_rows, *row_shape)`` of each column, to be written to: no copy.
+
+        What is written changes this process's own copy of the page, until :meth:`forget`. None where the partition is
+        not here, or a column is of text.
+        """
+        if not self._is_here[partition] or any(kind.is_text for kind in self.schema.columns):
+            return None
+        starts = [int(first[partition]) + row for first in self._first]
+        return [column[start : start + num_rows] for column, start in zip(self.columns, starts, strict=True)]
+
+    def forget(self, lent: Sequence[np.ndarray]) -> None:
+        """Have rows that were lent be again what all processes see: changed pages are dropped, and read anew."""
+        for rows in lent:
+            start = rows.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+            length = rows.ctypes.data + rows.nbytes - start
+            if rows.nbytes and _libc.madvise(start, length, _DONTNEED):
+                code = ctypes.get_errno()
+                raise OSError(code, f"{length:,} bytes can't be read anew: {os.strerror(code)}")
 
     def starts(self, partition: np.ndarray, row: np.ndarray, num_rows: int) -> list[list[int]]:
         """Where stretches of rows lie that can be read in place, without a copy.
@@ -121,21 +180,23 @@ class Rows:
         for kind, first in zip(self.schema.columns, self._first, strict=True):
             start = first[partition[heads]] + row[heads]
             misaligned = start * kind.row_bytes % ALIGNMENT_BYTES != 0  # the column itself begins at a page
-            found.append(np.where(apart | misaligned, -1, start).tolist())
+            found.append(np.where(apart | misaligned | kind.is_text, -1, start).tolist())
         return found
 
 
 def _mapped(
     column: Column, lengths: np.ndarray, held: Held, offsets: np.ndarray, descriptors: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    first = np.where(lengths == 0, 0, -1)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows as they are stored, all memory of the column, and the number of each partition's first row."""
+    first, nothing = np.where(lengths == 0, 0, -1), np.empty(0, np.uint8)
     row = column.row_bytes
     if not row:
         first[held.partition] = np.cumsum(lengths[held.partition]) - lengths[held.partition]
-        return column.empty(int(lengths[held.partition].sum())), first
+        return column.stored.empty(int(lengths[held.partition].sum())), nothing, first
     if not len(held.partition):
-        return column.empty(0), first
-    ends = offsets + lengths[held.partition] * row
+        return column.stored.empty(0), nothing, first
+    # Text lies behind what tells where it lies, in the same segment.
+    ends = held.stop if column.is_text else offsets + lengths[held.partition] * row
     step = math.lcm(mmap.PAGESIZE, row)
     size = 0
     files = []
@@ -153,7 +214,9 @@ def _mapped(
     for number, of_file, low, high, start in files:
         region.map(start, descriptors[number], low, high - low)
         first[held.partition[of_file]] = (offsets[of_file] - low + start) // row
-    return region.array(column, size // row), first
+    memory = region.memory()
+    flat = memory[: size // row * row].view(column.stored.dtype)
+    return flat.reshape(-1, *column.stored.row_shape), memory, first
 
 
 class _Region:
@@ -171,13 +234,11 @@ class _Region:
         at = self._address + start
         _check(_libc.mmap(at, length, _PROT_READ_WRITE, flags, descriptor, offset), "mapped", length)
 
-    def array(self, column: Column, num_rows: int) -> np.ndarray:
-        """All of it, as rows of a column."""
+    def memory(self) -> np.ndarray:
+        """All of it, uint8 ``(size,)``; unmapped with the last view of it."""
         memory = (ctypes.c_char * self._size).from_address(self._address)
         weakref.finalize(memory, _libc.munmap, self._address, self._size).atexit = False
-        itemsize = np.dtype(column.dtype).itemsize
-        flat = np.frombuffer(memoryview(memory), column.dtype, num_rows * (column.row_bytes // itemsize))
-        return flat.reshape(num_rows, *column.row_shape)
+        return np.frombuffer(memoryview(memory), np.uint8)
 
 
 def _check(address: int | None, done: str, size: int) -> None:
@@ -186,11 +247,12 @@ def _check(address: int | None, done: str, size: int) -> None:
         raise OSError(code, f"{size:,} bytes of address space can't be {done}: {os.strerror(code)}")
 
 
-def held_by(partitions: Iterable[tuple[int, int, Sequence[int]]], num_columns: int) -> Held:
-    """Partitions as ``(number, file, offsets of its columns)``."""
+def held_by(partitions: Iterable[tuple[int, int, SegmentPlace]], num_columns: int) -> Held:
+    """Partitions as ``(number, file, place)``."""
     found = sorted(partitions, key=lambda each: each[0])
     return Held(
         partition=np.array([number for number, _, _ in found], np.int64),
         file=np.array([file for _, file, _ in found], np.int64),
-        offsets=np.array([offsets for _, _, offsets in found], np.int64).reshape(len(found), num_columns),
+        offsets=np.array([place.offsets for _, _, place in found], np.int64).reshape(len(found), num_columns),
+        stop=np.array([place.stop for _, _, place in found], np.int64),
     )

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.data.alignment import ALIGNMENT_BYTES
 from dask_train.data.columns import Column, column_of
 from dask_train.data.pool import Pool, process_pool
-
-ALIGNMENT_BYTES = 64  # what DLPack consumers ask for: https://dmlc.github.io/dlpack/latest/c_api.html
+from dask_train.data.text import packed, unpacked
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SegmentPlace:
     """Where a segment's bytes lie, for a reader in any process of the host.
 
     Attributes
@@ -41,6 +41,43 @@ class Place:
     offsets: tuple[int, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Columns as they will lie in shared memory; ``images`` are uint8 ``(size,)``, not copied but for text."""
+
+    columns: tuple[Column, ...]
+    num_rows: int
+    images: tuple[np.ndarray, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(image.nbytes for image in self.images)
+
+
+def stored(arrays: Sequence[np.ndarray]) -> Stored:
+    """Columns as they will lie in shared memory.
+
+    Raises
+    ------
+    TypeError
+        An array of objects that are no strings.
+    ValueError
+        The arrays have different numbers of rows.
+    """
+    counts = {len(array) for array in arrays}
+    if len(counts) != 1:
+        raise ValueError(f"the arrays of one partition have {', '.join(map(str, sorted(counts)))} rows")
+    columns = tuple(map(column_of, arrays))
+    return Stored(columns=columns, num_rows=counts.pop(), images=tuple(map(_image, columns, arrays)))
+
+
+def _image(column: Column, array: np.ndarray) -> np.ndarray:
+    if column.is_text:
+        return packed(array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
+
+
 class Segment:
     """Rows of one partition in the shared memory of the process that holds this object; freed with it.
 
@@ -49,7 +86,7 @@ class Segment:
     Parameters
     ----------
     arrays
-        One a column, ``(num_rows, *row_shape)``; copied once.
+        One a column, ``(num_rows, *row_shape)``; copied once. What :func:`stored` has made of them is taken as well.
     pool
         Where to; the process's own where it is None.
 
@@ -70,24 +107,22 @@ class Segment:
         The arrays have different numbers of rows.
     """
 
-    __slots__ = ("__weakref__", "_pool", "_size", "columns", "num_rows", "place")
+    __slots__ = ("__weakref__", "_pool", "_size", "_sizes", "columns", "num_rows", "place")
 
-    def __init__(self, arrays: Sequence[np.ndarray], pool: Pool | None = None) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray] | Stored, pool: Pool | None = None) -> None:
         self._size = 0
-        counts = {len(array) for array in arrays}
-        if len(counts) != 1:
-            raise ValueError(f"the arrays of one partition have {', '.join(map(str, sorted(counts)))} rows")
-        self.columns = tuple(map(column_of, arrays))
-        (self.num_rows,) = counts
+        given = arrays if isinstance(arrays, Stored) else stored(arrays)
+        self.columns, self.num_rows = given.columns, given.num_rows
+        self._sizes = tuple(image.nbytes for image in given.images)
         self._pool = pool or process_pool()
         self.place = self._allocate()
-        for offset, array in zip(self.place.offsets, arrays, strict=True):
-            if array.nbytes:
-                self._pool.write(offset, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        for offset, image in zip(self.place.offsets, given.images, strict=True):
+            if image.nbytes:
+                self._pool.write(offset, image)
 
-    def _allocate(self) -> Place:
+    def _allocate(self) -> SegmentPlace:
         aligned = [_alignment(column, self.num_rows) for column in self.columns]
-        sizes = [column.row_bytes * self.num_rows for column in self.columns]
+        sizes = self._sizes
         # Ranges begin at pages: only what is aligned to less divisible sizes may need room before it.
         size = sum(size + alignment for size, alignment in zip(sizes, aligned, strict=True))
         start = self._pool.allocate(size)
@@ -98,7 +133,7 @@ class Segment:
             offsets.append(-(-end // alignment) * alignment)
             end = offsets[-1] + column_size
         pool = self._pool
-        return Place(
+        return SegmentPlace(
             pid=pool.pid,
             descriptor=pool.descriptor,
             inode=pool.inode,
@@ -110,33 +145,50 @@ class Segment:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows."""
-        return self.num_rows * sum(column.row_bytes for column in self.columns)
+        return sum(self._sizes)
 
     def __sizeof__(self) -> int:
         """What Dask reckons with."""
         return self.nbytes + object.__sizeof__(self)
 
     def arrays(self) -> list[np.ndarray]:
-        """The columns, ``(num_rows, *row_shape)``: read-only views of the shared memory, which stays while they do."""
-        return [self._view(column, offset) for column, offset in zip(self.columns, self.place.offsets, strict=True)]
+        """The columns, ``(num_rows, *row_shape)``: read-only views of the shared memory, which stays while they do.
 
-    def _view(self, column: Column, offset: int) -> np.ndarray:
-        size = column.row_bytes * self.num_rows
+        Text is copied, into ``str`` objects.
+        """
+        return self.rows(None)
+
+    def rows(self, numbers: np.ndarray | None) -> list[np.ndarray]:
+        """Some rows of the columns, int64 ``(n,)``, copied once; None for all, as :meth:`arrays` gives them."""
+        found = []
+        for column, image in zip(self.columns, self._images(), strict=True):
+            if column.is_text:
+                wanted = np.arange(self.num_rows) if numbers is None else np.asarray(numbers, np.int64)
+                found.append(unpacked(image, wanted, column.row_shape))
+            else:
+                flat = image.view(column.dtype) if image.nbytes else column.empty(self.num_rows)
+                array = flat.reshape(self.num_rows, *column.row_shape)
+                found.append(array if numbers is None else array[numbers])
+        return found
+
+    def _images(self) -> list[np.ndarray]:
+        return [self._view(size, offset) for size, offset in zip(self._sizes, self.place.offsets, strict=True)]
+
+    def _view(self, size: int, offset: int) -> np.ndarray:
         if not size:
-            return column.empty(self.num_rows)
+            return np.empty(0, np.uint8)
         before = offset % mmap.ALLOCATIONGRANULARITY
         window = _Window(
             self._pool.descriptor, before + size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=offset - before
         )
         window.segment = self
-        flat = np.frombuffer(window, column.dtype, size // np.dtype(column.dtype).itemsize, before)
-        return flat.reshape(self.num_rows, *column.row_shape)
+        return np.frombuffer(window, np.uint8, size, before)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The rows go beside the pickle where the protocol knows how (5), as Dask's comms do."""
-        parts = [array.reshape(-1).view(np.uint8).data for array in self.arrays() if array.nbytes]
         beside = pickle.PickleBuffer if protocol >= 5 else bytes
-        return _made_again, (self.columns, self.num_rows, *map(beside, parts))
+        parts = [beside(image.data) for image in self._images() if image.nbytes]
+        return _made_again, (self.columns, self.num_rows, self._sizes, *parts)
 
     def __repr__(self) -> str:
         return f"<Segment: {self.num_rows:,} rows, {self.nbytes:,} bytes>"
@@ -153,15 +205,10 @@ class _Window(mmap.mmap):
     segment: Segment
 
 
-def _made_again(columns: tuple[Column, ...], num_rows: int, *parts: Any) -> Segment:
+def _made_again(columns: tuple[Column, ...], num_rows: int, sizes: tuple[int, ...], *parts: Any) -> Segment:
     left = iter(parts)
-    arrays = []
-    for column in columns:
-        if column.row_bytes * num_rows:
-            arrays.append(np.frombuffer(next(left), column.dtype).reshape(num_rows, *column.row_shape))
-        else:
-            arrays.append(column.empty(num_rows))
-    return Segment(arrays)
+    images = tuple(np.frombuffer(next(left) if size else b"", np.uint8) for size in sizes)
+    return Segment(Stored(columns=columns, num_rows=num_rows, images=images))
 
 
 def _alignment(column: Column, num_rows: int) -> int:

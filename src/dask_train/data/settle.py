@@ -91,6 +91,6 @@ class _Hosts:
 
 
 def _by_size(lengths: np.ndarray, which: np.ndarray, *, descending: bool) -> list[int]:
-    """Those partitions by their rows, ties by number."""
+    """Sort partitions by their rows, ties by number."""
     found = np.flatnonzero(which)
     return found[np.argsort(-lengths[found] if descending else lengths[found], kind="stable")].tolist()

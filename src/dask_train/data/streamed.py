@@ -34,6 +34,7 @@ class StreamedRows:
 
     def __init__(self, table: Table, plan: EpochPlan, rank: int, open_group: Callable[[int, int], Rows]) -> None:
         self._group_of_partition = plan.group_of_partition
+        self._lengths = table.lengths
         self._open_group = open_group
         self._open: dict[int, Rows] = {}
         self._last = int(self._group_of_partition[table.lengths > 0].max())
@@ -52,8 +53,22 @@ class StreamedRows:
                 self.schema = self._open[number].schema
 
     def is_here(self, partition: np.ndarray) -> np.ndarray:
-        """Of each partition, bool ``(n,)``, whether it can be read here."""
+        """Tell of each partition, bool ``(n,)``, whether it can be read here."""
         found: np.ndarray = self._is_mine[partition]
+        return found
+
+    def some_partition(self) -> np.ndarray:
+        """One that has rows, of the last group that was opened; that can be read here, if there is such a one."""
+        in_group = (self._group_of_partition == max(self._open)) & (self._lengths > 0)
+        filled = np.flatnonzero(in_group)
+        here = filled[self._is_mine[filled]]
+        return (here if len(here) else filled)[:1]
+
+    def partition(self, number: int) -> tuple[np.ndarray, ...]:
+        """All rows of a partition of an open group: copied, since their memory is others' with the next group."""
+        found = tuple(column.copy() for column in self._open[int(self._group_of_partition[number])].partition(number))
+        for column in found:
+            column.flags.writeable = False
         return found
 
     def take(self, partition: np.ndarray, row: np.ndarray, out: Sequence[np.ndarray]) -> None:

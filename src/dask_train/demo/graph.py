@@ -16,8 +16,8 @@ class SyncParts(NamedTuple):
 
     local_init: Any  # run by every worker before its first step, another one in the chief
     ready_for_local_init: Any
-    queue_runner: Any  # the chief's: gathers gradients, applies their mean, hands out tokens
-    first_tokens: Any  # run by the chief before the first step
+    apply_mean: Any  # the chief's, run again and again: gathers gradients, applies their mean, hands out tokens
+    first_tokens: Any  # run by the chief before the first of these
     end: Any  # wakes every worker that waits for its next step, for good
 
 
@@ -32,6 +32,7 @@ class Graph(NamedTuple):
     step: Any
     train: Any
     init: Any
+    uninitialized: Any  # names of variables
     sync: SyncParts | None
 
 
@@ -72,17 +73,16 @@ def build(
         train = optimizer.minimize(loss, global_step=step)
         parts = _sync_parts(optimizer, step, chief=index == 0) if sync else None
         init = v1.global_variables_initializer()
-    return Graph(graph, images, labels, loss, accuracy, step, train, init, parts)
+        uninitialized = v1.report_uninitialized_variables(v1.global_variables())
+    return Graph(graph, images, labels, loss, accuracy, step, train, init, uninitialized, parts)
 
 
 def _sync_parts(optimizer: Any, step: Any, *, chief: bool) -> SyncParts:
-    import tensorflow as tf
-
-    tf.get_logger().setLevel("ERROR")  # each worker would tell that queue runners are deprecated; this needs one
+    (apply_mean,) = optimizer.get_chief_queue_runner().enqueue_ops
     return SyncParts(
         local_init=optimizer.chief_init_op if chief else optimizer.local_step_init_op,
         ready_for_local_init=optimizer.ready_for_local_init_op,
-        queue_runner=optimizer.get_chief_queue_runner(),
+        apply_mean=apply_mean,
         first_tokens=optimizer.get_init_tokens_op(),
         end=_close_tokens(step),
     )
@@ -133,7 +133,7 @@ def open_session(graph: Graph, target: str, job: str, index: int, *, chief: bool
         # Polled every 0.2 s: the default of 30 s would let the others begin half a minute late.
         manager = v1.train.SessionManager(
             local_init_op=graph.sync.local_init if graph.sync else None,
-            ready_op=v1.report_uninitialized_variables(v1.global_variables()),
+            ready_op=graph.uninitialized,
             ready_for_local_init_op=graph.sync.ready_for_local_init if graph.sync else None,
             recovery_wait_secs=0.2,
             graph=graph.graph,

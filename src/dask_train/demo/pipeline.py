@@ -18,7 +18,7 @@ from dask_train.datasets import load_mnist
 from dask_train.demo.graph import CLASSES, PIXELS
 from dask_train.demo.roles import NUM_VALIDATION_ROWS, Boards, Task, evaluate, flat, one_hot, score, serve, train
 from dask_train.errors import DaskTrainError, RoleFailedError, StalledError
-from dask_train.tensorflow_network import TensorFlowNetwork
+from dask_train.tensorflow_network.api import TensorFlowNetwork
 
 TICK_S = 0.25
 

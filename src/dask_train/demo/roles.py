@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty
 from typing import Any
 
 import numpy as np
 from distributed import get_worker
 
-from dask_train.cluster.board import Board, board
 from dask_train.datasets import load_mnist
 from dask_train.demo.graph import CLASSES, PIXELS, Graph, build, open_session
+from dask_train.demo.lasting_session import LastingSession
+from dask_train.tensorflow_network.board import Board, board
 
 NUM_VALIDATION_ROWS = 5_000  # the first rows of the training file, as in TensorFlow's old tutorial; never trained on
 SCORE_EVERY_S = 1.0
@@ -125,18 +128,21 @@ def train(task: Task) -> dict[str, Any]:
     watch, boards = Stopwatch("starting"), task.open_boards()
     graph = build(task.cluster, "worker", index, learning_rate=task.learning_rate, sync=task.sync)
     account = Account(index, boards.progress)
-    with (
-        open_session(graph, server.target, "worker", index, chief=chief, timeout_s=task.start_timeout_s) as session,
-        sync_queues(graph, session, chief=chief),
-    ):
+
+    def opened(again: bool, chief: bool = chief) -> Any:
+        """The chief initialises the variables once."""
+        first = chief and not again
+        return open_session(graph, server.target, "worker", index, chief=first, timeout_s=task.start_timeout_s)
+
+    with LastingSession(opened) as session, means_applied(graph, partial(opened, chief=False), chief=chief):
         try:
             for images, labels in mini_batches(queue, task.batch_size, boards, watch):
                 session.run(graph.train, {graph.images: images, graph.labels: labels})
                 account.add(len(images))
+            if graph.sync is not None:
+                session.run(graph.sync.end)
         except tf.errors.OutOfRangeError:
             pass  # synchronous training was ended by another worker while this one waited for its next step
-        if graph.sync is not None:
-            session.run(graph.sync.end)
     return {**account.entry(), "spans": watch.done()}
 
 
@@ -177,25 +183,55 @@ class Account:
 
 
 @contextmanager
-def sync_queues(graph: Graph, session: Any, *, chief: bool) -> Iterator[None]:
-    """Run the chief's part of synchronous training beside it: gather gradients, apply their mean, hand out tokens."""
+def means_applied(graph: Graph, opened: Callable[[bool], Any], *, chief: bool) -> Iterator[None]:
+    """Do the chief's part of synchronous training beside it: gather gradients, apply their mean, hand out tokens.
+
+    In sessions of its own. Tokens that were lost with one are handed out again: who got none would wait for ever.
+
+    Raises
+    ------
+    tf.errors.OpError
+        It can't be done; then the training is ended, and this is raised behind it.
+    """
     if graph.sync is None or not chief:
         yield
         return
     import tensorflow as tf
 
-    errors = tf.errors
-    coordinator = tf.compat.v1.train.Coordinator(
-        clean_stop_exception_types=(errors.OutOfRangeError, errors.CancelledError, errors.AbortedError)
-    )
-    session.run(graph.sync.first_tokens)
-    threads = graph.sync.queue_runner.create_threads(session, coord=coordinator, daemon=True, start=True)
+    sync, failures, over = graph.sync, list[Exception](), threading.Event()
+
+    def with_tokens(again: bool) -> Any:
+        session = opened(again)
+        try:
+            session.run(sync.first_tokens)
+        except tf.errors.OpError:
+            session.close()
+            raise
+        return session
+
+    def apply_means() -> None:
+        try:
+            while True:
+                session.run(sync.apply_mean)
+        except (tf.errors.CancelledError, tf.errors.OutOfRangeError):
+            pass  # the queue of tokens was closed: some worker has ended the training
+        except Exception as error:
+            if not over.is_set():
+                failures.append(error)
+                with suppress(Exception), opened(True) as ending:  # the workers find a queue of tokens that is closed
+                    ending.run(sync.end)
+
+    session = LastingSession(with_tokens)
+    thread = threading.Thread(target=apply_means, name="apply-means", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        coordinator.request_stop()
-        session.close()  # ends the run call in which the queue runner waits for gradients
-        coordinator.join(threads, stop_grace_period_secs=5, ignore_live_threads=True)
+        over.set()
+        session.close()  # ends the call in which gradients are waited for
+        thread.join(5)
+    if failures:
+        raise failures[0]
 
 
 def score(task: Task) -> dict[str, Any]:
@@ -229,10 +265,14 @@ def evaluate(task: Task) -> dict[str, float]:
 
 
 @contextmanager
-def scoring_session(task: Task) -> Iterator[tuple[Graph, Any]]:
+def scoring_session(task: Task) -> Iterator[tuple[Graph, LastingSession]]:
     """A graph and a session of the scorer on the variables that the workers train."""
     server = get_worker().tensorflow_server
     index = server.server_def.task_index
     graph = build(task.cluster, "scorer", index)
-    with open_session(graph, server.target, "scorer", index, chief=False, timeout_s=task.start_timeout_s) as session:
+
+    def opened(_: bool) -> Any:
+        return open_session(graph, server.target, "scorer", index, chief=False, timeout_s=task.start_timeout_s)
+
+    with LastingSession(opened) as session:
         yield graph, session

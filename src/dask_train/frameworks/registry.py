@@ -14,8 +14,13 @@ ENTRY_POINTS = "dask_train.frameworks"
 
 _OURS = {
     "numpy": "dask_train.frameworks.base:Framework",
+    "jax": "dask_train.frameworks.jax.adapter:JaxFramework",
+    "jax-distributed": "dask_train.frameworks.jax.adapter:distributed",
+    "lightgbm": "dask_train.frameworks.lightgbm.adapter:LightGBMFramework",
     "tensorflow": "dask_train.frameworks.tensorflow.adapter:TensorFlowFramework",
     "torch": "dask_train.frameworks.torch.adapter:TorchFramework",
+    "torchrun": "dask_train.frameworks.torch.adapter:TorchrunFramework",
+    "xgboost": "dask_train.frameworks.xgboost.adapter:XGBoostFramework",
 }
 
 

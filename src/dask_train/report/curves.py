@@ -1,17 +1,16 @@
-"""The curves of a run's scores over seconds.
+"""The curves of a run's scores over seconds, and of its other metrics over epochs or rounds.
 
-Owns how loss and accuracy are drawn: their axes, the target and where it was reached. Takes scores as they are and
-computes none.
+Owns how they are drawn: their axes, the target and where it was reached. Takes scores as they are and computes none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dask_train.report.drawing import CURVE, INK, LINE, OTHER_CURVE, TARGET, new_figure, svg_of
 from dask_train.report.formats import score_text, seconds_text
-from dask_train.report.record import Score
+from dask_train.report.record import Metric, Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +24,17 @@ LOG_FROM_RATIO = 10  # a loss that fell to a tenth is flat on a linear axis just
 
 
 def loss_is_log(scores: Sequence[Score], target_loss: float | None) -> bool:
-    """Tell whether the loss gets a logarithmic axis: all is positive and spans a decade or more."""
-    values = _with_target(scores, target_loss)
+    """Tell whether the loss gets a logarithmic axis."""
+    return _is_log(_with_target(scores, target_loss))
+
+
+def metric_is_log(metric: Metric) -> bool:
+    """Tell whether a metric gets a logarithmic axis."""
+    return _is_log(_values(metric.lines))
+
+
+def _is_log(values: Sequence[float]) -> bool:
+    """Whether all is positive and spans a decade or more."""
     return min(values) > 0 and max(values) / min(values) >= LOG_FROM_RATIO
 
 
@@ -80,6 +88,38 @@ def accuracy_curve(scores: Sequence[Score]) -> str:
     return svg_of(figure, "accuracy")
 
 
+def metric_curve(metric: Metric, number: int) -> str:
+    """Draw a metric over epochs or rounds.
+
+    Parameters
+    ----------
+    metric
+        Whatever it is.
+    number
+        Of the metric on its page.
+
+    Returns
+    -------
+    str
+        An ``<svg>`` element.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _curve_axes(metric.lines, score_text, lambda value: f"{value:,g}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(metric.unit, color=INK, fontsize=FONT_SIZE)
+    values = _values(metric.lines)
+    if metric_is_log(metric):
+        _use_log_axis(axes, values)
+    else:
+        axes.set_ylim(*_linear_limits(values))
+    return svg_of(figure, f"metric-{number}")
+
+
+def _values(lines: Mapping[str, Sequence[tuple[float, float]]]) -> list[float]:
+    return [value for points in lines.values() for _, value in points]
+
+
 def _lines(scores: Sequence[Score], value: Callable[[Score], float]) -> dict[str, list[tuple[float, float]]]:
     """Points by the rows that were looked at."""
     found: dict[str, list[tuple[float, float]]] = {}
@@ -88,8 +128,12 @@ def _lines(scores: Sequence[Score], value: Callable[[Score], float]) -> dict[str
     return found
 
 
-def _curve_axes(lines: dict[str, list[tuple[float, float]]], value_text: Callable[[float], str]) -> tuple[Figure, Axes]:
-    times_s = [time_s for points in lines.values() for time_s, _ in points]
+def _curve_axes(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    value_text: Callable[[float], str],
+    place_text: Callable[[float], str] = lambda seconds: f"{seconds:,g} s",
+) -> tuple[Figure, Axes]:
+    places = [place for points in lines.values() for place, _ in points]
     figure = new_figure(WIDTH_IN, HEIGHT_IN)
     axes = figure.add_subplot()
     axes.set_facecolor("none")
@@ -99,7 +143,7 @@ def _curve_axes(lines: dict[str, list[tuple[float, float]]], value_text: Callabl
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set(color=LINE, linewidth=0.8)
     axes.tick_params(which="both", length=0, colors=INK, labelsize=FONT_SIZE, pad=6)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g} s")
+    axes.xaxis.set_major_formatter(lambda value, _: place_text(value))
     axes.yaxis.set_major_formatter(lambda value, _: value_text(value))
     for number, (name, points) in enumerate(sorted(lines.items())):
         marker = "o" if len(points) <= MAX_MARKED else ""
@@ -108,13 +152,13 @@ def _curve_axes(lines: dict[str, list[tuple[float, float]]], value_text: Callabl
         axes.plot(*zip(*points, strict=True), color=colour, lw=2, ls="-", marker=marker, ms=size, zorder=3, label=name)
     if len(lines) > 1:
         axes.legend(frameon=False, fontsize=FONT_SIZE, labelcolor=INK)
-    axes.set_xlim(*_time_limits(times_s))
+    axes.set_xlim(*_place_limits(places))
     return figure, axes
 
 
-def _time_limits(times_s: Sequence[float]) -> tuple[float, float]:
+def _place_limits(places: Sequence[float]) -> tuple[float, float]:
     """Begin at the start of the run, unless the scores came so late that they would crowd at the right."""
-    first, last = min(times_s), max(times_s)
+    first, last = min(places), max(places)
     if first <= 0.5 * last or first == last:
         first = min(first, 0.0)
     margin = 0.03 * (last - first) or 1.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self, TextIO
 
 from dask_train.report.fitted import Field
 from dask_train.report.formats import score_text, seconds_text
@@ -51,11 +52,16 @@ class FitDisplay(RunDisplay):
             if "step" in told:
                 step = f"{told['step']}/{told['num_steps']}"
                 fields.append(Field(4, f"step {step}", step))
-            if (left_s := self._left_s(told)) is not None:
+            if (left_s := self._left_s(told)) and not self._is_over():
                 fields.append(Field(3, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
             fields += _metrics(told, rank=2)
         scorer = next((score for role, _, score in self._status.get("last_scores", ()) if role == "scorer"), None)
         return fields + ([] if scorer is None else _metrics(scorer, rank=5))
+
+    def _share_done(self) -> float | None:
+        told = _of_first_worker(self._status)
+        whole = 0 if told is None else self._epochs * told["num_steps"]
+        return _done(told) / whole if told is not None and whole else None
 
     def _left_s(self, told: Mapping[str, Any]) -> float | None:
         """Seconds until the last epoch ends at the speed of the last seconds, without validation; None if unknown."""
@@ -63,6 +69,56 @@ class FitDisplay(RunDisplay):
         if done <= first or now <= since:
             return None
         return float((self._epochs * told["num_steps"] - done) * (now - since) / (done - first))
+
+
+class EpochLines:
+    """What ``verbose=2`` of Keras shows: a line for each epoch that has ended, wherever that is written to.
+
+    Parameters
+    ----------
+    epochs
+        Where training ends.
+    file
+        Where to write; None is the standard error of the moment.
+    """
+
+    shown = True
+
+    def __init__(self, *, epochs: int, file: TextIO | None = None) -> None:
+        self._epochs, self._file = epochs, sys.stderr if file is None else file
+        self._num_seen = 0
+        self._since: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave: nothing is held."""
+
+    def update(self, status: Mapping[str, Any]) -> None:
+        """Write a line for each epoch that has ended since.
+
+        Parameters
+        ----------
+        status
+            As :meth:`RunDisplay.update` takes it, with ``scores``, all that there are.
+        """
+        scores = status["scores"]
+        for told in scores[self._num_seen : (num_seen := len(scores))]:
+            if (told["role"], told["rank"]) == ("worker", 0) and "num_steps" in told:
+                if self._since is None:
+                    self._since = told["time"]
+                if "step" not in told:
+                    self._file.write(self._line(told, told["time"] - self._since) + "\n")
+                    self._since = told["time"]
+        self._num_seen = num_seen
+        self._file.flush()
+
+    def _line(self, told: Mapping[str, Any], seconds: float) -> str:
+        values = {name: value for name, value in told.items() if name not in _PLACE and isinstance(value, int | float)}
+        metrics = [f"{name}: {score_text(value)}" for name, value in values.items()]
+        place = f"Epoch {told['epoch'] + 1}/{self._epochs}"
+        return " - ".join([place, f"{told['num_steps']} steps", seconds_text(seconds), *metrics])
 
 
 def _of_first_worker(status: Mapping[str, Any]) -> Mapping[str, Any] | None:

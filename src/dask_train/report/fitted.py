@@ -23,7 +23,7 @@ class Field:
 
 
 def fitted(fields: Sequence[Field], width: int, joined: Callable[[list[Field]], str]) -> list[Field]:
-    """Those fields, in those words, that fit.
+    """Choose the fields, and the words for them, that fit.
 
     Parameters
     ----------

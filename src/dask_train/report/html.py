@@ -13,10 +13,11 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dask_train.report.curves import accuracy_curve, loss_curve, loss_is_log
+from dask_train.extras import check_installed
+from dask_train.report.curves import accuracy_curve, loss_curve, loss_is_log, metric_curve, metric_is_log
 from dask_train.report.formats import count_text, score_text, seconds_text
 from dask_train.report.pictures import picture_png, range_text
-from dask_train.report.record import RunRecord, Score
+from dask_train.report.record import Metric, RunRecord, Score
 from dask_train.report.timeline import NUM_COLOURS, TimeAxis, phase_rows, role_rows, span_colours
 from dask_train.report.whole_file import write_whole
 
@@ -40,11 +41,14 @@ def write_report(record: RunRecord, path: str | os.PathLike[str]) -> Path:
 
     Raises
     ------
+    ImportError
+        matplotlib, which draws the curves, is not installed.
     FileNotFoundError
         The file's folder doesn't exist.
     OSError
         The file can't be written.
     """
+    check_installed("The page of a run", "matplotlib", "dask-train[plots]")
     return write_whole(path, page_of(record).encode())
 
 
@@ -67,7 +71,7 @@ def page_of(record: RunRecord) -> str:
         several=len({score.rows for score in scores}) > 1,
         table=_thinned(scores),
         verdict=verdict_of(record),
-        curves=_curves(record, scores),
+        curves=[*_curves(record, scores), *(_of_metric(metric, at) for at, metric in enumerate(record.metrics))],
         ticks=axis.ticks(),
         roles=role_rows(record.roles, axis),
         phases=phase_rows(record.phases, axis),
@@ -89,7 +93,7 @@ def verdict_of(record: RunRecord) -> tuple[str, str]:
         ``"good"``, ``"bad"`` or ``"plain"``, and the sentence.
     """
     if not record.scores:
-        return "plain", "No scores yet"
+        return "plain", _ended_with(record.metrics[0]) if record.metrics else "No scores yet"
     lowest = min(record.judged, key=lambda score: score.loss)
     if record.target_loss is None:
         return "plain", f"Lowest {_named(lowest)}loss {score_text(lowest.loss)} after {seconds_text(lowest.time_s)}"
@@ -100,12 +104,20 @@ def verdict_of(record: RunRecord) -> tuple[str, str]:
     return "bad", f"Target loss {target} not reached: the lowest was {score_text(lowest.loss)}"
 
 
+def _ended_with(metric: Metric) -> str:
+    """The last value of a metric; whether less or more of it is better is not known here."""
+    number, value = metric.lines[metric.judged][-1]
+    return f"{metric.judged.capitalize()} {metric.name} {score_text(value)} after {metric.unit} {number:g}"
+
+
 def _named(score: Score) -> str:
     return f"{score.rows} " if score.rows else ""
 
 
 def _curves(record: RunRecord, scores: Sequence[Score]) -> list[dict[str, str]]:
     """Title, drawing and the same in words of each curve; the drawing is empty where there is nothing to draw."""
+    if not scores and record.metrics:
+        return []
     if not scores:
         return [{"title": title, "svg": "", "words": "No scores yet"} for title in ("Loss", "Accuracy")]
     log = loss_is_log(scores, record.target_loss)
@@ -115,6 +127,8 @@ def _curves(record: RunRecord, scores: Sequence[Score]) -> list[dict[str, str]]:
         "words": _in_words("Loss", [(score.time_s, score_text(score.loss)) for score in scores])
         + ("" if record.target_loss is None else f" The target is {score_text(record.target_loss)}."),
     }
+    if record.metrics and all(score.accuracy is None for score in scores):
+        return [loss]
     known = [(score.time_s, f"{score.accuracy:.2%}") for score in scores if score.accuracy is not None]
     accuracy = {
         "title": "Accuracy",
@@ -122,6 +136,20 @@ def _curves(record: RunRecord, scores: Sequence[Score]) -> list[dict[str, str]]:
         "words": _in_words("Accuracy", known) if known else "No accuracy was reported",
     }
     return [loss, accuracy]
+
+
+def _of_metric(metric: Metric, number: int) -> dict[str, str]:
+    """The same of a metric over epochs or rounds."""
+    words = [
+        f"{rows} from {score_text(points[0][1])} in {metric.unit} {points[0][0]:g} "
+        f"to {score_text(points[-1][1])} in {metric.unit} {points[-1][0]:g}"
+        for rows, points in metric.lines.items()
+    ]
+    return {
+        "title": f"{metric.name} (logarithmic)" if metric_is_log(metric) else metric.name,
+        "svg": metric_curve(metric, number),
+        "words": f"{metric.name} over {metric.unit}s: {'; '.join(words)}.",
+    }
 
 
 def _in_words(what: str, points: Sequence[tuple[float, str]]) -> str:

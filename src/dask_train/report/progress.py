@@ -1,38 +1,35 @@
-"""How a run goes, while somebody waits for it: drawn in a terminal or a notebook, and nothing elsewhere.
+"""How a run goes, while somebody waits for it: roles, scores, rates.
 
 Knows nothing of Dask: whoever waits tells it the run's status, a few times a second.
 """
 
 from __future__ import annotations
 
-import sys
-import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self, TextIO
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
 
-from rich.text import Text
-
-from dask_train.report.fitted import Field, Wording, fitted
+from dask_train.cards import Card, Table
+from dask_train.report.charts import Curves
+from dask_train.report.display import Display, facts_of
+from dask_train.report.fitted import Field
 from dask_train.report.formats import brief_count_text, count_text, score_text, seconds_text
-from dask_train.report.live import REDRAW_INTERVAL_S
-from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookText, in_notebook
-from dask_train.report.redrawn import Redrawn
 
 # Rates are those of the last seconds; shorter, they jump with every batch.
 RATE_OVER_S = 5.0
+# Of more roles than this a notebook's table counts them by role and phase.
+MOST_ROLES = 12
 # What a score carries besides the values that were reported.
 _RESERVED = frozenset({"role", "rank", "attempt", "time"})
 
 
 def check_progress(progress: object, *, waits: bool) -> bool | None:
-    """The argument ``progress``, if it can be.
+    """What ``progress`` means, the same in all verbs: None shows it in terminals and notebooks, True elsewhere, too.
 
     Parameters
     ----------
     progress
-        As the user gave it.
+        As the user gave it; what ``verbose`` means there, with Keras.
     waits
         Whether there will be somebody who waits, and can draw.
 
@@ -44,64 +41,42 @@ def check_progress(progress: object, *, waits: bool) -> bool | None:
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress is {progress!r}; pass True, False, or None (shown in terminals and notebooks).")
     if progress and not waits:
-        raise ValueError("progress=True needs train to wait: with wait=False, or an asynchronous client, ask status().")
+        raise ValueError(
+            "Progress is shown while a verb waits. With wait=False, or an asynchronous client, leave progress= (or "
+            "verbose=) out, and ask the run's status()."
+        )
     return progress
 
 
-class RunDisplay:
-    """Shows a run's progress; a context manager that leaves the terminal clean however it is left.
+def progress_of(verbose: Any) -> bool | None:
+    """What Keras' ``verbose`` means as ``progress``.
+
+    Raises
+    ------
+    ValueError
+        It is none of "auto", 0, 1 and 2.
+    """
+    if not (verbose == "auto" or (isinstance(verbose, int) and verbose in (0, 1, 2))):
+        raise ValueError(f"verbose is {verbose!r}; it is 'auto', 0, 1 or 2.")
+    return None if verbose == "auto" else bool(verbose)
+
+
+class RunDisplay(Display):
+    """Shows a run's progress; as :class:`~dask_train.report.display.Display`.
 
     Parameters
     ----------
     progress
-        Whether to; None and True draw in a terminal and in a notebook, and nothing where there is neither.
-    file
-        The terminal; None is the standard error of the moment.
-    clock
-        Monotonic seconds.
-
-    Attributes
-    ----------
-    shown
-        Whether anything is drawn.
-
-    Notes
-    -----
-    No thread is started, and at most four times a second is drawn. What the program prints to the same terminal
-    meanwhile appears above.
+        Whether to.
+    **settings
+        As there.
     """
 
-    def __init__(
-        self,
-        progress: bool | None = None,
-        *,
-        file: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._file = sys.stderr if file is None else file
-        self._wording = Wording(self._file)
-        self._clock = clock
-        self._begun = clock()
-        self._drawn_at: float | None = None
+    def __init__(self, progress: bool | None = None, **settings: Any) -> None:
         self._status: Mapping[str, Any] = {}
         self._counts: deque[tuple[float, int, int]] = deque()
-        self._notebook = NotebookText()
-        self._is_notebook = progress is not False and in_notebook()
-        wanted = progress is not False and not self._is_notebook
-        self._redrawn = Redrawn(self._file, self._rendered, wanted=wanted, force_terminal=True)
-        self.shown = self._is_notebook or self._redrawn.is_shown
-
-    def __enter__(self) -> Self:
-        self._begun = self._clock()
-        self._redrawn.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._redrawn.stop()
-        if self._is_notebook and self._status:
-            self._draw_in_notebook()  # its last state stays there
+        self._curves = Curves()
+        super().__init__(progress, **settings)
 
     def update(self, status: Mapping[str, Any]) -> None:
         """Show how the run is, unless that was done just now.
@@ -110,7 +85,8 @@ class RunDisplay:
         ----------
         status
             As ``Run.status()``, with ``num_alive`` (how many roles there are), ``training`` (the names of the roles
-            whose scores count) and ``last_scores`` (triples of role, rank and score).
+            whose scores count), ``last_scores`` (triples of role, rank and score), and perhaps ``scores`` (all) and
+            ``seconds`` (since the run began).
         """
         now = self._clock()
         self._status = status
@@ -118,56 +94,50 @@ class RunDisplay:
         self._counts.append((now, status["num_scores"], batches))
         while now - self._counts[0][0] > RATE_OVER_S:
             self._counts.popleft()
-        if not self.shown or (self._drawn_at is not None and now - self._drawn_at < REDRAW_INTERVAL_S):
-            return
-        self._drawn_at = now
-        if self._redrawn.is_shown:
-            self._redrawn.refresh()
-        else:
-            self._draw_in_notebook()
-
-    def print_above(self, line: str) -> None:
-        """Leave a line in the terminal that stays; its colours are kept, what moves the cursor is not."""
-        self._redrawn.console.print(Text.from_ansi(line, end=""), soft_wrap=True)
+        self._draw()
 
     # What is drawn
 
-    def lines(self, width: int) -> list[str]:
-        """The progress as text, no line wider than ``width`` columns: the figures, then what is waited for."""
-        fields = fitted(self._fields(), width, self._wording.joined)
-        texts = [self._wording.joined(fields)]
-        if self._status.get("waiting"):
-            texts.append(f"waiting: {self._wording.writable(self._status['waiting'])}")
-        drawn = [Text(text) for text in texts]
-        for text in drawn:
-            text.truncate(width, overflow="ellipsis")
-        return [text.plain for text in drawn]
+    def _below(self) -> list[str]:
+        return [f"waiting: {self._status['waiting']}"] if self._status.get("waiting") else []
 
-    def _rendered(self, width: int) -> Text:
-        lines = self.lines(width)
-        text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis", end="")
-        text.stylize("bold cyan", 0, min(len(lines[0]), len(self._phase())))
-        text.stylize("dim", len(lines[0]))
-        return text
+    def _card(self) -> Card:
+        status = self._status
+        self._curves.take(status.get("scores", ()))
+        below = [("waiting", status["waiting"])] if status.get("waiting") else []
+        ended = [("ended", status["outcome"])] if status.get("outcome") else []
+        tables = [roles_table(status["roles"])] if status.get("roles") else []
+        return Card(
+            kind=str(status.get("run", "")),
+            name=self._phase(),
+            facts=[*facts_of(self._fields()), *below, *ended],
+            tables=tables,
+            charts=self._curves.svgs(),
+            done=self._share_done(),
+        )
 
-    def _draw_in_notebook(self) -> None:
-        self._notebook.show("\n".join(self.lines(NOTEBOOK_COLUMNS)))
+    def _share_done(self) -> float | None:
+        """From 0 to 1; None where nobody knows."""
+        return None
 
     def _phase(self) -> str:
-        return self._wording.writable(self._status.get("phase", "starting"))
+        return str(self._status.get("phase", "starting"))
+
+    def _is_over(self) -> bool:
+        return self._phase() == "over"
 
     def _fields(self) -> list[Field]:
         """The figures in the order in which they are read; what is not known yet is left out."""
-        status, elapsed_s = self._status, self._clock() - self._begun
+        status = self._status
+        elapsed_s = status.get("seconds", self._clock() - self._begun)
         fields = [Field(0, self._phase(), self._phase())]
-        if roles := status.get("roles"):
+        if (roles := status.get("roles")) and not self._is_over():
             alive = f"{status['num_alive']} of {len(roles)}"
             fields.append(Field(3, f"{alive} roles", alive.replace(" of ", "/")))
         fields += self._score_fields()
         for rank, rate, unit in zip((6, 4), self.rates(), ("scores", "batches"), strict=True):
             if rate > 0:
-                of = count_text(rate) if rate >= 10 else f"{rate:.1f}"
-                fields.append(Field(rank, f"{of} {unit}/s", f"{brief_count_text(rate)} {unit}/s"))
+                fields.append(rate_field(rank, rate, unit))
         fields.append(Field(1, seconds_text(elapsed_s), f"{elapsed_s:.0f} s"))
         return fields
 
@@ -204,3 +174,23 @@ def _numbers(score: Mapping[str, Any]) -> dict[str, float]:
         for name, value in score.items()
         if name not in _RESERVED and isinstance(value, int | float) and not isinstance(value, bool)
     }
+
+
+def rate_field(rank: int, rate: float, unit: str) -> Field:
+    """How many of something a second."""
+    of = count_text(rate) if rate >= 10 else f"{rate:.1f}"
+    return Field(rank, f"{of} {unit}/s", f"{brief_count_text(rate)} {unit}/s")
+
+
+def roles_table(roles: list[Mapping[str, Any]]) -> Table:
+    """Where each role is and what it does, as ``Run.status()`` has them; of many roles, how many are in which phase."""
+    title = f"{len(roles)} role{'' if len(roles) == 1 else 's'}"
+    if len(roles) > MOST_ROLES:
+        counts = Counter((role["role"], str(role.get("phase", ""))) for role in roles)
+        counted = [(*of, f"{count:,}") for of, count in sorted(counts.items())]
+        return Table(columns=("role", "phase", "roles"), rows=counted, title=title)
+    names = ("role", "rank", "phase", "attempt", "address", "doing", "num_batches")
+    rows = [tuple(str(role.get(name, "")) for name in names) for role in roles]
+    return Table(
+        columns=("role", "rank", "phase", "attempt", "Dask worker", "doing", "batches"), rows=rows, title=title
+    )

@@ -7,7 +7,7 @@ clock, the run's own, whose zero is the start of the run.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -146,6 +146,48 @@ class Score:
                 _require_count(f"The {name} of the score at {self.time_s:g} s", value)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """What a metric came to over epochs or rounds.
+
+    Parameters
+    ----------
+    name
+        Such as ``"auc"``.
+    unit
+        What its numbers are of, such as ``"round"``.
+    lines
+        Points by the rows that were looked at, such as ``"training"``: numbers of epochs or rounds, and values. At
+        least one line, each with a point at least.
+
+    Raises
+    ------
+    ValueError
+        A name is empty, there is no point, or one isn't finite.
+    TypeError
+        A field is of the wrong kind.
+    """
+
+    name: str
+    unit: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+
+    def __post_init__(self) -> None:
+        _require_text("The name of a metric", self.name)
+        _require_text(f"The unit of the metric {self.name!r}", self.unit)
+        if not self.lines or not all(self.lines.values()):
+            raise ValueError(f"The metric {self.name!r} has a line without a point, or none. Leave it out.")
+        for points in self.lines.values():
+            for point in points:
+                for number in point:
+                    _require_finite(f"A point of the metric {self.name!r}", number)
+
+    @property
+    def judged(self) -> str:
+        """The rows whose line says how good the model is: those of validation where there are some."""
+        return "validation" if "validation" in self.lines else next(iter(self.lines))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)  # arrays don't compare to one truth value
 class RunRecord:
     """All that the report of a run is drawn from.
@@ -169,6 +211,8 @@ class RunRecord:
         Pairs of a word and its value, shown as they are.
     machine
         What the run ran on, in words; may be empty.
+    metrics
+        What is not among the scores; each gets a curve.
 
     Raises
     ------
@@ -186,12 +230,14 @@ class RunRecord:
     pictures: Mapping[str, NDArray[np.float64]]
     summary: tuple[tuple[str, str], ...]
     machine: str
+    metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
         _require_text("The title of a run", self.title)
         if self.target_loss is not None:
             _require_finite("The target loss", self.target_loss)
         _require_each("The scores of a run", self.scores, Score)
+        _require_each("The metrics of a run", self.metrics, Metric)
         _require_each("The phases of a run", self.phases, Span)
         _require_each("The roles of a run", self.roles, RoleTimeline)
         for pair in self.summary:

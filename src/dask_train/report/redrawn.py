@@ -7,9 +7,14 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rich.console import Console, RenderableType
+from rich.control import Control
 from rich.live import Live
+from rich.segment import ControlType
 
 from dask_train.report.fitted import SPARE_COLUMNS
+
+REDRAW_INTERVAL_S = 0.25  # four a second: faster can't be read, and over ssh it is traffic
+_ERASE_LINE = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
 
 
 class Redrawn:
@@ -53,6 +58,7 @@ class Redrawn:
             emoji=False,
         )
         self._live: Live | None = None
+        self._is_cut = False
         if wanted and is_terminal and not self.console.is_dumb_terminal:
             self._live = Live(
                 console=self.console,
@@ -73,7 +79,11 @@ class Redrawn:
     def refresh(self) -> None:
         """Draw again."""
         if self._live is not None:
-            self._live.refresh()
+            try:
+                self._live.refresh()
+            except BaseException:
+                self._is_cut = True
+                raise
 
     def stop(self) -> None:
         """Erase what was drawn."""
@@ -81,4 +91,7 @@ class Redrawn:
             try:
                 self._live.stop()
             finally:
-                self.console.show_cursor(True)  # a second Ctrl-C may have cut `stop` short
+                # Not through the console: a Ctrl-C may have cut it between its buffer and the terminal, or cut `stop`.
+                erase_line = str(_ERASE_LINE) if self._is_cut else ""
+                self.console.file.write(erase_line + str(Control.show_cursor(True)))
+                self.console.file.flush()

@@ -5,21 +5,17 @@ Knows neither Dask nor Optuna: whoever searches tells it the trials, a few times
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Protocol, Self, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+from rich import table as rich_table
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from dask_train.report.fitted import Wording
+from dask_train.cards import Card, Table
+from dask_train.report.display import Display, facts_of
+from dask_train.report.fitted import Field, fitted
 from dask_train.report.formats import score_text, seconds_text
-from dask_train.report.live import REDRAW_INTERVAL_S
-from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookText, in_notebook
-from dask_train.report.redrawn import Redrawn
 
 # Trials that are shown: those that are trained, the best one, and the last that ended, up to so many rows.
 MOST_ROWS = 12
@@ -31,7 +27,7 @@ class EndedTrial(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the trial."""
+        """The number of the trial."""
 
     @property
     def state(self) -> str:
@@ -39,11 +35,11 @@ class EndedTrial(Protocol):
 
     @property
     def params(self) -> dict[str, Any]:
-        """What was tried."""
+        """The parameters that were tried."""
 
     @property
     def value(self) -> float | None:
-        """Its value, if it has one."""
+        """The value of the trial, if it has one."""
 
     @property
     def seconds(self) -> float:
@@ -62,8 +58,8 @@ class RunningTrial(Protocol):
     scores: dict[str, Any]
 
 
-class SearchDisplay:
-    """Shows trials; a context manager that leaves the terminal clean however it is left.
+class SearchDisplay(Display):
+    """Shows trials; as :class:`~dask_train.report.display.Display`.
 
     Parameters
     ----------
@@ -73,45 +69,17 @@ class SearchDisplay:
         The score that counts.
     trials
         How many there will be.
-    file
-        The terminal; None is the standard error of the moment.
-    clock
-        Monotonic seconds.
+    **settings
+        As there.
     """
 
-    def __init__(
-        self,
-        progress: bool | None = None,
-        *,
-        metric: str,
-        trials: int,
-        file: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._file = sys.stderr if file is None else file
-        self._wording = Wording(self._file)
-        self._metric, self._trials, self._clock = metric, trials, clock
-        self._begun, self._drawn_at, self._num_written = clock(), -REDRAW_INTERVAL_S, 0
+    def __init__(self, progress: bool | None = None, *, metric: str, trials: int, **settings: Any) -> None:
+        self._metric, self._trials = metric, trials
+        self._num_written = 0
         self._ended: Sequence[EndedTrial] = ()
         self._running: Sequence[RunningTrial] = ()
         self._best: EndedTrial | None = None
-        self._is_notebook = progress is not False and in_notebook()
-        self._notebook = NotebookText()
-        wanted = progress is not False and not self._is_notebook
-        self._redrawn = Redrawn(self._file, self._drawn, wanted=wanted, force_terminal=None)
-        self._writes = progress is True and not self._is_notebook and not self._redrawn.is_shown
-
-    def __enter__(self) -> Self:
-        self._begun = self._clock()
-        self._redrawn.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._redrawn.stop()
-        if self._is_notebook:
-            self._draw_in_notebook()  # its last state stays there
+        super().__init__(progress, keeps_colours=False, **settings)
 
     def update(
         self, ended: Sequence[EndedTrial], running: Sequence[RunningTrial], best: EndedTrial | None = None
@@ -127,18 +95,16 @@ class SearchDisplay:
         """
         self._ended, self._running, self._best = ended, running, best
         if self._writes:
-            for trial in ended[self._num_written :]:
-                self._file.write(self._wording.writable(self.line(trial)) + "\n")
-            self._num_written = len(ended)
-            self._file.flush()
-        now = self._clock()
-        if now - self._drawn_at < REDRAW_INTERVAL_S:
-            return
-        self._drawn_at = now
-        if self._redrawn.is_shown:
-            self._redrawn.refresh()
-        elif self._is_notebook:
-            self._draw_in_notebook()
+            self._write()
+        else:
+            self._draw()
+
+    def _write(self) -> None:
+        """A line for each trial that has ended since."""
+        for trial in self._ended[self._num_written :]:
+            self._file.write(self._wording.writable(self.line(trial)) + "\n")
+        self._num_written = len(self._ended)
+        self._file.flush()
 
     def line(self, trial: EndedTrial) -> str:
         """One trial that has ended, as a line."""
@@ -146,7 +112,7 @@ class SearchDisplay:
         state = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed"}[trial.state]
         return f"trial {trial.number} {state} after {seconds_text(trial.seconds)}: {told}; {_params(trial.params)}"
 
-    def _summary(self) -> str:
+    def _fields(self) -> list[Field]:
         counts = {state: sum(trial.state == state for trial in self._ended) for state in ("COMPLETE", "PRUNED", "FAIL")}
         parts = [f"{len(self._ended)} of {self._trials} trials", f"{len(self._running)} running"]
         parts += [
@@ -154,19 +120,49 @@ class SearchDisplay:
         ]
         if self._best is not None and self._best.value is not None:
             parts.append(f"best {self._metric} {score_text(self._best.value)} (trial {self._best.number})")
-        parts.append(seconds_text(self._clock() - self._begun))
-        return ", ".join(parts)
+        left_s, elapsed_s = self._left_s(), self._clock() - self._begun
+        parts += [] if left_s is None else [f"{seconds_text(left_s)} left"]
+        return [Field(rank, part, part) for rank, part in enumerate([*parts, seconds_text(elapsed_s)])]
 
-    def _drawn(self, _: int) -> RenderableType:
-        return Group(self._table(), Text(self._wording.writable(self._summary()), overflow="ellipsis", no_wrap=True))
+    def _left_s(self) -> float | None:
+        """Seconds until all trials have ended, at the speed so far; None before one has."""
+        elapsed_s = self._clock() - self._begun
+        if not self._ended or len(self._ended) >= self._trials or elapsed_s <= 0:
+            return None
+        return (self._trials - len(self._ended)) * elapsed_s / len(self._ended)
 
-    def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for name in ("trial", "state", self._metric, "epoch", "time", "parameters"):
+    def lines(self, width: int) -> list[str]:
+        """The table and what is below it, as text."""
+        # Kernels of Jupyter set FORCE_COLOR, and a page shows escape codes as they are.
+        console = Console(width=width, force_terminal=False, force_jupyter=False, highlight=False, color_system=None)
+        with console.capture() as capture:
+            console.print(self._rendered(width))
+        return capture.get().splitlines()
+
+    def _rendered(self, width: int) -> RenderableType:
+        summary = self._wording.joined(fitted(self._fields(), width, self._wording.joined))
+        return Group(self._table(), Text(summary, overflow="ellipsis", no_wrap=True))
+
+    def _card(self) -> Card:
+        rows = [cells for cells, _ in self._rows()]
+        return Card(
+            kind="",
+            name=self._fields()[0].text,
+            facts=facts_of(self._fields()),
+            tables=[Table(columns=self._columns(), rows=rows)],
+            done=min(1.0, len(self._ended) / self._trials) if self._trials else None,
+        )
+
+    def _table(self) -> rich_table.Table:
+        table = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for name in self._columns():
             table.add_column(name, no_wrap=True, overflow="ellipsis")
         for cells, style in self._rows():
             table.add_row(*(Text(self._wording.writable(cell)) for cell in cells), style=style)
         return table
+
+    def _columns(self) -> tuple[str, ...]:
+        return ("trial", "state", self._metric, "epoch", "time", "parameters")
 
     def _rows(self) -> list[tuple[tuple[str, ...], str]]:
         room = max(1, MOST_ROWS - len(self._running))
@@ -192,12 +188,6 @@ class SearchDisplay:
         told = "" if value is None else score_text(value)
         seconds = seconds_text(max(0.0, self._clock() - running.began))
         return str(running.trial.number), "running", told, epoch, seconds, _params(running.trial.params)
-
-    def _draw_in_notebook(self) -> None:
-        console = Console(width=NOTEBOOK_COLUMNS, no_color=True, force_jupyter=False, highlight=False)
-        with console.capture() as capture:
-            console.print(self._drawn(NOTEBOOK_COLUMNS))
-        self._notebook.show(capture.get())
 
 
 def _params(params: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ MAX_TICKS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """One span, placed.
+    """A span of a timeline, placed.
 
     Parameters
     ----------

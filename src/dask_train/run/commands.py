@@ -67,6 +67,14 @@ class Go(OfRole):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Meet(OfRole):
+    """All training roles wait for each other: tell the role where they are, in order, or why they never will."""
+
+    addresses: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AskToStop(OfRole):
     """From now on the role's ``should_stop()`` is true."""
 
@@ -97,6 +105,8 @@ class Finish(Command):
         The parts of the error; ``what`` is the reason of the stop where the verdict is OK, or empty.
     role, rank
         Which role is to blame; empty where none is.
+    notes
+        What became of roles that were not needed any more for what the run returns, as sentences.
     """
 
     verdict: Verdict
@@ -105,3 +115,4 @@ class Finish(Command):
     change: str = ""
     role: str = ""
     rank: int = -1
+    notes: tuple[str, ...] = ()

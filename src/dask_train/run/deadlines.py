@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dask_train.run import events, losses
-from dask_train.run.commands import Diagnose, Finish, Key, Verdict
+from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.state import ALIVE, Phase, RolePhase, name_of
-from dask_train.run.turn import Turn
+from dask_train.run.state_update import StateUpdate
 
 # A role raises by itself when its peers don't come in time; so much later it is taken to hang.
 RENDEZVOUS_MARGIN_S = 5.0
 
 
-def ticked(turn: Turn, _: events.Ticked) -> None:
+def ticked(turn: StateUpdate, _: events.Ticked) -> None:
     """Time has passed."""
     losses.resolve_suspicion(turn)
     if turn.phase in (Phase.ENDING, Phase.RESTARTING):
@@ -24,19 +24,22 @@ def ticked(turn: Turn, _: events.Ticked) -> None:
             turn.kill_all()
     elif turn.phase is Phase.LAUNCHING:
         _launching(turn)
-    elif turn.phase in (Phase.RUNNING, Phase.COMPLETING):
+    elif turn.phase is Phase.RUNNING:
         _late_replacements(turn)
-        _services_linger(turn)
-        if turn.phase in (Phase.RUNNING, Phase.COMPLETING):
+        if turn.phase is Phase.RUNNING:
             _give_up_on_killed(turn)
             _stalled(turn)
+    elif turn.phase is Phase.COMPLETING:
+        _services_linger(turn)
+        _others_linger(turn)
+        _give_up_on_killed(turn)
 
 
-def _late(turn: Turn, phase: RolePhase, limit_s: float) -> list[Key]:
+def _late(turn: StateUpdate, phase: RolePhase, limit_s: float) -> list[Key]:
     return [key for key, role in turn.roles.items() if role.phase is phase and turn.time - role.since > limit_s]
 
 
-def _launching(turn: Turn) -> None:
+def _launching(turn: StateUpdate) -> None:
     missing = _late(turn, RolePhase.STARTING, turn.plan.launch_s)
     starting = sum(role.phase in (RolePhase.PLACING, RolePhase.STARTING) for role in turn.roles.values())
     if missing:
@@ -56,12 +59,12 @@ def _launching(turn: Turn) -> None:
         )
 
 
-def _end_launch(turn: Turn, keys: Sequence[Key], what: str, cause: str, change: str) -> None:
+def _end_launch(turn: StateUpdate, keys: Sequence[Key], what: str, cause: str, change: str) -> None:
     role, rank = keys[0]
     turn.end(Finish(verdict=Verdict.LAUNCH, what=what, cause=cause, change=change, role=role, rank=rank))
 
 
-def _late_replacements(turn: Turn) -> None:
+def _late_replacements(turn: StateUpdate) -> None:
     for key in _late(turn, RolePhase.STARTING, turn.plan.launch_s):
         cause = f"it did not start on {turn.roles[key].address} within {turn.plan.launch_s:g} s."
         losses.give_up(turn, key, cause)
@@ -76,24 +79,38 @@ def _late_replacements(turn: Turn) -> None:
         _end_launch(turn, meeting, what, cause, "Try dask train doctor, or raise train.rendezvous.timeout.")
 
 
-def _services_linger(turn: Turn) -> None:
+def _services_linger(turn: StateUpdate) -> None:
     """Services have been asked to stop with the training roles' return; they hold nobody up."""
     others = [role for key, role in turn.roles.items() if key[0] not in turn.plan.services]
-    if turn.phase is Phase.COMPLETING and not any(role.phase in (*ALIVE, RolePhase.PLACING) for role in others):
+    if not any(role.phase in (*ALIVE, RolePhase.PLACING) for role in others):
         last = max((role.since for role in others), default=turn.since)
         if turn.time - last > turn.plan.stop_s:
             for key in list(turn.roles):
                 turn.kill(key)
 
 
-def _stalled(turn: Turn) -> None:
+def _others_linger(turn: StateUpdate) -> None:
+    """Look into roles that don't train and work on, or hang, though they were asked to stop as well, and end them."""
+    if late(turn):
+        losses.look(turn)
+
+
+def late(turn: StateUpdate) -> list[Key]:
+    """The roles that have not returned, although the training roles have for as long as anything may take."""
+    if turn.time - turn.since <= turn.plan.progress_s:
+        return []
+    waited_for = (RolePhase.PLACING, RolePhase.STARTING, RolePhase.READY, RolePhase.MEETING, RolePhase.RUNNING)
+    keys = [key for key, role in turn.roles.items() if role.phase in waited_for]
+    return [key for key in keys if key[0] not in turn.plan.services]
+
+
+def _stalled(turn: StateUpdate) -> None:
     placing = any(role.phase is RolePhase.PLACING for role in turn.roles.values())
-    if not turn.diagnosing and not placing and turn.time - turn.last_progress() > turn.plan.progress_s:
-        turn.diagnosing = True
-        turn.do(Diagnose(roles=tuple(key for key, role in turn.roles.items() if role.phase in ALIVE)))
+    if not placing and turn.time - turn.last_progress() > turn.plan.progress_s:
+        losses.look(turn)
 
 
-def _give_up_on_killed(turn: Turn) -> None:
+def _give_up_on_killed(turn: StateUpdate) -> None:
     """A process whose agent does not say that it is gone: its Dask worker hangs or is cut off."""
     for key in _late(turn, RolePhase.KILLED, turn.plan.stop_s):
         turn.move(key, RolePhase.GONE)

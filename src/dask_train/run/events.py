@@ -67,7 +67,21 @@ class Started(OfRole):
 
 @dataclass(frozen=True, kw_only=True)
 class Progressed(OfRole):
-    """The role has taken a batch, reported, or asked whether to stop."""
+    """The role has got on: a batch, a report, a message, a checkpoint. Waiting, and asking whether to stop, is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwaitsClient(OfRole):
+    """The role waits for a value that the client is to send, or no longer."""
+
+    awaits: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meets(OfRole):
+    """The role waits for all training roles, to do something together; they reach it at ``address``."""
+
+    address: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +91,14 @@ class Ended(OfRole):
 
 @dataclass(frozen=True, kw_only=True)
 class Failed(OfRole):
-    """The user's function, or the way into it, has raised. ``launching`` tells which."""
+    """The user's function, or the way into it, has raised. ``launching`` tells which.
+
+    ``unanswered`` tells that somebody had not answered it in time, so that the fault may be another's.
+    """
 
     error: str
     launching: bool
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +156,21 @@ class DriverFailed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosed(Event):
-    """The picture of a stalled run has been collected."""
+    """The picture of a stalled run has been collected.
+
+    ``silent`` are the roles whose agents do not answer; ``frozen`` those whose agents do, and whose processes do not.
+    """
 
     stalled: tuple[str, ...]
+    silent: tuple[tuple[str, int], ...] = ()
+    frozen: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientWaits(Event):
+    """The client has begun to wait for the run, or waits no longer: only then may roles wait for the client."""
+
+    waits: bool
 
 
 @dataclass(frozen=True, kw_only=True)

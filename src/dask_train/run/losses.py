@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dask_train.run import events
-from dask_train.run.commands import Finish, Key, Place, Verdict
+from dask_train.run.commands import Diagnose, Finish, Key, Place, Verdict
 from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
-from dask_train.run.turn import Turn
+from dask_train.run.state_update import StateUpdate
 
 # A peer's death is an exception in those that agree with it, within 0.1 s (gloo) and often before its loss is told.
 # An agent tells of an exit at once, the scheduler of a dead Dask worker within some tens of milliseconds.
 SETTLE_S = 1.0
+# A role that raises because nobody has answered it may be the healthy one: it is looked who does not answer, which
+# takes some seconds; so much later it counts as its own exception in any case.
+LOOK_S = 10.0
 
 # Phases in which nothing is mended any more.
 _GOING_DOWN = (Phase.STOPPING, Phase.ENDING, Phase.RESTARTING)
 
 
-def failed(turn: Turn, event: events.Failed) -> None:
+def failed(turn: StateUpdate, event: events.Failed) -> None:
     """A role has raised. If another role turns out to be lost, this was its echo."""
     if turn.roles[event.key].phase not in ALIVE:
         return
@@ -28,17 +31,32 @@ def failed(turn: Turn, event: events.Failed) -> None:
     if event.launching and turn.phase is Phase.LAUNCHING:  # it has met nobody yet, so the fault is its own
         turn.end(_blame(Verdict.LAUNCH, event.key, f"{name_of(event.key)} could not start: {event.error}"))
     elif turn.suspicion is None:
-        settle_s = SETTLE_S if turn.plan.agree else 0.0
+        completing = turn.phase is Phase.COMPLETING  # all have trained, and nobody waits for anybody
+        looked_into = event.unanswered and not completing
+        settle_s = SETTLE_S if turn.wait_for_each_other() and not completing else 0.0
         turn.suspicion = Suspicion(
-            key=event.key, error=event.error, launching=event.launching, until=event.time + settle_s
+            key=event.key,
+            error=event.error,
+            launching=event.launching,
+            until=event.time + (LOOK_S if looked_into else settle_s),
+            unanswered=looked_into,
         )
+        if looked_into:
+            look(turn)
         resolve_suspicion(turn)
 
 
-def resolve_suspicion(turn: Turn) -> None:
+def look(turn: StateUpdate) -> None:
+    """Have the picture of the run collected, unless that is under way."""
+    if not turn.diagnosing:
+        turn.diagnosing = True
+        turn.do(Diagnose(roles=tuple(key for key, role in turn.roles.items() if role.phase in ALIVE)))
+
+
+def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
     """No loss was told of: the exception was the role's own."""
     suspicion = turn.suspicion
-    if suspicion is None or turn.time < suspicion.until:
+    if suspicion is None or (turn.time < suspicion.until and not at_once):
         return
     turn.suspicion = None
     raised = [key for key, role in turn.roles.items() if role.phase is RolePhase.GONE]
@@ -48,13 +66,13 @@ def resolve_suspicion(turn: Turn) -> None:
     _mend(turn, raised or [suspicion.key], cause, _blame(verdict, suspicion.key, cause), raised=True)
 
 
-def exited(turn: Turn, event: events.Exited) -> None:
+def exited(turn: StateUpdate, event: events.Exited) -> None:
     """A process is gone without a last word, unless it was told to go."""
     if turn.roles[event.key].phase in ALIVE:
         _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}")
 
 
-def worker_lost(turn: Turn, event: events.WorkerLost) -> None:
+def worker_lost(turn: StateUpdate, event: events.WorkerLost) -> None:
     """A Dask worker is gone with all role processes on it."""
     keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
     if keys:
@@ -63,7 +81,7 @@ def worker_lost(turn: Turn, event: events.WorkerLost) -> None:
         _lose(turn, keys, f"{names} {is_are} lost: the Dask worker {event.address} left the cluster.")
 
 
-def agent_failed(turn: Turn, event: events.AgentFailed) -> None:
+def agent_failed(turn: StateUpdate, event: events.AgentFailed) -> None:
     """An agent that can't start ends a run that starts; one that ends later, or replaces another, is a loss."""
     keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
     if not keys:
@@ -78,24 +96,59 @@ def agent_failed(turn: Turn, event: events.AgentFailed) -> None:
         _lose(turn, keys, f"{names}: the agent on {event.address} has ended: {event.error}")
 
 
-def give_up(turn: Turn, key: Key, cause: str) -> None:
+def cut_off(turn: StateUpdate, keys: Sequence[Key]) -> None:
+    """Count roles as lost whose agents do not answer, and with them one that has raised because of that."""
+    where = ", ".join(f"{name_of(key)} on {turn.roles[key].address}" for key in keys)
+    cause = f"{where} {'is' if len(keys) == 1 else 'are'} lost: the agent there does not answer. Its Dask worker "
+    cause += "hangs, or its host is cut off."
+    _lose_with_echoes(turn, keys, cause)
+
+
+def can_be_replaced(turn: StateUpdate, keys: Sequence[Key]) -> bool:
+    """Whether the loss of these roles would be mended by replacing them alone."""
+    return turn.plan.recovery is not None and turn.plan.recovery.decide(_failure(turn, keys)) == "role"
+
+
+def give_up_frozen(turn: StateUpdate, keys: Sequence[Key]) -> None:
+    """Count roles as lost whose processes do not answer, while nobody gets on."""
+    names = ", ".join(map(name_of, keys))
+    waited = f"for {turn.plan.progress_s:g} s no role has made progress"
+    its = "its process does" if len(keys) == 1 else "their processes do"
+    _lose_with_echoes(turn, keys, f"{names} {'is' if len(keys) == 1 else 'are'} lost: {its} not answer, and {waited}.")
+
+
+def _lose_with_echoes(turn: StateUpdate, keys: Sequence[Key], cause: str) -> None:
+    """Lose roles, and with them one that has raised because they have not answered it."""
+    for key in keys:
+        turn.kill(key)
+    raised: list[Key] = []
+    if turn.suspicion is not None and turn.suspicion.unanswered:
+        turn.suspicion = None
+        raised = [key for key, role in turn.roles.items() if role.phase is RolePhase.GONE]
+    _lose(turn, [*keys, *raised], cause)
+
+
+def give_up(turn: StateUpdate, key: Key, cause: str) -> None:
     """Count a role that hangs as lost, its process with it."""
     turn.kill(key)
     _lose(turn, [key], f"{name_of(key)} is lost: {cause}")
 
 
-def _lose(turn: Turn, keys: Sequence[Key], cause: str) -> None:
+def _lose(turn: StateUpdate, keys: Sequence[Key], cause: str) -> None:
+    ends_in_order = turn.phase in _GOING_DOWN or _needed_no_more(turn, keys)
     for key in keys:
         turn.move(key, RolePhase.GONE)
-    if turn.phase in _GOING_DOWN or _needed_no_more(turn, keys):
+    if ends_in_order:
         return
     _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), raised=False)
 
 
-def _mend(turn: Turn, keys: Sequence[Key], cause: str, ending: Finish, *, raised: bool) -> None:
-    """Replace what was lost, start all again, or end the run."""
-    replaceable = all(key[0] in turn.plan.replaceable and not _agrees(turn, key) for key in keys)
-    failure = Failure(role=keys[0][0], raised=raised, replaceable=replaceable, num_restarts=turn.num_restarts)
+def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, *, raised: bool) -> None:
+    """Replace what was lost, start all again, or end the run; when all have trained, only note it."""
+    if turn.phase is Phase.COMPLETING:
+        turn.note(cause)
+        return
+    failure = _failure(turn, keys, raised=raised)
     decision = "end" if turn.plan.recovery is None else turn.plan.recovery.decide(failure)
     if decision == "end":
         turn.end(_with_earlier(ending, turn))
@@ -105,7 +158,7 @@ def _mend(turn: Turn, keys: Sequence[Key], cause: str, ending: Finish, *, raised
     turn.num_restarts += 1
     if decision == "role":
         for key in keys:
-            turn.move(key, RolePhase.PLACING, attempt=turn.roles[key].attempt + 1, address="", peer="", pid=0)
+            turn.place_anew(key)
         turn.do(Place(roles=tuple(keys), timeout_s=turn.plan.launch_s))
     else:
         turn.suspicion = None
@@ -113,21 +166,27 @@ def _mend(turn: Turn, keys: Sequence[Key], cause: str, ending: Finish, *, raised
         turn.kill_all()
 
 
-def _needed_no_more(turn: Turn, keys: Sequence[Key]) -> bool:
-    """Whether they only served roles that have returned."""
-    return turn.phase is Phase.COMPLETING and all(key[0] in turn.plan.services for key in keys)
+def _failure(turn: StateUpdate, keys: Sequence[Key], *, raised: bool = False) -> Failure:
+    replaceable = all(key[0] in turn.plan.replaceable and not _agrees(turn, key) for key in keys)
+    return Failure(role=keys[0][0], raised=raised, replaceable=replaceable, num_restarts=turn.num_restarts)
 
 
-def _agrees(turn: Turn, key: Key) -> bool:
+def _needed_no_more(turn: StateUpdate, keys: Sequence[Key]) -> bool:
+    """Whether they only served roles that have returned, or were ended after these."""
+    killed = {key for key in keys if turn.roles[key].phase is RolePhase.KILLED}
+    return turn.phase is Phase.COMPLETING and all(key[0] in turn.plan.services or key in killed for key in keys)
+
+
+def _agrees(turn: StateUpdate, key: Key) -> bool:
     """Whether its loss is an exception in others, so that replacing it alone mends nothing."""
-    return turn.plan.agree and key[0] in turn.plan.training
+    return turn.wait_for_each_other() and key[0] in turn.plan.training
 
 
 def _blame(verdict: Verdict, key: Key, what: str) -> Finish:
     return Finish(verdict=verdict, what=what, role=key[0], rank=key[1])
 
 
-def _with_earlier(ending: Finish, turn: Turn) -> Finish:
+def _with_earlier(ending: Finish, turn: StateUpdate) -> Finish:
     if ending.verdict is Verdict.ROLE_FAILED:
         change = ""
     elif turn.plan.recovery is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dask_train.input_errors import made_at_the_call
+
 Scope = Literal["role", "gang"]
 
 
@@ -30,6 +32,7 @@ class Failure:
     num_restarts: int
 
 
+@made_at_the_call
 @dataclass(frozen=True, kw_only=True)
 class RecoveryPolicy:
     """Replace what was lost, up to a number of times.
@@ -58,7 +61,18 @@ class RecoveryPolicy:
             raise ValueError(f"max_restarts is {self.max_restarts!r}; it is a whole number from 0.")
 
     def decide(self, failure: Failure) -> Literal["role", "gang", "end"]:
-        """What to start again, or ``"end"``."""
+        """Decide what to start again after a loss, or ``"end"``.
+
+        Parameters
+        ----------
+        failure
+            The loss.
+
+        Returns
+        -------
+        'role', 'gang' or 'end'
+            Only the lost role, all, or nothing.
+        """
         if failure.num_restarts >= self.max_restarts or (failure.raised and not self.retry_errors):
             return "end"
         return "role" if self.scope == "role" and failure.replaceable else "gang"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, is_dataclass
+from types import ModuleType
 from typing import Any
 
 from dask_train.run import commands, events
@@ -33,8 +34,9 @@ def replay(lines: Sequence[dict[str, Any]]) -> list[tuple[list[dict[str, Any]], 
     state, _ = begin(RunPlan(**plan), lines[0]["time"])
     compared = []
     for line in lines[1:]:
-        state, todo = step(state, _event(line["event"]))
-        compared.append((line["commands"], [_named(command) for command in todo]))
+        state, todo = step(state, _made(events, line["event"]))
+        then = [_named(_made(commands, command)) for command in line["commands"]]  # one recorded may have fewer fields
+        compared.append((then, [_named(command) for command in todo]))
     return compared
 
 
@@ -52,8 +54,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, commands.Verdict) else value
 
 
-def _event(plain: dict[str, Any]) -> events.Event:
-    values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}
-    kind = getattr(events, values.pop("is"))
-    made: events.Event = kind(**values)
-    return made
+def _made(module: ModuleType, plain: dict[str, Any]) -> Any:
+    values = {name: _tuples(value) for name, value in plain.items()}
+    return getattr(module, values.pop("is"))(**values)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -81,6 +81,14 @@ class RunPlan:
         """Every role of the run, by name and rank."""
         return tuple((role, rank) for role, count in self.counts.items() for rank in range(count))
 
+    def training_roles(self) -> tuple[str, ...]:
+        """The training roles in the order in which their ranks are numbered through: the chief comes first."""
+        return tuple(sorted((role for role in self.counts if role in self.training), key=lambda role: role != "chief"))
+
+    def training_keys(self) -> tuple[Key, ...]:
+        """Every training role by name and rank, in the order of their ranks over all."""
+        return tuple((role, rank) for role in self.training_roles() for rank in range(self.counts[role]))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
@@ -102,6 +110,10 @@ class Role:
         Whether its data lies ready.
     since, progressed
         When it came to this phase, and when it last made progress.
+    awaits_client
+        Whether it waits for a value of the client's.
+    meets_at
+        Where it waits for the other training roles; empty while it does not.
     """
 
     phase: RolePhase = RolePhase.PLACING
@@ -112,16 +124,22 @@ class Role:
     loaded: bool = False
     since: float = 0.0
     progressed: float = 0.0
+    awaits_client: bool = False
+    meets_at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suspicion:
-    """A role has raised; whether that is its own fault is seen when no loss is told of within a moment."""
+    """A role has raised; whether that is its own fault is seen when no loss is told of within a moment.
+
+    ``unanswered`` tells that it raised because it had waited too long; then it is looked who does not answer.
+    """
 
     key: Key
     error: str
     launching: bool
     until: float
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +156,8 @@ class RunState:
         Every role.
     data_ready
         Whether all partitions are computed.
+    met
+        Whether the training roles have met, and wait for each other from then on, as where the plan says so.
     progressed
         When anything last made progress.
     losses
@@ -148,6 +168,10 @@ class RunState:
         An exception that may be the echo of a loss that is not known yet.
     diagnosing
         Whether the picture of a stall is being collected.
+    client_waits
+        Since when the client waits for the run; None while it does not.
+    notes
+        What became of roles after the training roles had returned, as sentences.
     ending
         What the run will finish with, when all processes are gone.
     """
@@ -157,11 +181,14 @@ class RunState:
     since: float = 0.0
     roles: Mapping[Key, Role] = field(default_factory=dict)
     data_ready: bool = False
+    met: bool = False
     progressed: float = 0.0
     losses: tuple[str, ...] = ()
     num_restarts: int = 0
     suspicion: Suspicion | None = None
     diagnosing: bool = False
+    client_waits: float | None = None
+    notes: tuple[str, ...] = ()
     ending: Finish | None = None
 
     def __str__(self) -> str:

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Scores = Sequence[Mapping[str, Any]]
+AllScores = Sequence[Mapping[str, Any]]
+# Names in rules that mean how far the run is.
+PROGRESS = frozenset({"steps", "seconds"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,19 +24,27 @@ class RunProgress:
     Attributes
     ----------
     steps
-        The most batches that any role took.
+        The most batches that any training role took; of its own data, where it has some, so not of a validation.
     seconds
         Since the roles started.
+    reported
+        Which of these names roles have given to scores of their own; a rule that names one means that score then.
     """
 
     steps: int
     seconds: float
+    reported: frozenset[str] = frozenset()
 
 
 class StopRule:
     """Base of all rules that end a run; a value without state."""
 
-    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:
+    @property
+    def names(self) -> frozenset[str]:
+        """The scores that it can't be met without, by name, as far as it knows them."""
+        return frozenset()
+
+    def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:
         """The reason to stop as a phrase, or ``""`` where there is none.
 
         Parameters
@@ -46,6 +56,11 @@ class StopRule:
             How far the run is.
         since
             The index of the first score that the last call, which found no reason, has not seen.
+
+        Returns
+        -------
+        str
+            Empty where the run goes on.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say when it is met; give it a method met().")
 

@@ -6,17 +6,19 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from dask_train.run.stop_rule import RunProgress, Scores, StopRule, number, origin
+from dask_train.input_errors import made_at_the_call
+from dask_train.run.stop_rule import AllScores, RunProgress, StopRule, number, origin
 from dask_train.run.threshold import Threshold
 
-__all__ = ["AnyOf", "Condition", "Patience", "RunProgress", "Scores", "StopRule", "Threshold", "check_stop"]
+__all__ = ["AnyOf", "Condition", "Patience", "RunProgress", "AllScores", "StopRule", "Threshold", "check_stop"]
 
 # Keras asks the compiled metric; here there is only the name, and these are the ones that grow.
 _GROWING = ("acc", "auc", "precision", "recall", "f1")
 
 
+@made_at_the_call
 @dataclass(frozen=True)
 class Patience(StopRule):
     """Stop when a score has not got better for a while, as Keras's ``EarlyStopping`` does [1]_.
@@ -48,6 +50,10 @@ class Patience(StopRule):
     .. [1] https://keras.io/api/callbacks/early_stopping/
     """
 
+    # What the last call has seen: which list of scores, how many of them, the best, and how many came after it; no part
+    # of the value, and no rule needs it.
+    _last: ClassVar[tuple[int, int, float, int, bool]] = (0, 0, math.inf, 0, True)
+
     monitor: str
     patience: int
     min_delta: float = field(default=0.0, kw_only=True)
@@ -66,15 +72,34 @@ class Patience(StopRule):
         if self.mode not in ("min", "max", "auto"):
             raise ValueError(f"mode is {self.mode!r}, but it is 'min', 'max' or 'auto'.")
 
-    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:  # noqa: ARG002
-        """See :meth:`StopRule.met`."""
+    @property
+    def names(self) -> frozenset[str]:
+        """See :attr:`StopRule.names`."""
+        return frozenset([self.monitor])
+
+    def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:  # noqa: ARG002
+        """Tell whether the score has not got better for long enough; see :meth:`StopRule.met`.
+
+        Parameters
+        ----------
+        scores, progress, since
+            As :meth:`StopRule.met` takes them.
+
+        Returns
+        -------
+        str
+            The reason to stop, or ``""``.
+        """
         monitor = self.monitor
-        if not any(monitor in scores[i] for i in range(since, len(scores))):
-            return ""
         grows = self.mode == "max" or (self.mode == "auto" and any(part in monitor.lower() for part in _GROWING))
         sign = -1.0 if grows else 1.0
-        best, waited, first = math.inf, 0, True
-        for score in scores:
+        seen, num_seen, best, waited, first = self._last
+        if seen != id(scores) or num_seen != since:  # of another run, or after a pickle
+            num_seen, best, waited, first = 0, math.inf, 0, True
+            if not any(monitor in scores[place] for place in range(since, len(scores))):
+                return ""
+        for place in range(num_seen, len(scores)):
+            score = scores[place]
             if monitor not in score:
                 continue
             value = sign * number(score[monitor])
@@ -82,11 +107,16 @@ class Patience(StopRule):
                 best, waited = value, 0
             else:
                 waited += 1
-            if waited >= max(1, self.patience) and not first:
+            if place >= since and waited >= max(1, self.patience) and not first:
                 since_best = f"better than {sign * best:.4g}" if math.isfinite(best) else "a number"
                 return f"{monitor} was not {since_best} in {waited} reports{origin(score)}"
             first = False
+        object.__setattr__(self, "_last", (id(scores), len(scores), best, waited, first))
         return ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the value alone."""
+        return {name: value for name, value in vars(self).items() if name != "_last"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +125,12 @@ class AnyOf(StopRule):
 
     rules: tuple[StopRule, ...]
 
-    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:
+    @property
+    def names(self) -> frozenset[str]:
+        """See :attr:`StopRule.names`."""
+        return frozenset().union(*(rule.names for rule in self.rules))
+
+    def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:
         """See :meth:`StopRule.met`."""
         return next(filter(None, (rule.met(scores, progress, since) for rule in self.rules)), "")
 
@@ -108,9 +143,9 @@ class Condition(StopRule):
     exception is the function's own and goes on.
     """
 
-    function: Callable[[Scores], Any]
+    function: Callable[[AllScores], Any]
 
-    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:  # noqa: ARG002
+    def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:  # noqa: ARG002
         """See :meth:`StopRule.met`."""
         try:
             answer = bool(self.function(scores))

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_train.run.stop_rule import RunProgress, Scores, StopRule, number, origin
+from dask_train.run.stop_rule import PROGRESS, AllScores, RunProgress, StopRule, number, origin
 
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_PROGRESS = ("steps", "seconds")
 _RESERVED = ("role", "rank", "attempt", "time")
 _COMPARISON = re.compile(
     r"""(?P<name>[^\W\d](?:[\w/.\-]*\w)?) \s*
@@ -51,7 +50,7 @@ class Threshold(StopRule):
     text
         ``name < number`` with ``<``, ``<=``, ``>`` or ``>=``; several with ``and`` and ``or``, of which ``and`` binds
         tighter. A name is a reported score's (letters, digits, ``_``, and between them ``/ . -``), or ``steps`` or
-        ``seconds`` for those of :class:`RunProgress`.
+        ``seconds`` for those of :class:`RunProgress`, unless a role reports a score of that name.
 
     Raises
     ------
@@ -74,9 +73,16 @@ class Threshold(StopRule):
         )
         object.__setattr__(self, "_clauses", clauses)
 
-    def met(self, scores: Scores, progress: RunProgress, since: int = 0) -> str:
+    @property
+    def names(self) -> frozenset[str]:
+        """See :attr:`StopRule.names`."""
+        return frozenset(c.name for clause in self._clauses for c in clause if c.name not in PROGRESS)
+
+    def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:
         """See :meth:`StopRule.met`."""
-        return next(filter(None, (_clause_met(clause, scores, progress, since) for clause in self._clauses)), "")
+        found = [_clause_met(clause, scores, progress, since) for clause in self._clauses]
+        _, reason = min(filter(None, found), key=lambda each: each[0], default=(0, ""))
+        return reason
 
 
 def _parsed(comparison: str, text: str) -> _Comparison:
@@ -94,14 +100,16 @@ def _parsed(comparison: str, text: str) -> _Comparison:
     return _Comparison(match["name"], match["operator"], float(match["limit"]))
 
 
-def _clause_met(clause: tuple[_Comparison, ...], scores: Scores, progress: RunProgress, since: int) -> str:
-    """Why all comparisons hold together, with the values as they were after the last call or any arrival since."""
+def _clause_met(
+    clause: tuple[_Comparison, ...], scores: AllScores, progress: RunProgress, since: int
+) -> tuple[int, str] | None:
+    """With which score all comparisons hold together, first after the last call, and why; None where they don't."""
     reasons: dict[_Comparison, str] = {}
     for comparison in clause:
-        if comparison.name in _PROGRESS:
+        if comparison.name in PROGRESS and comparison.name not in progress.reported:
             value = getattr(progress, comparison.name)
             if not comparison.holds(value):
-                return ""
+                return None
             reasons[comparison] = comparison.sentence(value)
     of_scores = [comparison for comparison in clause if comparison not in reasons]
     names = {comparison.name for comparison in of_scores}
@@ -113,11 +121,11 @@ def _clause_met(clause: tuple[_Comparison, ...], scores: Scores, progress: RunPr
             continue
         if all(c.holds(number(latest[c.name][c.name])) for c in of_scores):
             found = {c: c.sentence(number(latest[c.name][c.name]), latest[c.name]) for c in of_scores}
-            return " and ".join((reasons | found)[comparison] for comparison in clause)
-    return ""
+            return i, " and ".join((reasons | found)[comparison] for comparison in clause)
+    return None
 
 
-def _latest(names: set[str], scores: Scores, before: int) -> dict[str, Mapping[str, Any]]:
+def _latest(names: set[str], scores: AllScores, before: int) -> dict[str, Mapping[str, Any]]:
     """The last score before an index for each name, where there is one; mostly a few steps back."""
     found = {name: next((scores[i] for i in range(before - 1, -1, -1) if name in scores[i]), None) for name in names}
     return {name: score for name, score in found.items() if score is not None}

@@ -1,7 +1,7 @@
 """The course of a run: ``step(state, event) -> (state, commands)``, without a clock, a thread or a file.
 
 What happens to roles is decided here; losses and deadlines have rooms of their own (:mod:`dask_train.run.losses`,
-:mod:`dask_train.run.deadlines`), and all of them write on a :class:`~dask_train.run.turn.Turn`.
+:mod:`dask_train.run.deadlines`), and all of them write on a :class:`~dask_train.run.state_update.StateUpdate`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dask_train.run import deadlines, events, losses
-from dask_train.run.commands import AskToStop, Command, Finish, Free, Go, Load, Place, Start, Verdict
-from dask_train.run.state import Phase, Role, RolePhase, RunPlan, RunState
-from dask_train.run.turn import Turn
+from dask_train.run.commands import AskToStop, Command, Finish, Free, Go, Load, Meet, Place, Start, Verdict
+from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunPlan, RunState, name_of
+from dask_train.run.state_update import StateUpdate
 
 _RETURNED = "the training roles have returned"
 
@@ -31,7 +31,7 @@ def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command,
     """
     if state.phase is Phase.OVER:
         return state, ()
-    turn = Turn(state, event.time)
+    turn = StateUpdate(state, event.time)
     if isinstance(event, events.OfRole) and turn.roles[event.key].attempt != event.attempt:
         return state, ()
     _ACTIONS[type(event)](turn, event)
@@ -39,7 +39,7 @@ def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command,
     return turn.result()
 
 
-def _placed(turn: Turn, event: events.Placed) -> None:
+def _placed(turn: StateUpdate, event: events.Placed) -> None:
     keys = [key for key in turn.roles if "/".join(map(str, key)) in event.places]
     if turn.phase not in (Phase.PLACING, Phase.RUNNING, Phase.COMPLETING, Phase.LAUNCHING):
         turn.do(Free(roles=tuple(keys)))
@@ -57,10 +57,14 @@ def _placed(turn: Turn, event: events.Placed) -> None:
             turn.tell(Load, key)
 
 
-def _no_room(turn: Turn, event: events.NoRoom) -> None:
+def _no_room(turn: StateUpdate, event: events.NoRoom) -> None:
     if not any(role.phase is RolePhase.PLACING for role in turn.roles.values()):  # nobody waits for it any more
         return
-    if turn.num_restarts:
+    if turn.phase is Phase.COMPLETING:
+        turn.note(f"{turn.losses[-1]} There was no room to replace it: {event.why}")
+        for key in [key for key, role in turn.roles.items() if role.phase is RolePhase.PLACING]:
+            turn.forget(key)
+    elif turn.num_restarts:
         turn.end(
             Finish(
                 verdict=Verdict.ROLE_LOST,
@@ -73,24 +77,24 @@ def _no_room(turn: Turn, event: events.NoRoom) -> None:
         turn.end(Finish(verdict=Verdict.PLACEMENT, what=event.wanted, cause=event.why, change=event.change))
 
 
-def _ready(turn: Turn, event: events.Ready) -> None:
+def _ready(turn: StateUpdate, event: events.Ready) -> None:
     if turn.roles[event.key].phase is RolePhase.STARTING:
         turn.move(event.key, RolePhase.READY, peer=event.peer, pid=event.pid)
         turn.progressed = event.time
         _let_go(turn)
 
 
-def _loaded(turn: Turn, event: events.Loaded) -> None:
+def _loaded(turn: StateUpdate, event: events.Loaded) -> None:
     turn.change(event.key, loaded=True)
     turn.progressed = event.time
     _let_go(turn)
 
 
-def _data_progressed(turn: Turn, event: events.DataProgressed) -> None:
+def _data_progressed(turn: StateUpdate, event: events.DataProgressed) -> None:
     turn.progressed = event.time
 
 
-def _data_ready(turn: Turn, event: events.DataReady) -> None:
+def _data_ready(turn: StateUpdate, event: events.DataReady) -> None:
     turn.data_ready = True
     turn.progressed = event.time
     for key, role in turn.roles.items():
@@ -98,7 +102,7 @@ def _data_ready(turn: Turn, event: events.DataReady) -> None:
             turn.tell(Load, key)
 
 
-def _let_go(turn: Turn) -> None:
+def _let_go(turn: StateUpdate) -> None:
     """All at once at the launch of a gang; one that is replaced, as soon as it is ready."""
     waiting = [key for key, role in turn.roles.items() if role.phase is RolePhase.READY and turn.has_data(key)]
     if turn.phase is Phase.LAUNCHING:
@@ -113,21 +117,53 @@ def _let_go(turn: Turn) -> None:
                 turn.tell(AskToStop, key, reason=_RETURNED)
 
 
-def _started(turn: Turn, event: events.Started) -> None:
+def _started(turn: StateUpdate, event: events.Started) -> None:
     if turn.roles[event.key].phase is RolePhase.MEETING:
         turn.move(event.key, RolePhase.RUNNING)
         turn.made_progress(event.key)
 
 
-def _progressed(turn: Turn, event: events.Progressed) -> None:
+def _progressed(turn: StateUpdate, event: events.Progressed) -> None:
     turn.made_progress(event.key)
 
 
-def _ended(turn: Turn, event: events.Ended) -> None:
+def _awaits_client(turn: StateUpdate, event: events.AwaitsClient) -> None:
+    turn.change(event.key, awaits_client=event.awaits)
+
+
+def _client_waits(turn: StateUpdate, event: events.ClientWaits) -> None:
+    turn.client_waits = event.time if event.waits else None
+
+
+def _meets(turn: StateUpdate, event: events.Meets) -> None:
+    turn.change(event.key, meets_at=event.address)
+    _let_meet(turn)
+
+
+def _let_meet(turn: StateUpdate) -> None:
+    """Tell training roles that wait for each other where all are, once all do; or that one has returned."""
+    members = turn.plan.training_keys()
+    waiting = {key: turn.roles[key].meets_at for key in members if turn.roles[key].meets_at}
+    returned = next((key for key in members if turn.roles[key].phase is RolePhase.RETURNED), None)
+    told: dict[str, Any]
+    if returned is not None:
+        told = {"error": f"{name_of(returned)} has returned, and takes part in no collective call any more"}
+    elif len(waiting) == len(members):
+        told = {"addresses": tuple(waiting.values())}
+        turn.met = True
+    else:
+        return
+    for key in waiting:
+        turn.tell(Meet, key, **told)
+        turn.change(key, meets_at="")
+
+
+def _ended(turn: StateUpdate, event: events.Ended) -> None:
     if turn.roles[event.key].phase in (RolePhase.GONE, RolePhase.RETURNED):
         return
     turn.move(event.key, RolePhase.RETURNED)
     turn.made_progress(event.key)
+    _let_meet(turn)
     training = [role.phase for (name, _), role in turn.roles.items() if name in turn.plan.training]
     if turn.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
         turn.enter(Phase.COMPLETING)
@@ -138,7 +174,7 @@ def _ended(turn: Turn, event: events.Ended) -> None:
                 turn.forget(key)
 
 
-def _stop_asked(turn: Turn, event: events.StopAsked) -> None:
+def _stop_asked(turn: StateUpdate, event: events.StopAsked) -> None:
     if turn.phase in (Phase.STOPPING, Phase.ENDING):
         return
     turn.enter(Phase.STOPPING)
@@ -151,35 +187,62 @@ def _stop_asked(turn: Turn, event: events.StopAsked) -> None:
             turn.forget(key)
 
 
-def _data_failed(turn: Turn, event: events.DataFailed) -> None:
+def _data_failed(turn: StateUpdate, event: events.DataFailed) -> None:
     turn.end(Finish(verdict=Verdict.DATA, what=event.error))
 
 
-def _driver_failed(turn: Turn, event: events.DriverFailed) -> None:
+def _driver_failed(turn: StateUpdate, event: events.DriverFailed) -> None:
     turn.end(Finish(verdict=Verdict.DRIVER, what=event.error))
 
 
-def _diagnosed(turn: Turn, event: events.Diagnosed) -> None:
+def _diagnosed(turn: StateUpdate, event: events.Diagnosed) -> None:
     if not turn.diagnosing:
         return
     turn.diagnosing = False
-    if turn.phase not in (Phase.RUNNING, Phase.COMPLETING):
+    if turn.phase is Phase.COMPLETING:
+        _end_the_late(turn, event)
+    if turn.phase is not Phase.RUNNING:
         return  # it goes down, or starts again, meanwhile
-    if event.time - turn.last_progress() < turn.plan.progress_s:
+    has_raised = turn.suspicion is not None and turn.suspicion.unanswered
+    if not has_raised and event.time - turn.last_progress() < turn.plan.progress_s:
         return  # something moved while the picture was taken
-    named = "; ".join(event.stalled) or "all of them answer"
-    turn.end(
-        Finish(
-            verdict=Verdict.STALLED,
-            what=f"No role made progress for {turn.plan.progress_s:g} s: {named}.",
-            cause="Who waits for whom is in the stacks below.",
-            change="Mend what hangs; or, where a role works longer than that between two batches, reports or "
-            "should_stop() calls, raise train.progress.timeout.",
+    silent = [key for key in event.silent if turn.roles[key].phase in ALIVE]
+    frozen = [key for key in event.frozen if turn.roles[key].phase in ALIVE]
+    if silent:
+        losses.cut_off(turn, silent)
+    elif frozen and losses.can_be_replaced(turn, frozen):
+        losses.give_up_frozen(turn, frozen)
+    elif has_raised:
+        losses.resolve_suspicion(turn, at_once=True)
+    else:
+        named = "; ".join(event.stalled) or "all of them answer"
+        turn.end(
+            Finish(
+                verdict=Verdict.STALLED,
+                what=f"No role made progress for {turn.plan.progress_s:g} s: {named}.",
+                cause="Who waits for whom is in the stacks below.",
+                change="Mend what hangs. Batches, reports, messages and checkpoints are progress; to wait and to call "
+                "should_stop() is none. Where a role works for longer without any, call session.report() now and "
+                "then, or raise train.progress.timeout.",
+            )
         )
-    )
 
 
-_ACTIONS: dict[type[events.Event], Callable[[Turn, Any], None]] = {
+def _end_the_late(turn: StateUpdate, event: events.Diagnosed) -> None:
+    """End what goes on although the training roles have returned long ago."""
+    keys = deadlines.late(turn)
+    if keys:
+        names = ", ".join(map(name_of, keys))
+        doing = f": {'; '.join(event.stalled)}" if event.stalled else ""
+        turn.note(
+            f"{names} had not returned {turn.plan.progress_s:g} s after the training roles and "
+            f"{'was' if len(keys) == 1 else 'were'} ended{doing}."
+        )
+    for key in keys:
+        turn.forget(key)
+
+
+_ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {
     events.Placed: _placed,
     events.NoRoom: _no_room,
     events.Ready: _ready,
@@ -189,6 +252,9 @@ _ACTIONS: dict[type[events.Event], Callable[[Turn, Any], None]] = {
     events.DataFailed: _data_failed,
     events.Started: _started,
     events.Progressed: _progressed,
+    events.AwaitsClient: _awaits_client,
+    events.ClientWaits: _client_waits,
+    events.Meets: _meets,
     events.Ended: _ended,
     events.StopAsked: _stop_asked,
     events.DriverFailed: _driver_failed,

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from dask_train.frameworks.base import Framework, Me
+from dask_train.frameworks.base import Framework, RoleInfo
 from dask_train.roles import AddressBook
 
 Key = tuple[str, int]
@@ -36,7 +36,7 @@ class RoleSession:
         What the rendezvous gave; each is an attribute too, and a function among them is called once.
     """
 
-    def __init__(self, me: Me, framework: Framework, extras: Mapping[str, Any], told: Connection) -> None:
+    def __init__(self, me: RoleInfo, framework: Framework, extras: Mapping[str, Any], told: Connection) -> None:
         self.me, self.framework, self.extras, self._told = me, framework, extras, told
 
     def __getattr__(self, name: str) -> Any:
@@ -107,7 +107,7 @@ class RoleProcesses:
         context = multiprocessing.get_context("spawn")  # neither TensorFlow nor torch survives a fork
         for role in counts:
             for rank in range(counts[role]):
-                me = Me(role=role, rank=rank, counts=dict(counts), host=host, num_threads=1)
+                me = RoleInfo(role=role, rank=rank, counts=dict(counts), host=host, num_threads=1)
                 ours, theirs = context.Pipe()
                 work = _by_value(framework, me, function_of(role))
                 process = context.Process(target=_be_role, args=(work, theirs), daemon=True)
@@ -166,7 +166,7 @@ class RoleProcesses:
             raise RuntimeError(f"{key[0]} {key[1]} ended without an answer, exit code {process.exitcode}") from None
 
 
-def _by_value(framework: Framework, me: Me, function: RoleFunction) -> bytes:
+def _by_value(framework: Framework, me: RoleInfo, function: RoleFunction) -> bytes:
     """Pickled with the code of the test module, which its runner may have imported under a name of its own."""
     module = sys.modules.get(getattr(function, "__module__", ""))
     ours = module is None or module.__name__.startswith("dask_train.")

@@ -21,14 +21,17 @@ def _belongings(dask_worker: Any = None) -> dict[str, Any]:
     """What a Dask worker has that a run might leave there."""
     gc.collect()
     process = psutil.Process()
+    templates = dask_worker.plugins.get("dask-train-templates") if dask_worker is not None else None
+    kept = templates.pids() if templates is not None else {}  # they are the Dask worker's, and end with it
     files = []
     for number in os.listdir("/proc/self/fd"):
         try:
-            files.append(os.readlink(f"/proc/self/fd/{number}").partition(":")[0])
+            name = os.readlink(f"/proc/self/fd/{number}")
         except FileNotFoundError:
             continue
+        files.append(name if name.startswith("/memfd:") else name.partition(":")[0])  # without a socket's number
     return {
-        "children": sorted(child.pid for child in process.children(recursive=True)),
+        "children": sorted(child.pid for child in process.children(recursive=True) if child.pid not in kept),
         # Sockets come and go with Dask's own connections.
         "files": sorted(name for name in files if name != "socket"),
         # The pool starts its threads when it needs them; that of an agent, which has seceded, must not stay.
@@ -66,12 +69,14 @@ def client(
 
     def settled() -> None:
         wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
-        wait_for(lambda: state(train_client).get("runs", ()) == (), "the scheduler has no run")
+        wait_for(lambda: state(train_client)["runs"] == (), "the scheduler has no run")
         wait_for(lambda: not train_client.sync(train_client.scheduler.who_has), "the scheduler has no result")
 
     settled()
     # What a fixture of the whole module ran may still be on its way out.
-    wait_for(lambda: all("/memfd" not in found["files"] for found in train_client.run(_belongings).values()), "memory")
+    wait_for(
+        lambda: not any("/memfd:" in str(found["files"]) for found in train_client.run(_belongings).values()), "memory"
+    )
     before = train_client.run(_belongings)
     yield train_client
     settled()

@@ -32,11 +32,11 @@ def client(shared_client, workers, state, wait_for):
     yield shared_client
     gc.collect()  # of errors, whose frames have the data
     wait_for(lambda: len(workers(shared_client)) == 3, "the nanny has started the Dask worker again")
-    wait_for(lambda: state(shared_client).get("runs", ()) == (), "the scheduler has no run")
+    wait_for(lambda: state(shared_client)["runs"] == (), "the scheduler has no run")
     wait_for(lambda: not shared_client.sync(shared_client.scheduler.who_has), "the scheduler has no result")
 
 
-def wait_for_file(file, timeout_s=30.0):
+def wait_for_file(file, timeout_s=60.0):
     deadline = time.monotonic() + timeout_s
     while not file.exists():
         assert time.monotonic() < deadline, file

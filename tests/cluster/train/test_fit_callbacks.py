@@ -106,3 +106,20 @@ def test_a_rule_ends_all_and_a_second_call_goes_on(client):
     again = dt.fit(model, x, y, workers=2, batch_size=50, epochs=1, client=client)
     assert int(model.optimizer.iterations) == steps + 5, "the optimizer went on where it was"
     assert again.model is model
+
+
+def test_a_rule_on_what_nothing_computes_ends_the_run_after_an_epoch(client):
+    with pytest.raises(dt.RoleFailedError) as caught:
+        dt.fit(made(), *rows(), epochs=50, workers=2, stop="nonsense < 1 or loss < -1", client=client)
+    assert "stop looks at nonsense, and after the first epoch there are accuracy, loss" in str(caught.value)
+
+
+def test_metrics_may_have_names_that_scores_have_already(client):
+    names = ["time", "rank", "role", "attempt", "epoch", "step"]
+    (x, y), model = rows(), made([keras.metrics.SparseCategoricalAccuracy(name=name) for name in names])
+    rule = "time_metric >= 0"
+    result = dt.fit(model, x, y, workers=2, batch_size=50, epochs=500, shuffle=False, stop=rule, client=client)
+    assert "time_metric" in result.stop_reason
+    assert set(result.history) == {"loss", *names}
+    assert {f"{name}_metric" for name in names} <= result.scores[-1].keys()
+    assert result.scores[-1]["role"] == "worker"

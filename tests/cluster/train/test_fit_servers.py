@@ -92,7 +92,7 @@ def test_all_rows_count_once(client, num_servers):
         assert len(result.history["val_accuracy"]) == EPOCHS
     else:
         assert scored
-        assert all({"val_loss", "val_accuracy", "steps"} <= score.keys() for score in scored)
+        assert all({"val_loss", "val_accuracy", "updates"} <= score.keys() for score in scored)
 
 
 def killed(run, role, rank, until):
@@ -168,13 +168,95 @@ def test_a_scaled_loss(client):
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
-def test_a_callback_and_a_rule_end_all(client):
+class Seen(keras.callbacks.Callback):
+    """Notes what callbacks see of the optimizer and of the weights, and sets a weight that nobody trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.iterations, self.at_the_end = [], None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.scale.assign(float(epoch))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.iterations.append(int(self.model.optimizer.iterations))
+
+    def on_train_end(self, logs=None):
+        self.at_the_end = self.model.get_weights()
+
+
+class Scaled(keras.Model):
+    """Two optimizers, one of them asked with the weights that the other has left; a weight that callbacks set."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden = layers.Dense(8, activation="tanh")
+        self.out = layers.Dense(1)
+        self.critic = keras.optimizers.Adam(0.01)
+
+    def build(self, shape):
+        self.scale = self.add_weight(name="scale", shape=(), initializer="ones", dtype="int32", trainable=False)
+        self.hidden.build(shape)
+        self.out.build((None, 8))
+
+    def call(self, inputs):
+        return self.out(self.hidden(inputs))
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        x, y = data
+        with tf.GradientTape() as tape:
+            lost = tf.reduce_mean((self(x) - tf.cast(y[:, None], x.dtype)) ** 2)
+        weights = self.out.trainable_variables
+        self.critic.apply_gradients(zip(tape.gradient(lost, weights), weights, strict=True))
+        with tf.GradientTape() as tape:
+            lost = tf.reduce_mean((self(x) - tf.cast(y[:, None], x.dtype)) ** 2)
+        weights = self.hidden.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(lost, weights), weights, strict=True))
+        return {"loss": lost, "scale": tf.cast(self.scale, "float32")}
+
+
+def scaled():
+    keras.utils.set_random_seed(3)
+    model = Scaled()
+    model.compile(keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9))
+    model.build((None, 6))
+    for optimizer in (model.optimizer, model.critic):
+        optimizer.build(model.trainable_variables)
+    return model
+
+
+def test_two_optimizers_and_moving_averages_of_weights(client):
+    """One worker, so it is Keras' own training; what callbacks see, and what they set, is the same."""
+    mine, keras_own, seen, wanted = scaled(), scaled(), Seen(), Seen()
+    x, y = map(np.asarray, rows())
+    shared = {"epochs": 2, "batch_size": BATCH_SIZE, "shuffle": False, "verbose": 0}
+    told = keras_own.fit(x, y, callbacks=[wanted], **shared)
+    result = dt.fit(mine, *rows(), callbacks=[seen], workers=1, ps=2, client=client, **shared)
+    for name, values in told.history.items():
+        np.testing.assert_allclose(result.history[name], values, rtol=1e-5)
+    assert seen.iterations == wanted.iterations == [STEPS, 2 * STEPS]
+    for found, other in ((mine.get_weights(), keras_own.get_weights()), (seen.at_the_end, wanted.at_the_end)):
+        for one, another in zip(found, other, strict=True):
+            np.testing.assert_allclose(one, another, rtol=1e-5, atol=1e-6)
+    assert int(mine.critic.iterations) == 2 * STEPS
+
+
+def test_what_a_callback_sets_is_what_training_ends_with(client):
+    """The other worker brings gradients while the first one's callbacks stop training."""
     stopping = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=10.0, restore_best_weights=True)
+    model, seen = scaled(), Seen()
     result = dt.fit(
-        made(), *rows(), workers=2, ps=1, epochs=50, batch_size=BATCH_SIZE, callbacks=[stopping], client=client
+        model, *rows(), workers=2, ps=1, epochs=50, batch_size=BATCH_SIZE, callbacks=[seen, stopping], client=client
     )
     assert "a callback stopped training in epoch 2" in result.stop_reason
-    assert stopping.stopped_epoch == 1
+    for found, wanted in zip(model.get_weights(), stopping.best_weights, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert seen.iterations[-1] > 2 * STEPS, "of both workers"
+
+
+def test_a_rule_ends_all(client):
     result = dt.fit(
         made(),
         *rows(),

@@ -110,7 +110,7 @@ def test_the_multilock_of_xgboost_is_waited_for(client, wait_for, workers):
     waiting = wait_for(lambda: run.status()["waiting"], "it waits")
     assert "is locked by another library, such as xgboost.dask" in waiting
     lock.release()
-    assert run.result(20).results == {"worker": [1, 1]}
+    assert run.result(60).results == {"worker": [1, 1]}
 
 
 def test_a_paused_dask_worker_is_named(client, workers, wait_for):
@@ -133,7 +133,7 @@ def test_a_paused_dask_worker_is_named(client, workers, wait_for):
         wait_for(lambda: run.status()["waiting"], "it waits")
     finally:
         client.run(pause, "running", workers=[address])
-    assert run.result(20).results == {"worker": [1] * 4}
+    assert run.result(60).results == {"worker": [1] * 4}
 
 
 def test_a_busy_cluster_delays_a_run_and_loses_nothing(client):

@@ -172,13 +172,6 @@ def test_a_frame_of_pictures(check):
         check({"x": data["x"], "y": data["y"]}, dict(zip("xy", wanted, strict=True)), rows=100)
 
 
-def test_a_frame_of_pictures_that_dask_has_made_text_of(client):
-    with dask.config.set({"dataframe.convert-string": True}):
-        data = picture_frames()
-    with pytest.raises(TypeError, match=r"text.*dask\.config\.set\(\{'dataframe\.convert-string': False\}\)"):
-        dt.train(go_through, roles={"worker": 1}, data=data, features="x", label="y")
-
-
 def test_pandas(check):
     frame = table()
     check(frame, (frame[["a", "b"]].to_numpy("f8"), frame["label"].to_numpy()), features=["a", "b"], label="label")

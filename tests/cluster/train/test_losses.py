@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -32,17 +31,30 @@ def by_role(scores):
 def wait_for_attempt(run, wait_for, role, rank, attempt):
     def reported():
         return any(
-            (s["role"], s["rank"], s["attempt"]) == (role, rank, attempt) for s in run._driver.chronicle.scores[-100:]
+            (s["role"], s["rank"], s["attempt"]) == (role, rank, attempt) for s in run._driver.history.scores[-100:]
         )
 
     wait_for(reported, f"a report of {role} {rank} in attempt {attempt}")
 
 
-def test_only_the_lost_role_is_replaced_and_the_others_never_pause(client, until, wait_for):
-    run = dt.train(beat, roles={"worker": 3}, wait=False)
+def test_only_the_lost_role_is_replaced_and_the_others_never_pause(client, until, wait_for, tmp_path):
+    heard = tmp_path / "heard"
+
+    def beat_once_others_are_heard(session):
+        while session.attempt and not heard.exists():  # it is there sooner than the others report
+            time.sleep(0.01)
+        return beat(session)
+
+    run = dt.train(beat_once_others_are_heard, roles={"worker": 3}, wait=False)
     roles = until(run, 30)
-    killed = time.time()
     os.kill(roles["worker", 1]["pid"], signal.SIGKILL)
+    killed = time.time()
+
+    def others_reported():
+        return {0, 2} <= {score["rank"] for score in run._driver.history.scores if score["time"] > killed}
+
+    wait_for(others_reported, "reports of the others")
+    heard.touch()
     wait_for_attempt(run, wait_for, "worker", 1, 1)
     run.stop()
     result = run.result()
@@ -51,12 +63,11 @@ def test_only_the_lost_role_is_replaced_and_the_others_never_pause(client, until
     assert result.results["worker"][2] == (0, roles["worker", 2]["pid"])
     first, second = result.attempts
     assert first.reason == f"worker 1 is lost: its process {roles['worker', 1]['pid']} was killed by SIGKILL."
-    assert first.ended - killed < 2
     assert list(second.places) == ["worker/1"]
-    for key, scores in by_role(result.scores).items():
-        if key != ("worker", 1):
-            gaps = [b["time"] - a["time"] for a, b in itertools.pairwise(scores)]
-            assert max(gaps) < 1.0, "a survivor paused"
+    times = [(score["attempt"], score["time"]) for score in by_role(result.scores)["worker", 1]]
+    lost, there_again = max(when for n, when in times if n == 0), min(when for n, when in times if n == 1)
+    meanwhile = [score for score in result.scores if lost < score["time"] < there_again]
+    assert set(by_role(meanwhile)) == {("worker", 0), ("worker", 2)}, "a survivor paused"
     attempts = [score["attempt"] for score in by_role(result.scores)["worker", 1]]
     assert attempts == sorted(attempts)
 
@@ -67,7 +78,6 @@ def test_a_lost_dask_worker_takes_its_roles_and_they_start_elsewhere(client, unt
     address, other = roles["worker", 0]["address"], roles["worker", 1]["address"]
     assert address != other
     (pid,) = client.run(os.getpid, workers=[address]).values()
-    killed = time.time()
     os.kill(pid, signal.SIGKILL)
     wait_for_attempt(run, wait_for, "worker", 0, 1)
     wait_for(lambda: len(workers(client)) == 2, "the nanny has started the Dask worker again")
@@ -75,32 +85,34 @@ def test_a_lost_dask_worker_takes_its_roles_and_they_start_elsewhere(client, unt
     result = run.result()
     assert result.results["worker"][1] == (0, roles["worker", 1]["pid"])
     assert result.attempts[0].reason == f"worker 0 is lost: the Dask worker {address} left the cluster."
-    assert result.attempts[0].ended - killed < 2
     assert result.attempts[1].places["worker/0"] != address
 
 
-def test_role_processes_die_with_their_dask_worker_even_with_the_gil_held(client, until, wait_for, is_alive, workers):
+def test_role_processes_die_with_their_dask_worker_even_with_the_gil_held(
+    client, until, wait_for, is_alive, workers, tmp_path
+):
     def hold(session):
         import ctypes
 
         session.report(up=1)
         if session.rank:
-            time.sleep(0.5)
-            ctypes.PyDLL(None).sleep(60)  # PyDLL keeps the GIL
+            held = session.receive().encode()
+            c = ctypes.PyDLL(None)  # it keeps the GIL
+            c.creat(held, 0o600)
+            c.sleep(60)
         session.wait_until_stopped()
 
     run = dt.train(hold, roles={"worker": 4}, recovery=None, wait=False)
     roles = until(run, 4)
-    time.sleep(0.7)
+    for rank in (1, 2, 3):
+        run.send(str(tmp_path / str(rank)), rank=rank)
+    wait_for(lambda: len(list(tmp_path.iterdir())) == 3, "they hold the GIL")
     address = roles["worker", 1]["address"]
     doomed = [role["pid"] for role in roles.values() if role["address"] == address]
     (pid,) = client.run(os.getpid, workers=[address]).values()
     os.kill(pid, signal.SIGKILL)
-    started = time.monotonic()
-    while any(map(is_alive, doomed)):
-        assert time.monotonic() - started < 5, "a role outlived its Dask worker"
-        time.sleep(0.001)
     assert len(doomed) == 2
+    wait_for(lambda: not any(map(is_alive, doomed)), "no role outlives its Dask worker")
     with pytest.raises(dt.RoleLostError, match=f"are lost: the Dask worker {address} left the cluster"):
         run.result()
     wait_for(lambda: not any(is_alive(role["pid"]) for role in roles.values()), "all roles are gone")
@@ -146,8 +158,80 @@ def test_a_killed_role_goes_on_from_its_checkpoint(client, tmp_path):
     assert result.results == {"worker": [(2 * sum(range(60)), 2)]}
     ledger = result.ledger
     assert (ledger.read, ledger.trained, ledger.repeated, ledger.dropped) == (120, 120, 0, 0)
-    again = dt.train(worker, roles={"worker": 1}, data=np.arange(60), checkpoint=str(tmp_path / "kept"))
+    every = dt.Checkpoint(str(tmp_path / "kept"), every_steps=1)
+    again = dt.train(worker, roles={"worker": 1}, data=np.arange(60), checkpoint=every, resume=True)
     assert again.results == {"worker": [(2 * sum(range(60)), 0)]}
+
+
+@pytest.mark.parametrize(("victim", "dask_worker"), [(0, True), (1, True), (1, False)])
+def test_what_a_checkpoint_holds_is_trained_though_the_account_of_it_is_lost(
+    client, tmp_path, wait_for, workers, victim, dask_worker
+):
+    """Both ranks are in the third batch of four when the first one keeps a checkpoint; then one is killed."""
+
+    def position(session):
+        kept = session.load_checkpoint()
+        return (0, 0) if kept is None else tuple(json.loads((kept / "state").read_text()))
+
+    def worker(session):
+        start = position(session)
+        if session.attempt == 0:
+            session.send("has seen that there is none")
+            session.receive(30)
+        for _ in session.batches(epochs=2, batch_size=10, start=start):
+            if session.attempt == 0 and session.position == (0, 3):
+                if session.rank == 0:
+                    session.save_checkpoint(lambda folder: (folder / "state").write_text(json.dumps(session.position)))
+                session.send("is in its third batch")
+                session.receive(30)
+                if session.rank == victim:
+                    os.kill(os.getppid() if dask_worker else os.getpid(), signal.SIGKILL)
+                session.wait_until_stopped()
+        return start
+
+    arguments = {"roles": {"worker": 2}, "data": np.arange(40), "recovery": "gang", "checkpoint": tmp_path / "kept"}
+    run = dt.train(worker, wait=False, **arguments)
+    for _ in range(2):
+        assert {run.receive(30)[1], run.receive(30)[1]} == {0, 1}
+        run.send("go on")
+    result = run.result()
+    assert result.results == {"worker": [(0, 3), (0, 3)]}
+    assert len(result.attempts) == 2
+    ledger = result.ledger
+    assert (ledger.trained, ledger.repeated, ledger.dropped) == (80, 0, 0)
+    assert [(line.rank, line.epoch, line.trained) for line in ledger.lines] == [
+        (rank, epoch, 20) for rank in range(2) for epoch in range(2)
+    ]
+
+    def later(session):
+        return sum(len(batch) for batch in session.batches(epochs=2, batch_size=10, start=position(session)))
+
+    anew = dt.train(position, **{**arguments, "data": None})
+    assert anew.results == {"worker": [(0, 0), (0, 0)]}, "only a run that resumes goes on with those of others"
+    again = dt.train(later, **arguments, resume=True)
+    assert again.results == {"worker": [25, 25]}, "another run goes on with it"
+    assert (again.ledger.trained, again.ledger.repeated, again.ledger.dropped) == (80, 0, 0)
+    wait_for(lambda: len(workers(client)) == 2, "the nanny has started the Dask worker again")
+
+
+@pytest.mark.parametrize(("place", "why"), [("nosuch://bucket", "Protocol not known"), ("{}/file", "is a file")])
+def test_where_no_checkpoint_can_be_kept_nothing_starts(client, tmp_path, place, why):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=f"where no Dask worker can keep checkpoints. On tcp://.*{why}"):
+        dt.train(lambda session: 1, roles={"worker": 1}, checkpoint=place.format(tmp_path))
+
+
+def test_what_was_lost_without_a_checkpoint_is_done_again(client, wait_for, workers):
+    def worker(session):
+        for _ in session.batches(batch_size=10):
+            if session.attempt == 0 and session.position == (0, 3):
+                if session.rank == 1:
+                    os.kill(os.getppid(), signal.SIGKILL)
+                session.wait_until_stopped()
+
+    result = dt.train(worker, roles={"worker": 2}, data=np.arange(40), recovery="gang")
+    assert (result.ledger.trained, result.ledger.dropped) == (40, 0)
+    wait_for(lambda: len(workers(client)) == 2, "the nanny has started the Dask worker again")
 
 
 def test_a_run_that_is_stopped_in_mid_epoch_says_what_was_dropped(client):
@@ -193,8 +277,6 @@ def test_peers_of_a_lost_rank_raise_and_the_loss_is_what_is_told(client, until):
 
 def test_too_many_losses_end_the_run_with_every_cause(client):
     def give_up(session):
-        session.report(attempt_now=session.attempt)
-        time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGTERM if session.attempt else signal.SIGKILL)
 
     with pytest.raises(dt.RoleLostError) as raised:

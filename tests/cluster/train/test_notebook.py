@@ -55,7 +55,7 @@ RECORDS = (
 def in_a_kernel(*cells: str, interrupted: str = "") -> list[list[str]]:
     told = json.dumps([{"code": code, "interrupted": code == interrupted} for code in cells])
     ended = subprocess.run(
-        [sys.executable, "-c", TALK], input=told, capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, "-c", TALK], input=told, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,11 +25,9 @@ BUCKET = "s3://dask-train"
 
 
 @pytest.fixture(scope="module")
-def s3_server(wait_for, tmp_path_factory):
+def s3_server(wait_for, free_port, tmp_path_factory):
     """The address of the server, with an empty bucket; this process and those that it starts are told of it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     output = (tmp_path_factory.mktemp("s3") / "output").open("w")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -89,18 +86,20 @@ def test_a_killed_role_goes_on_from_its_checkpoint(client):
 
             if session.position[1] % 4 == 0:
                 session.save_checkpoint(write)
-        return total
+        return total, [name for name in files(url) if name.startswith("run-")]
 
     x = np.arange(100.0)
     url = f"{BUCKET}/run"
     result = dt.train(worker, roles={"worker": 1}, data=da.from_array(x, chunks=30), checkpoint=url, client=client)
-    assert result.results["worker"] == [3 * x.sum()]
+    ((total, claims),) = result.results["worker"]
+    assert total == 3 * x.sum()
+    assert len(claims) == 1, "which keeps other runs off while this one goes on"
     assert len(result.attempts) == 2
     assert (result.ledger.trained, result.ledger.dropped) == (300, 0)
     names = files(url)
-    kept = {int(name[:8]) for name in names}
-    assert names == sorted(f"{number:08}/{file}" for number in kept for file in ("complete", "deeper/state.npy"))
-    assert len(names) == 2 * 2, "the last two are kept"
+    kept = {name.partition("/")[0].removesuffix(".json") for name in names}
+    assert names == sorted(f"{name}{file}" for name in kept for file in (".json", "/deeper/state.npy"))
+    assert len(kept) == 2, "the last two are kept"
 
 
 @pytest.mark.slow
@@ -162,6 +161,9 @@ def test_predictions_go_on_where_they_were(client, name):
     fsspec.filesystem("s3").rm(f"{url}/{done[2]}")
     result = dt.predict_to(url, doubled, lazy, client=client)
     assert (result.num_parts, result.num_rows, result.num_written) == (4, 20, 1)
+    fsspec.filesystem("s3").pipe_file(f"{url}/notes.txt", b"mine")
+    assert dt.predict_to(url, doubled, lazy, client=client, overwrite=True).num_written == 4
+    assert "notes.txt" in {file.rpartition("/")[2] for file in files(url)}
     if name.endswith(".zarr"):
         found = zarr.open_array(url, mode="r")[:]
         cleanup_resources()  # Zarr's threads would stay until the end

@@ -116,10 +116,10 @@ def test_ctrl_c_in_a_script_with_a_local_cluster(wait_for, is_alive, then):
                 break
             pids.append(int(line))
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "KeyboardInterrupt" in errors
-    wait_for(lambda: not any(map(is_alive, pids)), "its roles are gone", 5)
+    wait_for(lambda: not any(map(is_alive, pids)), "its roles are gone")
 
 
 @contextmanager
@@ -187,8 +187,8 @@ def test_a_scheduler_that_is_killed_ends_run_and_roles(dask_process, tmp_path, u
             roles = until(run, 4)
             scheduler.kill()
             with pytest.raises(dt.DaskTrainError, match="The Dask scheduler did not answer"):
-                run.result(20)
-            wait_for(lambda: not any(is_alive(role["pid"]) for role in roles.values()), "its roles are gone", 10)
+                run.result(60)
+            wait_for(lambda: not any(is_alive(role["pid"]) for role in roles.values()), "its roles are gone")
         finally:
             client.close(timeout=2)
 

@@ -13,7 +13,10 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import dask, dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd, torch
 from distributed import Client, LocalCluster
+import warnings
 import dask_train as dt
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
 
 class Net(torch.nn.Module):
     def __init__(self):
@@ -27,6 +30,10 @@ class Net(torch.nn.Module):
         hidden = self.drop(self.norm(self.again(self.first(x)))) + shift
         return {"hidden": hidden, "half": hidden.mean(dim=1).to(torch.bfloat16)}
 
+class Lying(torch.nn.Module):
+    def forward(self, x):
+        return x[:, 0] if x.any() else x[:, 0].to(torch.int8)
+
 def check(net, x, shift, expected):
     lazy = dt.predict(net, {"x": da.from_array(x, chunks=(30, 2)), "shift": shift}, batch_size=7)
     assert (lazy["hidden"].dtype, lazy["half"].shape, lazy["half"].dtype) == (np.float32, (100,), np.float32)
@@ -38,6 +45,12 @@ def check(net, x, shift, expected):
     outcome = dt.predict(linear, frame, features=["d", "a"]).compute()
     by_hand = x[:, [3, 0]] @ linear.weight.detach().numpy()[0] + linear.bias.item()
     np.testing.assert_allclose(outcome, by_hand, rtol=1e-4, atol=1e-5)
+    compiled = [torch.jit.script(linear), torch.jit.trace(linear, torch.zeros(2, 2))]
+    rows = torch.export.Dim("rows")
+    compiled.append(torch.export.export(linear, (torch.zeros(4, 2),), dynamic_shapes=({0: rows},)))
+    pairs = da.from_array(x[:, [3, 0]].astype("f4"), chunks=(33, 2))
+    for each in compiled:
+        np.testing.assert_allclose(dt.predict(each, pairs, batch_size=8).compute()[:, 0], by_hand, rtol=1e-4, atol=1e-5)
     assert net.training and net.drop.training
 
 if __name__ == "__main__":
@@ -55,17 +68,26 @@ if __name__ == "__main__":
         Client(cluster) as client,
     ):
         check(net, x, shift, expected)
-    try:
-        dt.evaluate(net, x, shift)
-    except TypeError as error:
-        print(error)
+    fixed = torch.export.export(torch.nn.Linear(2, 1), (torch.zeros(4, 2),))
+    lying = Lying()
+    for call in (
+        lambda: dt.evaluate(net, x, shift),
+        lambda: dt.predict(fixed, x[:, :2]),
+        lambda: dt.predict(lying, x).compute(scheduler="threads"),
+    ):
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            print(error)
 """
 
 
 def test_a_module_on_a_cluster_and_without_one(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     ended = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert "a torch module, which has no loss and no metrics of its own" in ended.stdout
+    assert "takes any number of rows if it was exported with dynamic_shapes" in ended.stdout
+    assert "the module made float64, and int8 was told before" in ended.stdout
+    assert "evaluate needs loss= as well for a model of type Net, a torch.nn.Module" in ended.stdout

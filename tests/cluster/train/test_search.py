@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -15,6 +19,12 @@ from keras import layers
 import dask_train as dt
 
 pytestmark = pytest.mark.slow
+
+_found = importlib.util.spec_from_file_location("kept_search", Path(__file__).with_name("kept_search.py"))
+assert _found is not None
+assert _found.loader is not None
+kept_search = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(kept_search)
 
 ROWS = 600
 LOSS = keras.losses.SparseCategoricalCrossentropy
@@ -115,8 +125,24 @@ def test_a_study_in_a_file_goes_on_and_one_without_a_trial_that_works_says_why(c
     assert again.best_trial.number == 3
     with pytest.raises(dt.DaskTrainError, match="The model of the best trial, 3, is not here"):
         _ = again.best_model
-    with pytest.raises(ValueError, match="Study 'mine' is there already, to maximize"):
+    with pytest.raises(ValueError, match="Study 'mine' is there to maximize"):
         dt.search(works, *rows(), metric="val_loss", direction="minimize", **study)
+
+
+def test_a_study_of_the_users_own_goes_on_and_a_metric_that_nothing_computes_ends_it_at_once(client):
+    def build(trial):
+        return made(trial.suggest_float("rate", 0.01, 0.1))
+
+    study = optuna.create_study(direction="minimize", sampler=optuna.samplers.RandomSampler(1))
+    given = {"study": study, "validation_split": 0.2, "epochs": 1, "client": client}
+    with pytest.raises(ValueError, match=r"no score 'val_acc' at the end of an epoch; there are .*val_loss"):
+        dt.search(build, *rows(), metric="val_acc", trials=20, **given)
+    assert len(study.trials) < 20
+    num_before = len(study.trials)
+    found = dt.search(build, *rows(), metric="val_loss", trials=2, **given)
+    assert found.study is study
+    assert [trial.state.name for trial in study.trials[num_before:]] == ["COMPLETE"] * 2
+    assert found.best_value == min(trial.value for trial in study.trials[num_before:])
 
 
 def broken_after(_):
@@ -161,7 +187,7 @@ def test_ctrl_c_keeps_what_was_found(client):
 
     with pytest.raises(KeyboardInterrupt) as interrupt:
         dt.search(build, *rows(), validation_split=0.2, trials=9, concurrency=1, client=client)
-    found = interrupt.value.search
+    found = interrupt.value.result
     assert [trial.state.name for trial in found.trials] == ["COMPLETE", "COMPLETE", "FAIL"]
     assert found.trials[2].user_attrs["error"] == "It was interrupted."
     assert found.best_model.count_params() == made().count_params()
@@ -189,3 +215,30 @@ def test_several_workers_train_one_model_where_they_fit(client):
     assert "The loss is nan in epoch 1" in found.trials[1].user_attrs["error"]
     _, accuracy = found.best_model.evaluate(*data["validation_data"], verbose=0)
     assert accuracy == pytest.approx(found.best_value, abs=1e-6)
+
+
+def test_a_search_whose_client_was_killed_finds_what_it_would_have_found(client, tmp_path, wait_for, state):
+    whole = kept_search.search(tmp_path / "whole", client)
+    mark = tmp_path / "third-trial"
+    command = [sys.executable, kept_search.__file__, client.scheduler.address, tmp_path / "kept", mark]
+    process = subprocess.Popen(list(map(str, command)))
+    try:
+        kept = "trial-00000002-*/checkpoint-00000001-*.json"
+        wait_for(lambda: list((tmp_path / "kept").glob(kept)), "the checkpoint of its second epoch", 120)
+        wait_for((tmp_path / f"{mark.name}-waited").exists, "its third epoch")
+    finally:
+        process.kill()
+        process.wait(30)
+    # Its processes would share the cores, and so round otherwise.
+    wait_for(lambda: not state(client)["runs"], "the scheduler has ended its run")
+    found = kept_search.search(tmp_path / "kept", client, mark, resume=True)
+    for told, expected in zip(found.trials, whole.trials, strict=True):
+        assert (told.params, told.state, told.value) == (expected.params, expected.state, expected.value)
+        assert told.intermediate_values == expected.intermediate_values
+    assert found.best_trial.number == whole.best_trial.number
+    for told, expected in zip(found.best_model.get_weights(), whole.best_model.get_weights(), strict=True):
+        np.testing.assert_array_equal(told, expected)
+    assert mark.read_text().split() == ["0", "1", "2", "2", "3"], "the third trial went on with its third epoch"
+    with pytest.raises(dt.CheckpointError, match="seed was 3, and is 4"):
+        kept_search.search(tmp_path / "kept", client, resume=True, seed=4)
+    assert not list((tmp_path / "kept").glob("trial-*"))

@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import contextmanager
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -308,7 +309,7 @@ def going_on(folder, die):
     return lambda: [int(row) for file in folder.glob("rows-*") for row in file.read_text().split()], worker
 
 
-def wait_for_file(file, timeout_s=20.0):
+def wait_for_file(file, timeout_s=60.0):
     deadline = time.monotonic() + timeout_s
     while not file.exists():
         assert time.monotonic() < deadline, file
@@ -357,3 +358,22 @@ def test_what_is_not_needed_any_more_is_not_computed(client, tmp_path, until, st
         run.stop("seen enough")
     assert run.result(60).results == {"worker": [3, 3]}
     assert 8 <= len(list(tmp_path.iterdir())) <= 2 * 8
+
+
+# Data that take their time
+
+
+def slowly(block):
+    time.sleep(8)  # it is computed all the while
+    return block
+
+
+@pytest.mark.slow
+def test_a_group_may_take_longer_than_the_progress_timeout(client):
+    def worker(session):
+        return [len(x) for x in session.batches(batch_size=100)]
+
+    data = da.arange(400, chunks=100).map_blocks(slowly, dtype="i8")
+    with dask.config.set({"train.progress.timeout": "5s"}):
+        result = dt.train(worker, roles={"worker": 2}, data=data, streaming=2, client=client, progress=False)
+    assert result.ledger.trained == 400

@@ -188,7 +188,7 @@ def test_a_module_that_the_dask_workers_lack_is_named(client, tmp_path, monkeypa
     ("arguments", "error", "text"),
     [
         ({"function": 3}, TypeError, "function of role 'worker' is 3"),
-        ({"roles": {"worker": 0}}, ValueError, "worker=0 asks for no task"),
+        ({"roles": {"worker": 1, "scorer": 0}}, ValueError, "scorer=0 asks for no task"),
         ({"roles": {"scorer": 1}}, ValueError, "Role 'scorer' has no function"),
         ({"roles": {"worker": 1}, "data": np.ones(0)}, ValueError, "has no rows"),
         ({"roles": {"worker": 1}, "data": (np.ones(3), np.ones(4))}, ValueError, "3, 4 rows; they have to be the same"),
@@ -199,6 +199,9 @@ def test_a_module_that_the_dask_workers_lack_is_named(client, tmp_path, monkeypa
         ({"roles": {"worker": 1}, "stop": "loss is small"}, ValueError, "loss is small"),
         ({"roles": {"worker": 1}, "on": "tcp://1"}, ValueError, "pass a list"),
         ({"roles": {"worker": 1}, "resources": {"GPU": -1}}, ValueError, "GPU=-1"),
+        ({"roles": {"worker": 1}, "resources": {"worker": 1}}, ValueError, "may be meant by role or as a resource"),
+        ({"data": {"worker": np.ones(3), "y": np.ones(3)}}, ValueError, "may be meant by role or as columns"),
+        ({"data": {"worker": np.ones(3), "scorer": np.ones(3)}}, ValueError, "data for role 'scorer', which the run"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(client, state, arguments, error, text):

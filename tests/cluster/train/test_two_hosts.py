@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import psutil
@@ -35,14 +36,19 @@ def shared_cluster(hosts: Callable[..., Any], no_leaks: Callable[..., Any]) -> I
     assert not devices(os.getpid())
 
 
+def _processes(cluster: Any, host: int) -> dict[int, str]:
+    """What runs on a host, but the templates of its Dask workers, which end with these."""
+    return {pid: command for pid, command in cluster.processes(host).items() if "dask_train.process" not in command}
+
+
 @pytest.fixture
 def cluster(shared_cluster: Any, state: Callable[..., Any], wait_for: Callable[..., Any]) -> Iterator[Any]:
     """The shared hosts; fails when a test leaves a process there, or a run or a result with the scheduler."""
-    before = [shared_cluster.processes(host) for host in (0, 1)]
+    before = [_processes(shared_cluster, host) for host in (0, 1)]
     client = shared_cluster.client
     yield shared_cluster
-    wait_for(lambda: [shared_cluster.processes(host) for host in (0, 1)] == before, "only Dask's processes are left")
-    wait_for(lambda: state(client).get("runs", ()) == (), "the scheduler has no run")
+    wait_for(lambda: [_processes(shared_cluster, host) for host in (0, 1)] == before, "only Dask's processes are left")
+    wait_for(lambda: state(client)["runs"] == (), "the scheduler has no run")
     wait_for(lambda: not client.sync(client.scheduler.who_has), "the scheduler has no result")
 
 
@@ -117,7 +123,15 @@ def test_torch_processes_meet_over_the_network(cluster):
             total += x.sum()
         dist.all_reduce(total)
         names = ("MASTER_ADDR", "GLOO_SOCKET_IFNAME")
-        return numbers.unique().tolist(), int(total), socket.gethostname(), [os.environ[name] for name in names]
+        places = ("RANK", "GROUP_RANK", "NODE_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "PL_TRAINER_DEVICES")
+        return (
+            numbers.unique().tolist(),
+            int(total),
+            socket.gethostname(),
+            [os.environ[name] for name in names],
+            "".join(os.environ[name] for name in places),
+            session.torch_dataset()[[ROWS - 1, 0]].tolist(),  # one of them lies on the other host
+        )
 
     before = cluster.bytes_between()
     result = dt.train(
@@ -129,6 +143,8 @@ def test_torch_processes_meet_over_the_network(cluster):
     assert first[:2] == second[:2] == ([3.0], sum(range(ROWS)))
     assert sorted((first[2], second[2])) == cluster.names
     assert first[3] == second[3] == [cluster.addresses[cluster.names.index(first[2])], "eth0"]
+    assert (first[4], second[4]) == ("000012", "111012")
+    assert first[5] == second[5] == [ROWS - 1, 0]
     assert 8 * MB < moved < 10 * MB  # each sends its numbers, or half of them and half of the sums
 
 
@@ -180,8 +196,38 @@ def test_a_host_that_dies_takes_its_role_along(hosts, until, wait_for):
         (rank,) = [rank for (_, rank), role in roles.items() if role["address"] == lost]
         cluster.kill(1)
         with pytest.raises(dt.RoleLostError, match=f"worker {rank} is lost: the Dask worker {lost} left the cluster"):
-            run.result(20)
-        wait_for(lambda: len(cluster.processes(0)) == 1, "the other host has only its Dask worker")
+            run.result(60)
+        left = "the other host has its Dask worker and a template"
+        wait_for(lambda: not any("-m dask_train.role" in each for each in cluster.processes(0).values()), left)
+
+
+def test_a_host_that_is_cut_off_is_what_is_lost(hosts, tmp_path, wait_for):
+    """The other rank waits for rows from there, and raises since nobody answers it; that is not taken for its fault."""
+
+    def worker(session):
+        seen = 0
+        for number, batch in enumerate(session.batches(batch_size=20, shuffle="partition", seed=3)):
+            seen += len(batch)
+            if number == 1 and session.attempt == 0:
+                (tmp_path / f"begun-{session.rank}").touch()
+                while not (tmp_path / "cut").exists():
+                    time.sleep(0.01)
+        return seen
+
+    with dask.config.set({"train.progress.timeout": "5s"}), hosts(2, threads=2) as cluster:
+        rows = da.from_array(np.arange(2.0 * ROWS).reshape(ROWS, 2), chunks=(50, 2))
+        run = dt.train(worker, roles={"worker": 2}, data=rows, recovery="gang", wait=False, client=cluster.client)
+        wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 2, "both ranks read")
+        (cut,) = cluster.workers_on(1)
+        (rank,) = [role["rank"] for role in run.status()["roles"] if role["address"] == cut]
+        cluster.unplug(1)
+        (tmp_path / "cut").touch()
+        result = run.result(90)
+        assert sum(result.results["worker"]) == ROWS
+        assert len(result.attempts) == 2
+        assert result.attempts[0].reason.startswith(f"worker {rank}"), result.attempts[0].reason
+        assert {cluster.host_of(address) for address in result.attempts[1].places.values()} == {0}
+        del run, rows
 
 
 PROGRAM = """
@@ -211,9 +257,9 @@ def test_hosts_end_with_the_process_that_made_them(shared_cluster, is_alive, wai
             assert len(devices(process.pid)) == 1
         finally:
             os.killpg(process.pid, end)
-        process.wait(20)
-    wait_for(lambda: not any(is_alive(each.pid) for each in made), f"{len(made)} processes are gone", 10)
-    wait_for(lambda: not devices(process.pid), "the device is gone", 10)
+        process.wait(60)
+    wait_for(lambda: not any(is_alive(each.pid) for each in made), f"{len(made)} processes are gone")
+    wait_for(lambda: not devices(process.pid), "the device is gone")
     assert len(made) == 5  # a switch, a scheduler; what made the host, its init and its Dask worker
     assert end == signal.SIGKILL or not list(tmp_path.iterdir())
 
@@ -258,8 +304,8 @@ def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_
                 time.sleep(0.05)
 
     def kill():
-        wait_for(began.exists, "a step")
-        (role,) = (pid for pid, command in cluster.processes(1).items() if "role_process" in command)
+        wait_for(began.exists, "a step", 120)
+        (role,) = (pid for pid, command in cluster.processes(1).items() if "-m dask_train.role" in command)
         os.kill(role, signal.SIGKILL)
         killed.touch()
 
@@ -270,6 +316,7 @@ def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_
     killer.start()
     result = dt.fit(keras_model(), *data, workers=2, batch_size=6, epochs=1, client=cluster.client, callbacks=[Slow()])
     killer.join(30)
+    assert not killer.is_alive()
     assert killed.exists()
     assert len(result.attempts) == 2
     assert (result.ledger.trained, result.ledger.dropped) == (600, 0)

@@ -1,4 +1,4 @@
-"""``fit`` over two hosts of a cluster with TLS: what goes between them is encrypted, too."""
+"""Two hosts of a cluster with TLS: what goes between them in ``fit`` and in collectives is encrypted, too."""
 
 from __future__ import annotations
 
@@ -23,6 +23,20 @@ def cluster(hosts, make_certificates, no_leaks):
         yield cluster
 
 
+def connections():
+    """The TCP connections of this process: their peers, and whether each is under TLS."""
+    import socket
+
+    found = []
+    for one in gc.get_objects():
+        if isinstance(one, socket.socket) and one.fileno() >= 0 and one.family == socket.AF_INET:
+            try:
+                found.append((one.getpeername()[0], isinstance(one, ssl.SSLSocket)))
+            except OSError:
+                continue  # it listens, or only holds a port
+    return found
+
+
 class Sockets(keras.callbacks.Callback):
     """Notes which TCP connections the first worker has while it trains, and whether each is under TLS."""
 
@@ -31,17 +45,8 @@ class Sockets(keras.callbacks.Callback):
         self.path = path
 
     def on_epoch_end(self, epoch, logs=None):
-        import socket
-
-        found = []
-        for one in gc.get_objects():
-            if isinstance(one, socket.socket) and one.fileno() >= 0 and one.family == socket.AF_INET:
-                try:
-                    found.append((one.getpeername()[0], isinstance(one, ssl.SSLSocket)))
-                except OSError:
-                    continue  # it listens, or only holds a port
         with open(self.path, "w") as file:
-            json.dump(found, file)
+            json.dump(connections(), file)
 
 
 def model():
@@ -59,12 +64,28 @@ def test_what_goes_between_hosts_is_encrypted(cluster, tmp_path, servers):
     result = dt.fit(
         trained, *data, workers=2, ps=servers, client=cluster.client, callbacks=[Sockets(str(path))], **arguments
     )
-    connections = json.loads(path.read_text())
-    assert {peer for peer, _ in connections} & set(cluster.addresses), "the first worker has one to the other host"
-    assert all(encrypted for _, encrypted in connections)
+    seen = json.loads(path.read_text())
+    assert {peer for peer, _ in seen} & set(cluster.addresses), "the first worker has one to the other host"
+    assert all(encrypted for _, encrypted in seen)
     assert result.ledger.trained == 600
     if not servers:
         alone = model()
         alone.fit(X, Y, verbose=0, **arguments)
         for one, other in zip(alone.get_weights(), trained.get_weights(), strict=True):
             np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-5)
+
+
+def test_what_role_functions_do_together_is_encrypted(cluster):
+    def worker(session):
+        x = np.arange(30_000.0) * (session.rank + 1)
+        totals = session.all_reduce([x, 1]), session.broadcast(x, root=1), session.all_gather(x[: 1 + session.rank])
+        rows = session.all_reduce(sum(map(len, session.partitions())))
+        return totals, rows, connections()
+
+    found = dt.train(worker, roles={"worker": 3}, data=da.from_array(X, chunks=(70, 5)), client=cluster.client)
+    for ((total, ranks), root, gathered), rows, seen in found.results["worker"]:
+        np.testing.assert_array_equal(total, np.arange(30_000.0) * 6)
+        np.testing.assert_array_equal(root, np.arange(30_000.0) * 2)
+        assert (ranks, gathered.tolist(), rows) == (3, [0.0, 0.0, 2.0, 0.0, 3.0, 6.0], 300)
+        assert all(encrypted for _, encrypted in seen)
+    assert any(seen for _, _, seen in found.results["worker"])

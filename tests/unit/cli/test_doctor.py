@@ -11,9 +11,10 @@ from rich.console import Console
 
 from dask_train.cli import train
 from dask_train.cli.doctor import _processes, _table
-from dask_train.cluster import examination
-from dask_train.cluster.diagnosis import Finding
-from dask_train.cluster.examined import Examination
+from dask_train.doctor import examination
+from dask_train.doctor.diagnosis import Finding
+from dask_train.doctor.examined import Examination
+from dask_train.doctor.page import write_page
 
 
 @pytest.fixture
@@ -31,6 +32,21 @@ def test_without_a_scheduler_it_is_about_this_machine():
     assert any(line.startswith("ok    /dev/shm has ") for line in lines)
     assert lines[-1].startswith("0 bad, ")
     assert result.exit_code == 0
+
+
+def test_a_web_page_says_the_same(here, tmp_path):
+    findings = [Finding("warn", f"Something <{n}> is so.", "pip install 'dask-train[torch]'.") for n in range(40)]
+    page = tmp_path / "page.html"
+    write_page("The condition of <this>", findings, ("", "host"), [("here", here["host"])], page)
+    text = page.read_text()
+    assert "<h1>The condition of &lt;this&gt;</h1>" in text
+    assert all(f"Something &lt;{n}&gt; is so." in text for n in range(40)), "none is left out"
+    assert here["host"] in text
+    with dask.config.set({"scheduler-address": None}):
+        assert CliRunner().invoke(train, ["doctor", "--html", str(page)]).exit_code == 0
+        result = CliRunner().invoke(train, ["doctor", "--html", str(tmp_path / "no" / "page.html")])
+    assert "what to change" in page.read_text()
+    assert (result.exit_code, "can't be written" in result.output) == (1, True)
 
 
 @pytest.mark.parametrize("width", [80, 120])

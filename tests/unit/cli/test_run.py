@@ -16,7 +16,7 @@ from dask_train.cli import train
 from dask_train.cli.local_functions import load_function, local_modules_travel
 from dask_train.cli.watched_run import tell_result
 from dask_train.data.ledger import balance
-from dask_train.result import Result
+from dask_train.driver.result import Result
 
 command = import_module("dask_train.cli.run")  # `dask_train.cli.run` is the command itself
 
@@ -135,7 +135,7 @@ def test_the_end_of_a_run_in_brief(capsys):
 
 
 def test_the_dask_command_does_not_wait_for_what_other_commands_import():
-    heavy = "{'numpy', 'distributed', 'dask_train.report', 'dask_train.training'}"
+    heavy = "{'numpy', 'distributed', 'dask_train.report', 'dask_train.training.api'}"
     program = f"import sys, dask_train.cli; print({heavy} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"

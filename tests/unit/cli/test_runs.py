@@ -58,6 +58,20 @@ def printed(record: dict[str, Any], width: int | None) -> list[str]:
     return file.getvalue().splitlines()
 
 
+def test_templates_of_a_cluster():
+    file = io.StringIO()
+    console = Console(file=file, highlight=False)
+    runs.print_templates({}, console)
+    assert file.getvalue() == "", "nothing where there are none"
+    probe = {"imports": "keras+tensorflow", "pid": 41, "memory": 3 << 20, "idle_s": 65.0}
+    runs.print_templates({"tcp://a:2": [probe], "tcp://a:1": [{**probe, "memory": None, "idle_s": 0.0}]}, console)
+    assert file.getvalue().splitlines()[1:] == [
+        "template          Dask worker  process  memory    unused for",
+        "keras+tensorflow  a:1          41       -         0.00 s",
+        "keras+tensorflow  a:2          41       3.00 MiB  1 min 05 s",
+    ]
+
+
 def test_a_row_of_a_run_that_goes_on():
     assert runs._row(make_record()) == ("mine-0a1b2c", "14:58:55", "1/3", "12,345", "1 min 05 s", "running")
     waiting = make_record(summary={"phase": "waiting for room", "waiting": "0 of 4 threads are free.", "roles": []})
@@ -155,3 +169,14 @@ def test_without_a_scheduler_they_say_so(command, monkeypatch):
         result = CliRunner().invoke(train, command)
     assert result.exit_code == 2
     assert "There is no scheduler given. Pass --scheduler ADDRESS" in result.output
+
+
+@pytest.mark.parametrize("width", [None, 100])
+def test_escape_sequences_of_others_do_nothing(width):
+    record = make_ended("the worker said \x1b]0;pwned\x07", id="x\x1b[2J-0a1b2c")
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=width is not None, color_system=None, highlight=False)
+    runs.print_list([record], console)
+    text = "\n".join([file.getvalue(), *printed(record, width)])
+    assert r"\x1b]0;pwned\x07" in text.replace("\n", "").replace(" ", "") or width is not None
+    assert "\x1b" not in text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_train.collections import arrays, check_data, pieces
+from dask_train.collections import arrays, check_data, partition
 
 X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
 
@@ -102,8 +102,8 @@ def test_one_task_makes_a_partition():
     def total(columns):
         return [float(array.sum()) for array in columns]
 
-    parts = source.delayed_parts(pieces.part, total)
+    parts = source.delayed_parts(partition.part, total)
     assert dask.compute(*parts, scheduler="synchronous") == ([45.0, 10.0], [145.0, 35.0])
     keys = [part.key for part in parts]
     assert all(isinstance(key, str) and key.startswith("part-") for key in keys), "distributed names tasks after it"
-    assert not {*keys} & {part.key for part in source.delayed_parts(pieces.part, total)}, "two runs share nothing"
+    assert not {*keys} & {part.key for part in source.delayed_parts(partition.part, total)}, "two runs share nothing"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from dask import delayed
 
-from dask_train.collections import check_data, pieces
+from dask_train.collections import check_data, partition
 
 N = 30
 TABLE = pd.DataFrame(
@@ -95,7 +95,7 @@ def test_a_matrix_is_filled_in_blocks(computed):
 def test_one_column_of_numbers_is_not_copied():
     table = pd.DataFrame({"a": np.arange(5.0), "b": np.arange(5.0)})
     plan = check_data("data", dd.from_pandas(table, npartitions=1), features="a").plan
-    column = pieces.part(list, plan, 0, table)[0]
+    column = partition.part(list, plan, 0, table)[0]
     assert np.shares_memory(column, table["a"].to_numpy())
 
 
@@ -136,8 +136,6 @@ def test_dtypes_decide_alone(computed, values, dtype, result, expected):
         (pd.Series(pd.date_range("2020", periods=3)).astype("timestamp[ns][pyarrow]"), "a date"),
         (pd.period_range("2020", periods=3, freq="D"), "a date"),
         (pd.to_timedelta([1, 2, 3]), r"a span of time. Make numbers of it, such as .*total_seconds\(\)"),
-        (pd.Series(["u", "v", "w"], dtype="str"), r"is str, which is text. Text becomes codes by frame\['v'\]"),
-        (pd.Series(["u", "v", "w"], dtype="large_string[pyarrow]"), "which is text"),
         (pd.interval_range(0, 3), "which is no number. Leave it out of features, or make it one"),
         (
             pd.Series(pd.arrays.ArrowExtensionArray(pa.array(["u", "v", "w"]).dictionary_encode())),
@@ -214,8 +212,42 @@ def test_images_in_a_column(computed):
         check_data("data", frame)
 
     texts = dd.concat([dd.from_delayed(delayed(get)()) for _ in range(2)])  # as Dask makes it by default
-    with pytest.raises(TypeError, match=r"Column 'x' of data is string.*'dataframe.convert-string': False"):
-        check_data("data", texts, features="x", label="y")
+    with pytest.raises(TypeError, match=r"'x' of data holds text .*'dataframe.convert-string': False.* with 'y'"):
+        check_data("data", texts)
+    with pytest.raises(TypeError, match=r"'x' of .* the text '\[.*call dask.config.set"):
+        computed(texts, features="x", label="y")
+
+
+@pytest.mark.parametrize("dtype", ["object", "binary[pyarrow]", "large_binary[pyarrow]"])
+@pytest.mark.parametrize("kind", ["dask", "pandas"])
+def test_columns_of_bytes(computed, kind, dtype):
+    arrow = {"binary[pyarrow]": pa.binary(), "large_binary[pyarrow]": pa.large_binary()}.get(dtype)
+    table = pd.DataFrame({"v": pd.Series([b"a", b"", b"\xff\0"], dtype=pd.ArrowDtype(arrow) if arrow else dtype)})
+    with dask.config.set({"dataframe.convert-string": False}):
+        data = table if kind == "pandas" else dd.from_map(lambda _: table, [0], meta=table.iloc[:0])
+    ((text,),) = computed(data["v"])
+    assert text.tolist() == [b"a", b"", b"\xff\0"]
+
+
+@pytest.mark.parametrize("dtype", ["str", "object", "string[pyarrow]", "large_string[pyarrow]"])
+@pytest.mark.parametrize("kind", ["dask", "pandas"])
+def test_columns_of_text(computed, kind, dtype):
+    table = pd.DataFrame({"v": pd.Series(["a", "", "grün"]).astype(dtype), "w": ["x", "y", "z"], "y": [1, 2, 3]})
+    with dask.config.set({"dataframe.convert-string": False}):
+        data = table if kind == "pandas" else dd.from_map(lambda _: table, [0], meta=table.iloc[:0])
+    ((text, labels),) = computed(data, features="v", label="y")
+    assert (text.dtype, text.tolist(), labels.tolist()) == (object, ["a", "", "grün"], [1, 2, 3])
+    assert all(type(value) is str for value in text)
+    if dtype != "object":
+        assert computed(data, features=["w", "v"])[0][0].tolist() == [["x", "a"], ["y", ""], ["z", "grün"]]
+        with pytest.raises(TypeError, match=r"'v' of data holds text .* in one matrix with 'y'"):
+            check_data("data", data, features=["v", "y"])
+        missing = table.assign(v=table["v"].where(table["y"] < 3))
+        data = missing if kind == "pandas" else dd.from_map(lambda _: missing, [0], meta=table.iloc[:0])
+        with pytest.raises(
+            TypeError, match=r"Row 2 of column 'v' of .*data.* is missing. Drop such rows, or fill them"
+        ):
+            computed(data, features="v")
 
 
 def test_empty_one_row_and_unequal_partitions(computed):

@@ -86,6 +86,7 @@ def test_closing_ends_a_thread_that_waits_for_its_reader(no_leaks, wait_for):
         ahead.close()
         assert ended.wait(10)
         ahead._thread.join(10)
+        assert not ahead._thread.is_alive()
         assert sum(element() is not None for element in alive) <= 1, "what was prepared is forgotten"
     del ahead
     gc.collect()

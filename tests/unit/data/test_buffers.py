@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dask_train.data.alignment import ALIGNMENT_BYTES
 from dask_train.data.buffers import Buffers, empty_bytes
 from dask_train.data.columns import Column
-from dask_train.data.segment import ALIGNMENT_BYTES
 
 NUMBERS = Column(dtype="<f8", row_shape=())
 

@@ -29,7 +29,7 @@ def test_what_an_array_says_of_its_column():
 
 def test_what_can_not_be_a_column():
     for array in (np.array(["a", None], dtype=object), np.zeros(2, dtype=[("x", object)])):
-        with pytest.raises(TypeError, match="holds Python objects; make it numbers, with astype"):
+        with pytest.raises(TypeError, match="holds Python objects; make it numbers or text, with astype"):
             column_of(array)
     with pytest.raises(
         TypeError, match=r"an array of \[\('x', '<f4'\)\] would lose its type; make it arrays of numbers"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.data.account import Account, Stretch, read_account
-from dask_train.data.ledger import balance, share_rows
+from dask_train.data.account import Account, BatchRange, read_account
+from dask_train.data.ledger import balance, left_out, share_rows
 from dask_train.data.order import shares
 from dask_train.data.plan import EpochPlan
 
@@ -40,7 +40,7 @@ def histories(draw):
             taken = draw(st.integers(0, num_batches - first))
             done = max(0, taken - draw(st.integers(0, 1)))
             attempts.append(
-                [Stretch(dataset=0, turn=0, epoch=0, batch_size=batch_size, first=first, taken=taken, done=done)]
+                [BatchRange(dataset=0, turn=0, epoch=0, batch_size=batch_size, first=first, taken=taken, done=done)]
             )
         ranks["worker", rank] = attempts
     return num_rows, batch_size, size, ranks
@@ -66,8 +66,10 @@ def test_it_is_what_counting_row_by_row_gives(history):
 
 
 def test_lines_are_by_role_rank_turn_and_epoch():
-    worker = [Stretch(dataset=0, turn=0, epoch=epoch, batch_size=10, first=0, taken=10, done=10) for epoch in range(2)]
-    scorer = [Stretch(dataset=1, turn=turn, epoch=0, batch_size=7, first=0, taken=1, done=1) for turn in range(2)]
+    worker = [
+        BatchRange(dataset=0, turn=0, epoch=epoch, batch_size=10, first=0, taken=10, done=10) for epoch in range(2)
+    ]
+    scorer = [BatchRange(dataset=1, turn=turn, epoch=0, batch_size=7, first=0, taken=1, done=1) for turn in range(2)]
     ledger = balance(
         {("worker", 0): [worker], ("scorer", 0): [scorer]},
         {"worker": 1, "scorer": 1},
@@ -87,20 +89,61 @@ def test_an_account_grows_and_is_read_as_it_stands():
     account = Account(file)
     assert read_account(file) == []
     for epoch in range(1500):
-        stretch = account.begin(Stretch(dataset=0, turn=0, epoch=epoch, batch_size=4, first=0))
+        stretch = account.begin(BatchRange(dataset=0, turn=0, epoch=epoch, batch_size=4, first=0))
         account.taken(stretch)
         account.done(stretch)
     records = read_account(file)
     assert len(records) == 1500
-    assert Stretch.of(records[-1]) == Stretch(dataset=0, turn=0, epoch=1499, batch_size=4, first=0, taken=1, done=1)
+    assert BatchRange.of(records[-1]) == BatchRange(
+        dataset=0, turn=0, epoch=1499, batch_size=4, first=0, taken=1, done=1
+    )
     os.close(file)
 
 
 def test_the_table_is_a_frame():
     pd = pytest.importorskip("pandas")
-    stretch = Stretch(dataset=0, turn=0, epoch=0, batch_size=10, first=0, taken=1, done=1)
+    stretch = BatchRange(dataset=0, turn=0, epoch=0, batch_size=10, first=0, taken=1, done=1)
     table = balance({("worker", 0): [[stretch]]}, {"worker": 1}, {("worker", 0): 10}).table
     assert isinstance(table, pd.DataFrame)
     assert table.to_dict("records") == [
         {"role": "worker", "rank": 0, "dataset": 0, "turn": 0, "epoch": 0, "read": 10, "trained": 10, "repeated": 0}
     ]
+
+
+def stretch(epoch, first, done, *, taken=None, batch_size=10, dataset=0):
+    taken = done if taken is None else taken
+    return BatchRange(dataset=dataset, turn=0, epoch=epoch, batch_size=batch_size, first=first, taken=taken, done=done)
+
+
+COVERED = [stretch(0, 0, 4), stretch(1, 0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("own", "same_run", "wanted"),
+    [
+        ([stretch(1, 3, 1)], True, [stretch(0, 0, 4), stretch(1, 0, 3)]),
+        ([stretch(1, 2, 1), stretch(2, 0, 1)], True, [stretch(0, 0, 4), stretch(1, 0, 2)]),
+        ([stretch(1, 0, 1)], True, [stretch(0, 0, 4), stretch(1, 0, 0)]),
+        ([stretch(0, 0, 1)], True, [stretch(0, 0, 0)]),
+        ([], True, COVERED),
+        ([stretch(1, 3, 1)], False, [stretch(1, 0, 3)]),
+        ([stretch(1, 3, 1, batch_size=5)], True, [stretch(0, 0, 4)]),
+        ([stretch(1, 3, 1, dataset=1)], False, []),
+        ([], False, []),
+    ],
+)
+def test_what_a_role_left_out_because_it_is_in_a_checkpoint(own, same_run, wanted):
+    assert list(left_out(COVERED, own, same_run=same_run)) == wanted
+
+
+def test_what_is_in_a_checkpoint_counts_once():
+    """40 rows in batches of 10 over 2 ranks: rank 0 was seen all along, rank 1 lost its account with 3 done."""
+    accounts = {("worker", 0): [[stretch(0, 0, 3)], [stretch(0, 3, 1)]], ("worker", 1): [[stretch(0, 3, 1)]]}
+    counts, rows = {"worker": 2}, {("worker", 0): 40}
+    lost = balance(accounts, counts, rows)
+    assert (lost.trained, lost.dropped) == (25, 15)
+    covered = {("worker", rank): [stretch(0, 0, 3)] for rank in range(2)}
+    ledger = balance(accounts, counts, rows, covered)
+    assert (ledger.read, ledger.trained, ledger.repeated, ledger.dropped) == (40, 40, 0, 0)
+    nothing_since = balance({("worker", 1): []}, counts, rows, {("worker", 1): [stretch(0, 0, 3)]})
+    assert (nothing_since.read, nothing_since.trained) == (15, 15)

@@ -65,7 +65,7 @@ def opened() -> Iterator[Callable[..., Any]]:
             segments.append(Segment([np.stack([a, a], 1).astype("i2"), a, a / 2], pools[number % 2]))
             if length:
                 descriptors.append(borrow([segments[-1].place]))
-                found.append((number, len(descriptors) - 1, segments[-1].place.offsets))
+                found.append((number, len(descriptors) - 1, segments[-1].place))
         schema = Schema(columns=segments[0].columns, names=("x", "a", "b"), is_tuple=False)
         lengths = np.array(LENGTHS)
         rows = Rows(schema, lengths, held_by(found, 3), descriptors)

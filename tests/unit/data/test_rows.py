@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dask_train.data.alignment import ALIGNMENT_BYTES
 from dask_train.data.rows import Rows, held_by
-from dask_train.data.segment import ALIGNMENT_BYTES, Segment
+from dask_train.data.segment import Segment, SegmentPlace
 
 # dtype and row shape, with rows of 1 byte to more than a page, none a multiple of the other
 COLUMNS = [
@@ -24,12 +26,17 @@ COLUMNS = [
     ("M8[s]", ()),
     ("i8", (0,)),
     ("i2", (2501,)),
+    ("O", ()),
+    ("O", (2,)),
 ]
 
 
 def rows_like(dtype: str, shape: tuple[int, ...], num_rows: int, first: int) -> np.ndarray:
     """Rows that differ from each other, and from those with other numbers."""
     count = int(np.prod(shape))
+    if dtype == "O":
+        numbers = range(first * count, (first + num_rows) * count)
+        return np.array([f"{number}" * (number % 50) for number in numbers], object).reshape(num_rows, *shape)
     return np.arange(first * count, (first + num_rows) * count).astype(dtype).reshape(num_rows, *shape)
 
 
@@ -137,6 +144,24 @@ def test_what_is_written_changes_this_reader_only(own_pool, table_of, mapped):
         del segment, one, other
 
 
+def test_rows_that_were_lent_are_forgotten_and_were_nobody_elses(own_pool, table_of, mapped):
+    parts = [[np.arange(8000.0).reshape(1000, 8), np.arange(1000)], [np.ones((10, 8)), np.ones(10, int)]]
+    with own_pool() as pool:
+        segments = {number: Segment(part, pool) for number, part in enumerate(parts)}
+        one, other = (mapped(table_of(parts), segments) for _ in range(2))
+        lent = one.lent(0, 300, 500)
+        np.testing.assert_array_equal(lent[0], parts[0][0][300:800])
+        assert all(np.shares_memory(view, column) for view, column in zip(lent, one.columns, strict=True))
+        for view in lent:
+            np.negative(view, out=view)
+        assert other.lent(0, 300, 500)[0].min() > 0
+        one.forget(lent)
+        for view, column in zip(lent, parts[0], strict=True):
+            np.testing.assert_array_equal(view, column[300:800])
+        np.testing.assert_array_equal(one.partition(1)[0], parts[1][0])
+        del segments, one, other, lent, view
+
+
 def test_what_is_mapped_is_not_given_out_again(own_pool, table_of, mapped):
     part = [np.arange(8.0).reshape(1, 8)]
     with own_pool() as pool:
@@ -188,14 +213,16 @@ def test_a_file_that_can_not_be_mapped(own_pool, table_of):
     with own_pool() as pool:
         segment = Segment(part, pool)
         table = table_of([part])
-        held = held_by([(0, 0, segment.place.offsets)], 1)
+        held = held_by([(0, 0, segment.place)], 1)
         del segment
     with pytest.raises(OSError, match=r"64 bytes of address space can't be mapped: Bad file descriptor"):
         Rows(table.schema, table.lengths, held, [10_000])
 
 
 def test_partitions_are_told_in_their_order():
-    held = held_by([(7, 1, (0, 64)), (2, 0, (128, 256))], 2)
+    place = SegmentPlace(pid=1, descriptor=2, inode=3, start=0, stop=100, offsets=(0, 64))
+    held = held_by([(7, 1, place), (2, 0, replace(place, stop=300, offsets=(128, 256)))], 2)
+    assert held.stop.tolist() == [300, 100]
     assert (held.partition.tolist(), held.file.tolist()) == ([2, 7], [0, 1])
     assert held.offsets.tolist() == [[128, 256], [0, 64]]
     assert held_by([], 3).offsets.shape == (0, 3)

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from dask_train.report.fit_progress import FitDisplay
+from dask_train.report.fit_progress import EpochLines, FitDisplay
 
 
 def status(*scores, phase="running"):
@@ -42,8 +42,25 @@ def test_epoch_step_time_left_and_metrics(display):
         assert words in line
     assert "val_loss 0.61" in line
     assert "num_steps" not in line
+    display.update(status(told(102.0, 1, 30, loss=0.5), phase="over"))
+    assert "left" not in display.lines(200)[0], "nothing is to come"
     display.update(status(told(103.0, 1, loss=0.5)))
     assert "step" not in display.lines(200)[0], "the epoch has ended"
+
+
+def test_a_line_an_epoch_none_left_out():
+    written = io.StringIO()
+    scorer = {"role": "scorer", "rank": 0, "attempt": 0, "time": 101.0, "steps": 30, "val_loss": 0.61}
+    scores = [told(100.0, 0, 20, loss=0.7), told(102.0, 0, loss=0.6), scorer, told(105.0, 1, loss=0.5, val_loss=0.4)]
+    with EpochLines(epochs=4, file=written) as lines:
+        lines.update({"scores": scores[:1]})
+        assert written.getvalue() == ""
+        lines.update({"scores": scores})
+        lines.update({"scores": scores})
+    assert written.getvalue().splitlines() == [
+        "Epoch 1/4 - 50 steps - 2.0 s - loss: 0.6",
+        "Epoch 2/4 - 50 steps - 3.0 s - loss: 0.5 - val_loss: 0.4",
+    ]
 
 
 def test_what_starts_again_is_no_step_back(display):

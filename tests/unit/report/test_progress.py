@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from dask_train.report import progress
+from dask_train.report import notebook as notebooks
 from dask_train.report.progress import RunDisplay, check_progress
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -204,13 +204,24 @@ def test_a_terminal_is_left_clean(error: type[BaseException], terminal: Terminal
     assert (sys.stdout, sys.stderr) == streams
 
 
-@pytest.mark.parametrize("progress", [None, True])
-def test_a_pipe_gets_nothing(progress: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as many CI services set it
     file = io.StringIO()
-    with RunDisplay(progress, file=file) as display:
+    with RunDisplay(file=file) as display:
         display.update(make_status())
     assert (file.getvalue(), display.shown) == ("", False)
+
+
+def test_a_pipe_gets_lines_now_and_then_where_they_are_asked_for() -> None:
+    file, clock = io.StringIO(), Clock()
+    with RunDisplay(True, file=file, clock=clock) as display:
+        for seconds in (0, 1, 9, 1):
+            clock.now_s += seconds
+            display.update(make_status())
+        assert display.shown
+    written = file.getvalue().splitlines()
+    assert [line.rpartition(" · ")[2] for line in written] == ["0.00 s", "10.0 s", "11.0 s"], "and how it is in the end"
+    assert all(line.startswith("running · 3 of 3 roles") for line in written)
 
 
 def test_a_dumb_terminal_gets_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,23 +247,26 @@ def test_a_notebook_gets_one_text_that_changes(notebook: list[Any]) -> None:
         display.update(make_status(phase="running"))
         display.update(make_status(phase="over"))
     assert [data["text/plain"].split(" ")[0] for data in notebook] == ["<launching>", "running", "over"]
-    assert notebook[0]["text/html"].startswith("<pre>&lt;launching&gt; · ")
+    assert "&lt;launching&gt;" in notebook[0]["text/html"]
+    assert "<script" not in notebook[-1]["text/html"]
+    assert "3 of 3 roles" in notebook[1]["text/html"]
+    assert "of 3 roles" not in notebook[-1]["text/html"], "it is over"
     assert (file.getvalue(), display.shown) == ("", True)
 
 
 @pytest.mark.parametrize("shell", [None, object()])
 def test_ipython_in_a_terminal_is_no_notebook(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert not progress.in_notebook()
+    assert not notebooks.in_notebook()
     monkeypatch.delitem(sys.modules, "IPython")
-    assert not progress.in_notebook()
+    assert not notebooks.in_notebook()
 
 
 def test_the_argument_progress() -> None:
     assert check_progress(None, waits=False) is None
     assert check_progress(False, waits=False) is False
     assert check_progress(True, waits=True) is True
-    with pytest.raises(ValueError, match="progress=True needs train to wait"):
+    with pytest.raises(ValueError, match="Progress is shown while a verb waits"):
         check_progress(True, waits=False)
     for wrong in ("yes", 1, 0):
         with pytest.raises(TypeError, match=f"progress is {wrong!r}; pass True, False, or None"):

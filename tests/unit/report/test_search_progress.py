@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.report.search_progress import MOST_ROWS, SearchDisplay
-from dask_train.study.trials import Ended
+from dask_train.searching.trials import Ended
 
 
 class Terminal(io.StringIO):
@@ -59,7 +59,7 @@ def test_a_terminal_shows_the_best_the_last_and_those_that_run(monkeypatch):
     assert rows[0].split()[:3] == ["0", "best", "1"]
     assert "running" in rows[-1]
     assert "0.125" in rows[-1]
-    assert "40 of 50 trials, 1 running, best score 1 (trial 0), 0.00 s" in shown
+    assert "40 of 50 trials · 1 running · best score 1 (trial 0) · 0.00 s" in shown
     assert file.getvalue().endswith("\x1b[?25h"), "the cursor is back"
 
 
@@ -81,6 +81,17 @@ def test_a_notebook_gets_one_table_whose_last_state_stays(notebook):
         display.update([ended(0, error="<none>")], [])
     assert len(notebook) == 2
     assert "running" in notebook[0]["text/plain"]
-    assert "1 of 2 trials, 0 running" in notebook[1]["text/plain"]
+    assert "1 of 2 trials · 0 running" in notebook[1]["text/plain"]
     assert "&lt;none&gt;" in notebook[1]["text/html"]
     assert file.getvalue() == ""
+
+
+def test_a_notebook_gets_no_escape_codes(monkeypatch):
+    shown = []
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of Jupyter do
+    monkeypatch.setattr("dask_train.report.display.in_notebook", lambda: True)
+    monkeypatch.setattr("dask_train.report.notebook.NotebookOutput.show", lambda _, *texts: shown.extend(texts))
+    with SearchDisplay(metric="val_loss", trials=3) as display:
+        display.update([ended(0), ended(1, "FAIL", None, "out of ideas")], [running(2)], None)
+    assert all("out of ideas" in text for text in shown[-2:])
+    assert "\x1b" not in "".join(shown)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dask_train.run import events
 from dask_train.run.deadlines import RENDEZVOUS_MARGIN_S
 from dask_train.run.recovery import RecoveryPolicy
@@ -133,7 +135,7 @@ def test_all_start_again_while_it_is_looked_into(a_run):
     assert run.tick(121) == ["Diagnose worker/0 worker/1"]
 
 
-def test_a_scorer_that_polls_for_ever_hides_no_stall(a_run):
+def test_a_scorer_that_reports_for_ever_hides_no_stall(a_run):
     run = a_run(counts={"worker": 1, "scorer": 1}, progress_s=120).running()
     run.tick(119)
     run.happens(events.Progressed, "scorer/0")
@@ -160,6 +162,151 @@ def test_a_scorer_that_hangs_at_the_end(a_run):
     run.returns("worker/0")
     assert run.tick(119) == []
     assert run.tick(2) == ["Diagnose scorer/0"]
+    assert run.happens(events.Diagnosed, stalled=("scorer 0 is scoring",)) == ["Kill scorer/0#0@b"]
+    assert run.exits("scorer/0") == ["Finish ok"]
+    assert run.finish.notes == (
+        "scorer 0 had not returned 120 s after the training roles and was ended: scorer 0 is scoring.",
+    )
+
+
+def test_a_scorer_that_goes_on_for_ever_at_the_end(a_run):
+    run = a_run(counts={"worker": 1, "scorer": 1, "keeper": 1, "ps": 1}, progress_s=120, stop_s=5).running()
+    run.returns("worker/0", "keeper/0")
+    for _ in range(12):
+        assert run.happens(events.Progressed, "scorer/0", after=9) == []
+    assert run.tick(20) == ["Diagnose scorer/0 ps/0"]
+    assert run.happens(events.Diagnosed, stalled=()) == ["Kill scorer/0#0@b"]
+    run.exits("scorer/0")
+    assert run.tick(5.1) == ["Kill ps/0#0@d"]
+    assert run.exits("ps/0") == ["Finish ok"]
+
+
+@pytest.mark.parametrize("until", ["placing", "starting", "ready", "meeting"])
+def test_a_scorer_that_is_not_replaced_in_time_at_the_end(a_run, until):
+    run = a_run(counts={"worker": 1, "scorer": 1}, recovery=ROLE, progress_s=120).running()
+    run.exits("scorer/0")
+    run.returns("worker/0")
+    if until != "placing":
+        run.placed("scorer/0")
+    if until == "meeting":
+        run.up("scorer/0")
+    run.tick(121)
+    said = run.happens(events.Diagnosed, stalled=())
+    if until == "placing":
+        assert said == ["Free scorer/0", "Finish ok"]
+    else:
+        assert said == ["Kill scorer/0#1@b"]
+        assert run.exits("scorer/0") == ["Finish ok"]
+    assert run.finish.notes[0].startswith("scorer 0 had not returned 120 s after the training roles")
+
+
+def test_a_look_that_was_begun_before_the_end_ends_nobody(a_run):
+    run = a_run(counts={"worker": 1, "scorer": 1}, progress_s=120).running()
+    assert run.tick(121) == ["Diagnose worker/0 scorer/0"]
+    run.returns("worker/0")
+    assert run.happens(events.Diagnosed, stalled=("x",)) == []
+    assert run.phase is Phase.COMPLETING
+
+
+# Waiting for the client
+
+
+def test_a_role_may_wait_for_a_client_that_does_not_wait_itself(a_run):
+    run = a_run(progress_s=120).running()
+    run.happens(events.AwaitsClient, "worker/0", awaits=True)
+    assert run.tick(100_000) == []
+    run.happens(events.ClientWaits, waits=True)
+    assert run.tick(119) == []
+    assert run.tick(2) == ["Diagnose worker/0 worker/1"], "nobody is left to get on"
+
+
+def test_a_role_may_wait_for_the_client_before_it_is_known_to_run(a_run):
+    run = a_run(progress_s=120)
+    run.placed()
+    run.up()
+    run.happens(events.AwaitsClient, "worker/0", awaits=True)
+    run.starts()
+    assert run.tick(1000) == []
+
+
+def test_a_client_that_waits_now_and_then_is_alive(a_run):
+    run = a_run(progress_s=120).running()
+    run.happens(events.AwaitsClient, "worker/0", awaits=True)
+    for waits in (True, False) * 5:
+        run.happens(events.ClientWaits, waits=waits)
+        assert run.tick(100) == []
+
+
+def test_a_value_that_came_is_progress(a_run):
+    run = a_run(progress_s=120).running()
+    run.happens(events.ClientWaits, waits=True)
+    run.happens(events.AwaitsClient, "worker/0", awaits=True)
+    run.tick(100)
+    run.happens(events.Progressed, "worker/0")
+    run.happens(events.AwaitsClient, "worker/0", awaits=True)
+    assert run.tick(119) == []
+
+
+# Agents that do not answer
+
+
+@pytest.mark.parametrize("scope", ["role", "gang"])
+def test_roles_whose_agent_is_silent_are_lost_in_a_stall(a_run, scope):
+    run = a_run(progress_s=120, recovery=RecoveryPolicy(scope=scope)).running()
+    run.tick(121)
+    said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),))
+    if scope == "role":
+        assert said == ["Kill worker/1#0@b", "Place worker/1"]
+    else:
+        assert said == ["Kill worker/1#0@b", "Kill worker/0#0@a"]
+        assert run.exits("worker/0") == ["Place worker/0 worker/1"]
+    assert run.state.losses == (
+        "worker 1 on b is lost: the agent there does not answer. Its Dask worker hangs, or its host is cut off.",
+    )
+
+
+@pytest.mark.parametrize("agree", [False, True])
+@pytest.mark.parametrize("scope", ["role", "gang"])
+def test_the_silent_one_is_lost_when_a_healthy_one_raises_for_want_of_an_answer(a_run, scope, agree):
+    run = a_run(recovery=RecoveryPolicy(scope=scope), agree=agree).running()
+    assert run.fails("worker/0", "StalledError: no rows.", unanswered=True) == ["Diagnose worker/1"]
+    assert run.tick(2) == []
+    said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),))
+    again = ["Place worker/1 worker/0"] if scope == "role" and not agree else ["Place worker/0 worker/1"]
+    assert said == ["Kill worker/1#0@b", *again]
+    assert run.state.losses[0].startswith("worker 1 on b is lost")
+    run.placed()
+    run.up()
+    run.starts()
+    assert [run["worker/0"].attempt, run["worker/1"].attempt] == [1, 1]
+
+
+def test_all_that_raised_for_want_of_an_answer_start_again_with_the_silent_one(a_run):
+    run = a_run(counts={"worker": 3}, recovery=RecoveryPolicy()).running()
+    run.fails("worker/0", "StalledError: no rows.", unanswered=True)
+    assert run.fails("worker/1", "StalledError: no rows.", unanswered=True) == []
+    said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 2),))
+    assert said == ["Kill worker/2#0@c", "Place worker/2 worker/0 worker/1"]
+
+
+def test_without_recovery_the_silent_one_is_blamed(a_run):
+    run = a_run().running()
+    run.fails("worker/0", "StalledError: no rows.", unanswered=True)
+    assert run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),)) == [
+        "Kill worker/1#0@b",
+        "Finish RoleLostError",
+    ]
+    assert (run.finish.role, run.finish.rank) == ("worker", 1)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_one_that_raises_for_want_of_an_answer_where_all_answer(a_run, told):
+    run = a_run(recovery=RecoveryPolicy(scope="gang")).running()
+    run.fails("worker/0", "StalledError: no.", unanswered=True)
+    said = run.happens(events.Diagnosed, stalled=()) if told else run.tick(10.1)
+    assert said == ["Kill worker/1#0@b"]
+    assert run.exits("worker/1") == ["Finish RoleFailedError"]
+    assert (run.finish.role, run.finish.rank) == ("worker", 0)
 
 
 def test_a_wait_for_room_is_no_stall(a_run):
@@ -197,3 +344,35 @@ def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
     run.happens(events.Progressed, "worker/0", after=50)
     assert run.tick(1) == ["Kill worker/1#1@c", "Place worker/1"]
     assert run.state.losses[-1] == "worker 1 is lost: its data did not reach it within 50 s."
+
+
+FROZEN = {"stalled": ("worker 1 (process 7) does not answer: it is stopped by a signal",), "frozen": (("worker", 1),)}
+
+
+def test_a_frozen_role_that_can_be_replaced_alone_is_replaced(a_run):
+    run = a_run(progress_s=120, recovery=ROLE).running()
+    run.tick(121)
+    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "Place worker/1"]
+    assert run.state.losses == (
+        "worker 1 is lost: its process does not answer, and for 120 s no role has made progress.",
+    )
+    assert run.phase is Phase.RUNNING
+
+
+def test_with_it_a_role_that_has_waited_for_it_in_vain(a_run):
+    run = a_run(progress_s=120, recovery=ROLE).running()
+    assert run.happens(events.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True) == [
+        "Diagnose worker/1"
+    ]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "Place worker/1 worker/0"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"recovery": None}, {"recovery": RecoveryPolicy(scope="gang")}, {"recovery": ROLE, "agree": True}]
+)
+def test_a_frozen_role_that_can_not_be_replaced_alone_ends_the_run(a_run, settings):
+    run = a_run(progress_s=120, **settings).running()
+    run.tick(121)
+    run.happens(events.Diagnosed, **FROZEN)
+    run.exits("worker/0", "worker/1")
+    assert run.finish.verdict == "StalledError"

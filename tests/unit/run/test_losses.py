@@ -399,3 +399,50 @@ def test_a_service_that_raises_when_nobody_needs_it_any_more(a_run):
     run.returns("worker/0")
     assert run.phase is Phase.COMPLETING
     assert run.fails("ps/0") == ["Finish ok"]
+
+
+# Training roles that do something together when they come to it
+
+
+def meets(run, key):
+    return run.happens(events.Meets, key, address=f"at {key}")
+
+
+def test_training_roles_are_told_where_all_are_when_all_wait(a_run):
+    run = a_run(counts={"worker": 2, "chief": 1, "scorer": 1}, recovery=ROLE).running()
+    assert meets(run, "worker/1") == meets(run, "chief/0") == []
+    assert meets(run, "worker/0") == ["Meet chief/0#0@c", "Meet worker/0#0@a", "Meet worker/1#0@b"]
+    assert {told.addresses for told in run.log[-1][1]} == {("at chief/0", "at worker/0", "at worker/1")}
+
+
+def test_one_lost_before_they_have_met_is_replaced_alone(a_run):
+    run = a_run(recovery=ROLE).running()
+    meets(run, "worker/0")
+    assert run.exits("worker/1") == ["Place worker/1"]
+    run.placed("worker/1", on="c")
+    run.up("worker/1")
+    run.starts("worker/1")
+    assert meets(run, "worker/1") == ["Meet worker/0#0@a", "Meet worker/1#1@c"]
+
+
+def test_one_that_has_met_the_others_is_lost_with_all_of_them(a_run):
+    run = a_run(recovery=ROLE).running()
+    for key in ("worker/0", "worker/1"):
+        meets(run, key)
+    assert run.fails("worker/0", "StalledError: worker 1 is gone.") == [], "it may be an echo"
+    assert run.exits("worker/1") == ["Place worker/0 worker/1"], "all start again"
+    run.placed()
+    run.up()
+    run.starts()
+    assert run.exits("worker/1") == ["Place worker/1"], "they have not met in this attempt"
+
+
+@pytest.mark.parametrize("returns_first", [True, False])
+def test_nobody_waits_for_one_that_has_returned(a_run, returns_first):
+    run = a_run(counts={"worker": 3}).running()
+    said = meets(run, "worker/0") if not returns_first else []
+    said += run.returns("worker/1")
+    said += meets(run, "worker/0") if returns_first else []
+    assert said == ["Meet worker/0#0@a"]
+    (told,) = run.log[-1][1]
+    assert told.error == "worker 1 has returned, and takes part in no collective call any more"

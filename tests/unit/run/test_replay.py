@@ -80,7 +80,17 @@ def test_every_kind_of_event_is_found_again(a_run):
     leaves = [kind for kind in kinds if kind not in (events.Event, events.OfRole)]
     of_role = {"role": "worker", "rank": 0, "attempt": 0}
     texts = dict.fromkeys(("wanted", "why", "change", "error", "cause", "reason", "address", "peer"), "x")
-    values = {**of_role, **texts, "places": {}, "pid": 3, "launching": False, "stalled": ("x",)}
+    values = {
+        **of_role,
+        **texts,
+        "places": {},
+        "pid": 3,
+        "launching": False,
+        "waits": True,
+        "awaits": True,
+        "stalled": ("x",),
+        "silent": (("worker", 1),),
+    }
     log = []
     for kind in leaves:
         event = kind(time=1.0, **{n: v for n, v in values.items() if n in kind.__dataclass_fields__})

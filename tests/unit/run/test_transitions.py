@@ -186,21 +186,62 @@ def test_a_service_that_is_being_replaced_is_not_waited_for_at_the_end(a_run, un
         assert run.exits("ps/0") == ["Finish ok"]
 
 
-@pytest.mark.parametrize("lost", ["before the end", "after the end"])
-def test_a_scorer_that_is_replaced_at_the_end_is_asked_to_stop_too(a_run, lost):
+def test_a_scorer_that_is_replaced_at_the_end_is_asked_to_stop_too(a_run):
     run = a_run(counts={"ps": 1, "worker": 1, "scorer": 1}, recovery=RecoveryPolicy(), stop_s=5).running()
-    if lost == "before the end":
-        run.exits("scorer/0")
-        assert run.returns("worker/0") == ["AskToStop ps/0#0@a"]
-    else:
-        run.returns("worker/0")
-        run.exits("scorer/0")
+    run.exits("scorer/0")
+    assert run.returns("worker/0") == ["AskToStop ps/0#0@a"]
     assert run.tick(6) == [], "the scorer that comes may need the ps"
     run.placed("scorer/0", on="d")
     assert run.up("scorer/0") == ["Go scorer/0#1@d", "AskToStop scorer/0#1@d"]
     run.starts("scorer/0")
     run.returns("scorer/0")
     assert run.returns("ps/0") == ["Finish ok"]
+    assert run.finish.notes == ()
+
+
+# What the training roles have returned is the run's, whatever becomes of the others
+
+POLICIES = [None, RecoveryPolicy(), RecoveryPolicy(scope="gang"), RecoveryPolicy(retry_errors=True)]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "more", "note"),
+    [
+        (events.Exited, {"cause": "it was killed."}, "scorer 0 is lost: it was killed."),
+        (events.Failed, {"error": "ValueError: no.", "launching": False}, "scorer 0 raised ValueError: no."),
+        (events.WorkerLost, {"address": "b"}, "scorer 0 is lost: the Dask worker b left the cluster."),
+        (events.AgentFailed, {"address": "b", "error": "e."}, "scorer 0: the agent on b has ended: e."),
+        (events.DataFailed, {"error": "No rows."}, "No rows."),
+        (events.DriverFailed, {"error": "The scheduler is gone."}, "The scheduler is gone."),
+    ],
+)
+def test_a_scorer_that_ends_badly_when_all_have_trained(a_run, policy, kind, more, note):
+    run = a_run(counts={"worker": 1, "scorer": 1}, recovery=policy, agree=True).running()
+    run.returns("worker/0")
+    said = run.happens(kind, "scorer/0" if issubclass(kind, events.OfRole) else "", **more)
+    if said == ["Kill scorer/0#0@b"]:
+        said = run.exits("scorer/0")
+    assert said == ["Finish ok"]
+    assert run.finish.notes == (note,)
+    assert run.state.num_restarts == 0
+
+
+def test_one_of_two_scorers_that_ends_badly_takes_nothing_from_the_other(a_run):
+    run = a_run(counts={"worker": 1, "scorer": 2}, recovery=RecoveryPolicy(scope="gang")).running()
+    run.returns("worker/0")
+    assert run.exits("scorer/0") == []
+    assert run.returns("scorer/1") == ["Finish ok"]
+    assert run.finish.notes == ("scorer 0 is lost: it was killed.",)
+
+
+def test_no_room_for_a_scorer_when_all_have_trained(a_run):
+    run = a_run(counts={"worker": 1, "scorer": 2}, recovery=RecoveryPolicy()).running()
+    run.exits("scorer/0")
+    run.returns("worker/0")
+    assert run.happens(events.NoRoom, wanted="w", why="b is full.", change="c") == ["Free scorer/0"]
+    assert run.returns("scorer/1") == ["Finish ok"]
+    assert run.finish.notes == ("scorer 0 is lost: it was killed. There was no room to replace it: b is full.",)
 
 
 # Stop
@@ -372,7 +413,8 @@ HAPPENINGS = st.one_of(
     _of_role(events.Started),
     _of_role(events.Progressed),
     _of_role(events.Ended),
-    _of_role(events.Failed, error=TEXT, launching=st.booleans()),
+    _of_role(events.AwaitsClient, awaits=st.booleans()),
+    _of_role(events.Failed, error=TEXT, launching=st.booleans(), unanswered=st.booleans()),
     _of_role(events.Exited, cause=TEXT),
     _of_run(events.WorkerLost, address=ADDRESSES),
     _of_run(events.AgentFailed, address=ADDRESSES, error=TEXT),
@@ -381,7 +423,8 @@ HAPPENINGS = st.one_of(
     _of_run(events.DataFailed, error=TEXT),
     _of_run(events.StopAsked, reason=TEXT),
     _of_run(events.DriverFailed, error=TEXT),
-    _of_run(events.Diagnosed, stalled=st.just(("x",))),
+    _of_run(events.Diagnosed, stalled=st.just(("x",)), silent=st.sampled_from([(), (("worker", 1), ("scorer", 0))])),
+    _of_run(events.ClientWaits, waits=st.booleans()),
     _of_run(events.Ticked),
     _of_run(events.Ticked),
 )

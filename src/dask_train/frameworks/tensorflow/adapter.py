@@ -13,25 +13,17 @@ from typing import Any
 import numpy as np
 
 from dask_train.errors import DataError, LaunchError
-from dask_train.frameworks.base import TRAINING_ROLES, Framework, Me
+from dask_train.frameworks.base import TRAINING_ROLES, Framework, RoleInfo
 from dask_train.frameworks.environment import environment_restored
-from dask_train.frameworks.tensorflow.ports import hold_port
+from dask_train.frameworks.ports import address_of, hold_port
+from dask_train.frameworks.ranks import num_ranks
 from dask_train.frameworks.tensorflow.server import start_server
+from dask_train.frameworks.tensorflow.sharing import shared_tensor
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 from dask_train.roles import AddressBook
 
 # They look at what the others train, and are in no cluster: TensorFlow calls such a task an evaluator.
 SCORERS = ("scorer", "evaluator")
-
-# from_dlpack aborts the process for memory that is aligned to less (Eigen's alignment; seen with TensorFlow 2.21).
-SHARED_ALIGNMENT_BYTES = 64
-
-# In this machine's byte order.
-_SHARED_DTYPES = frozenset(
-    np.dtype(f"{kind}{size}")
-    for kind, sizes in {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}.items()
-    for size in sizes
-)
 
 
 class TensorFlowFramework(Framework):
@@ -46,8 +38,10 @@ class TensorFlowFramework(Framework):
     """
 
     name = "tensorflow"
+    imports = ("tensorflow", "dask_train.role.main")
     views = "writable"  # a tensor is never written to, and DLPack takes no read-only array
     role_bytes = 460 << 20  # idle, with a server (PSS, TensorFlow 2.21)
+    shared_bytes = 300 << 20  # a template takes 395, and an idle role 45 besides
 
     def __init__(self) -> None:
         self._port_holder: socket.socket | None = None
@@ -67,7 +61,7 @@ class TensorFlowFramework(Framework):
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
         """True where several train and no ps stands between them."""
-        return "ps" not in counts and sum(counts.get(role, 0) for role in TRAINING_ROLES) > 1
+        return "ps" not in counts and num_ranks(counts) > 1
 
     def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
         """True with parameter servers: a v1 session waits for every server of its cluster when it is made."""
@@ -77,8 +71,8 @@ class TensorFlowFramework(Framework):
         """A lost ps has lost its weights; where workers agree at every step, the run ends with any of them anyhow."""
         return role != "ps"
 
-    def prepare(self, me: Me) -> str:
-        """Import TensorFlow with this role's threads, and hold a port for its server.
+    def load(self, me: RoleInfo) -> None:
+        """Import TensorFlow with this role's threads.
 
         Raises
         ------
@@ -86,8 +80,6 @@ class TensorFlowFramework(Framework):
             TensorFlow can't be imported.
         """
         os.environ["TF_NUM_INTRAOP_THREADS"] = str(me.num_threads)
-        if _in_cluster(me.role, me.counts):
-            self._port_holder = hold_port()
         with without_startup_noise():
             try:
                 import tensorflow  # noqa: F401
@@ -96,13 +88,17 @@ class TensorFlowFramework(Framework):
                     f"TensorFlow can't be imported for {me.role} {me.rank}: {error}.",
                     change="Install it on every Dask worker: pip install 'dask-train[tensorflow]'.",
                 ) from error
-        if self._port_holder is None:
+
+    def prepare(self, me: RoleInfo) -> str:
+        """Load TensorFlow, and hold a port for its server."""
+        self.load(me)
+        if not _in_cluster(me.role, me.counts):
             return ""
-        host = f"[{me.host}]" if ":" in me.host else me.host
-        return f"{host}:{self._port_holder.getsockname()[1]}"
+        self._port_holder = hold_port()
+        return address_of(me.host, self._port_holder)
 
     @contextmanager
-    def rendezvous(self, me: Me, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:  # noqa: ARG002
+    def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:  # noqa: ARG002
         """``cluster_spec``, ``server`` and ``TF_CONFIG``; waits for nobody, as TensorFlow's servers find each other.
 
         Raises
@@ -118,7 +114,14 @@ class TensorFlowFramework(Framework):
             finally:
                 self._release_port()
 
-    def _server(self, me: Me, book: AddressBook) -> Any:
+    @contextmanager
+    def alone(self, me: RoleInfo) -> Iterator[Mapping[str, Any]]:  # noqa: ARG002
+        """No cluster and no server, which would stay as long as the process: strategies find one worker, this one."""
+        with environment_restored():
+            os.environ.pop("TF_CONFIG", None)
+            yield {"cluster_spec": AddressBook(), "server": _no_server}
+
+    def _server(self, me: RoleInfo, book: AddressBook) -> Any:
         """The role's server, or the function that starts it, or None where it has none."""
         if not _in_cluster(me.role, me.counts):
             return None
@@ -142,8 +145,8 @@ class TensorFlowFramework(Framework):
     def to_batch(self, arrays: tuple[np.ndarray, ...]) -> Any:
         """Tensors on the arrays' own memory where TensorFlow can share it, otherwise copied once.
 
-        It shares numbers and booleans in memory that is aligned to :data:`SHARED_ALIGNMENT_BYTES`. A program that has
-        disabled eager execution, as TensorFlow 1's do, is given the arrays themselves, for its ``feed_dict``.
+        It shares numbers and booleans in memory that is aligned to 64 bytes. A program that has disabled eager
+        execution, as TensorFlow 1's do, is given the arrays themselves, for its ``feed_dict``.
 
         Raises
         ------
@@ -160,7 +163,14 @@ def _in_cluster(role: str, counts: Mapping[str, int]) -> bool:
     return role not in SCORERS if "ps" in counts else role in TRAINING_ROLES
 
 
-def _set_environment(me: Me, book: AddressBook) -> None:
+def _no_server() -> Any:
+    raise ValueError(
+        "session.server: a server of TensorFlow can't be stopped, so there is none in the client's own process. "
+        "Pass roles={'worker': 1}."
+    )
+
+
+def _set_environment(me: RoleInfo, book: AddressBook) -> None:
     os.environ.pop("TF_CONFIG", None)  # one that the Dask worker had is of another cluster
     task = "evaluator" if me.role in SCORERS else me.role
     if _in_cluster(me.role, me.counts) or task == "evaluator":
@@ -171,10 +181,9 @@ def _set_environment(me: Me, book: AddressBook) -> None:
 def _tensor(array: np.ndarray) -> Any:
     import tensorflow as tf
 
-    flags = array.flags
-    is_shared = array.dtype in _SHARED_DTYPES and flags.c_contiguous and flags.writeable
-    if is_shared and array.ctypes.data % SHARED_ALIGNMENT_BYTES == 0:
-        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    shared = shared_tensor(array)
+    if shared is not None:
+        return shared
     try:
         return tf.convert_to_tensor(array)
     except (ValueError, TypeError) as error:

@@ -94,7 +94,7 @@ class _Gather:
         self._part, self._tf = part, tf
         used = sorted({column for field in part.selection.fields for column in field.columns})
         # Others, such as text, are copied here, and then numbered as the part is.
-        shared = [column for column in used if _can_be_shared(part.columns[column].dtype)]
+        shared = [column for column in used if _can_be_shared(np.dtype(part.kinds[column].dtype))]
         arrays = tuple(part.columns[column] if column in shared else part.column(column) for column in used)
         self._tensors = dict(zip(used, TensorFlowFramework().to_batch(arrays), strict=True))
         self._shifts = {column: tf.constant(part.shifts[column]) for column in shared if len(part)}

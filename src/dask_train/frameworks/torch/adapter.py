@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from dask_train.errors import DataError, LaunchError
-from dask_train.frameworks.base import TRAINING_ROLES, Framework, Me
-from dask_train.frameworks.torch.group import Place, process_group
+from dask_train.frameworks.base import ALONE_S, TRAINING_ROLES, Framework, NumberedRows, RoleInfo
+from dask_train.frameworks.ports import address_of
+from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
+from dask_train.frameworks.torch.group import RankPlace, process_group
+from dask_train.frameworks.torch.imports import TORCH_IMPORTS
+from dask_train.frameworks.torch.meeting import Meetings, hint
 from dask_train.roles import AddressBook
+
+LOOPBACK = "127.0.0.1"
 
 
 class TorchFramework(Framework):
     """What users name ``framework="torch"``.
 
-    While the user's function runs in a chief or a worker, the default process group is up, and the environment has
-    ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``MASTER_ADDR`` and ``MASTER_PORT`` as under ``torchrun``:
-    ``torch.distributed.all_reduce`` and ``DistributedDataParallel`` need no set-up. ``LOCAL_RANK`` is an index among
-    the devices that the process sees. The chief has rank 0, or worker 0 where there is no chief. Other roles, such as
-    a scorer, are in no group.
+    While the user's function runs in a chief or a worker, the default process group is up, and the environment is as
+    under ``torchrun`` (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``NODE_RANK``,
+    ``MASTER_ADDR``, ``MASTER_PORT``, ``TORCHELASTIC_RUN_ID``): ``torch.distributed.all_reduce`` and
+    ``DistributedDataParallel`` need no set-up, and accelerate, transformers and Lightning find all ranks.
+    ``LOCAL_RANK`` is an index among the devices that the process sees. The chief has rank 0, or worker 0 where there
+    is no chief. Other roles, such as a scorer, are in no group.
     """
 
     name = "torch"
+    makes_group = True
+    imports = TORCH_IMPORTS
     views = None  # tensors are written to in place
     role_bytes = 300 << 20  # 200 just imported (PSS, torch 2.13, CPU)
+    shared_bytes = 140 << 20  # a template takes 175, and an idle role 40 besides
 
     def __init__(self) -> None:
         self._port_holder: socket.socket | None = None
+        self._meetings: Meetings | None = None
 
     def check(self, counts: Mapping[str, int]) -> None:
         """See :meth:`Framework.check <dask_train.frameworks.base.Framework.check>`."""
@@ -39,7 +50,7 @@ class TorchFramework(Framework):
                 f"ps={counts['ps']} with framework='torch': PyTorch has no parameter server; its workers reduce "
                 "gradients among themselves. Leave ps out, or use framework='tensorflow'."
             )
-        if not _num_ranks(counts):
+        if not num_ranks(counts):
             raise ValueError(
                 f"framework='torch' with no role that trains, only {', '.join(counts) or 'none'}: its process group "
                 "is made of the chief and the workers. Ask for worker=1 or more."
@@ -47,17 +58,14 @@ class TorchFramework(Framework):
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
         """True where several train: a collective waits for all ranks, and fails when one is gone."""
-        return _num_ranks(counts) > 1
+        return num_ranks(counts) > 1
 
     def can_replace(self, role: str) -> bool:
         """A rank can't join a group again that goes on; a role outside the group, such as a scorer, can."""
         return role not in TRAINING_ROLES
 
-    def prepare(self, me: Me) -> str:
-        """Import torch with this role's threads; rank 0 binds the port of the group's store.
-
-        It is bound and does not listen yet: a peer that came early would connect, and then wait in
-        ``TCPStore`` for an answer without any deadline (torch 2.13, more than 10 minutes seen).
+    def load(self, me: RoleInfo) -> None:
+        """Import torch with this role's threads.
 
         Raises
         ------
@@ -74,14 +82,21 @@ class TorchFramework(Framework):
         torch.set_num_threads(me.num_threads)
         if torch.get_num_interop_threads() != me.num_threads:
             torch.set_num_interop_threads(me.num_threads)
-        if me.role not in TRAINING_ROLES or _rank(me):
+
+    def prepare(self, me: RoleInfo) -> str:
+        """Load torch; rank 0 binds the port of the group's store.
+
+        It is bound and does not listen yet: a peer that came early would connect, and then wait in
+        ``TCPStore`` for an answer without any deadline (torch 2.13, more than 10 minutes seen).
+        """
+        self.load(me)
+        if me.role not in TRAINING_ROLES or rank_of(me):
             return ""
         self._port_holder = _bind()
-        host = f"[{me.host}]" if ":" in me.host else me.host
-        return f"{host}:{self._port_holder.getsockname()[1]}"
+        return address_of(me.host, self._port_holder)
 
     @contextmanager
-    def rendezvous(self, me: Me, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
+    def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
         """The process group of the roles that train; other roles wait for nobody and get nothing.
 
         Raises
@@ -92,17 +107,59 @@ class TorchFramework(Framework):
         if me.role not in TRAINING_ROLES:
             yield {}
             return
-        first = next(role for role in TRAINING_ROLES if role in me.counts)
-        place = Place(
-            rank=_rank(me),
-            num_ranks=_num_ranks(me.counts),
+        place = RankPlace(
+            rank=rank_of(me),
+            num_ranks=num_ranks(me.counts),
             host=me.host,
-            store=peers.task_address(first, 0),
+            store=first_address(peers, me.counts),
             port_holder=self._port_holder,
+            makes_group=self.makes_group,
         )
         self._port_holder = None  # the store takes it over
-        with process_group(place, timeout_s):
+        with process_group(place, timeout_s) as self._meetings:
             yield {}
+
+    @contextmanager
+    def alone(self, me: RoleInfo) -> Iterator[Mapping[str, Any]]:
+        """A process group of one rank, whose store only this host reaches; torch keeps the threads that it has.
+
+        Raises
+        ------
+        ValueError
+            There is a process group in this process, which would be taken down with this one.
+        """
+        from torch import distributed
+
+        if distributed.is_available() and distributed.is_initialized():
+            raise ValueError(
+                f"This process has a process group of torch, and {me.role} {me.rank} would have one of its own here. "
+                "Call torch.distributed.destroy_process_group() first."
+            )
+        self._port_holder = socket.create_server((LOOPBACK, 0), backlog=0)
+        peers = AddressBook({me.role: [address_of(LOOPBACK, self._port_holder)]})
+        try:
+            with self.rendezvous(me, peers, ALONE_S) as extras:
+                yield extras
+        finally:
+            self._meetings = None
+
+    def hint(self, error: BaseException) -> str:
+        """What to do about errors of loops that make the group themselves, or were made for another launcher."""
+        return hint(error)
+
+    def pulse(self) -> int:
+        """How many collectives this rank has begun: a loop over data of its own needs not report."""
+        return 0 if self._meetings is None else self._meetings.num_collectives()
+
+    def remarks(self, me: RoleInfo) -> Sequence[str]:
+        """One of rank 0, where several have trained, and none ever met another."""
+        if self._meetings is None or rank_of(me) or not self._meetings.trained_apart():
+            return ()
+        return (
+            f"Each of the {num_ranks(me.counts)} ranks has trained apart: rank 0 has used no collective of "
+            "torch.distributed. If one model was meant, wrap it in DistributedDataParallel; in Lightning leave "
+            "devices= and strategy= out, or pass strategy='ddp' and devices= of all ranks.",
+        )
 
     def empty(self, size: int) -> np.ndarray | None:
         """Pinned memory where there is CUDA, for ``non_blocking`` copies to the device."""
@@ -112,6 +169,18 @@ class TorchFramework(Framework):
             return None
         pinned: np.ndarray = torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
         return pinned
+
+    def dataset_of(self, rows: NumberedRows) -> Any:
+        """A map-style ``torch.utils.data.Dataset``.
+
+        Raises
+        ------
+        DataError
+            torch has no such dtype.
+        """
+        from dask_train.frameworks.torch.rows_dataset import RowsDataset
+
+        return RowsDataset(rows)
 
     def to_batch(self, arrays: tuple[np.ndarray, ...]) -> Any:
         """Tensors on the arrays' own memory.
@@ -132,13 +201,14 @@ class TorchFramework(Framework):
             ) from error
 
 
-def _num_ranks(counts: Mapping[str, int]) -> int:
-    return sum(counts.get(role, 0) for role in TRAINING_ROLES)
+class TorchrunFramework(TorchFramework):
+    """What users name ``framework="torchrun"``: all but the process group, for loops that make it themselves.
 
+    ``torch.distributed.init_process_group()`` meets the other ranks through the run's own store.
+    """
 
-def _rank(me: Me) -> int:
-    """The rank among all that train: chiefs first."""
-    return me.rank + (0 if me.role == "chief" else me.counts.get("chief", 0))
+    name = "torchrun"
+    makes_group = False
 
 
 def _bind() -> socket.socket:

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +17,8 @@ import psutil
 
 from dask_train.errors import LaunchError
 from dask_train.frameworks.environment import environment_restored
+from dask_train.frameworks.torch.environment import Seat, choose_backend, interface_of, variables_of
+from dask_train.frameworks.torch.meeting import Meetings
 
 # How long leaving a group may take. Gloo needs 15 ms; NCCL may wait for a peer that is gone.
 LEAVE_S = 5.0
@@ -26,7 +28,7 @@ RETRY_S = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RankPlace:
     """One rank's place in its group.
 
     Attributes
@@ -39,6 +41,8 @@ class Place:
         ``host:port`` of the store, which rank 0 serves.
     port_holder
         In rank 0 the socket that is bound to the store's port, and does not listen yet.
+    makes_group
+        Whether the group is made here, or by the loop.
     """
 
     rank: int
@@ -46,11 +50,14 @@ class Place:
     host: str
     store: str
     port_holder: socket.socket | None
+    makes_group: bool = True
 
 
 @contextmanager
-def process_group(place: Place, timeout_s: float) -> Iterator[None]:
+def process_group(place: RankPlace, timeout_s: float) -> Iterator[Meetings]:
     """The default process group while it lasts; the environment is as it was afterwards.
+
+    ``init_process_group()`` of a loop that makes the group, or that makes it once more, meets at the same store.
 
     Raises
     ------
@@ -59,15 +66,16 @@ def process_group(place: Place, timeout_s: float) -> Iterator[None]:
     """
     with environment_restored():
         try:
-            _join_or_explain(place, timeout_s)
-            yield
+            meetings = Meetings(_join_or_explain(place, timeout_s), place.rank, place.num_ranks)
+            with meetings.instead_of_torchs():
+                yield meetings
         finally:
             _leave()
 
 
-def _join_or_explain(place: Place, timeout_s: float) -> None:
+def _join_or_explain(place: RankPlace, timeout_s: float) -> Any:
     try:
-        _join(place, timeout_s)
+        return _join(place, timeout_s)
     except (RuntimeError, OSError) as error:  # torch's DistError is a RuntimeError
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LaunchError(
@@ -78,13 +86,21 @@ def _join_or_explain(place: Place, timeout_s: float) -> None:
         ) from error
 
 
-def _join(place: Place, timeout_s: float) -> None:
-    import torch.distributed as dist
-
+def _join(place: RankPlace, timeout_s: float) -> Any:
+    """The store at which the ranks have met, and a group of them where the loop makes none itself."""
     deadline = time.monotonic() + timeout_s
     store = _open_store(place, timeout_s)
-    backend, device = choose_backend(_tell_each_other(store, place, deadline), place.rank)
-    _set_environment(place, device)
+    seats = _tell_each_other(store, place, deadline)
+    _set_environment(place, seats)
+    if place.makes_group:
+        _make_group(store, place, seats, deadline)
+    return store
+
+
+def _make_group(store: Any, place: RankPlace, seats: Sequence[Seat], deadline: float) -> None:
+    import torch.distributed as dist
+
+    backend, device = choose_backend(seats, place.rank)
     if backend == "nccl":
         import torch
 
@@ -97,7 +113,7 @@ def _join(place: Place, timeout_s: float) -> None:
     dist.distributed_c10d._set_pg_timeout(usual)
 
 
-def _open_store(place: Place, timeout_s: float) -> Any:
+def _open_store(place: RankPlace, timeout_s: float) -> Any:
     from torch.distributed import TCPStore
 
     host, _, port = place.store.rpartition(":")
@@ -122,64 +138,24 @@ def _wait_for_store(host: str, port: int, deadline: float) -> None:
             time.sleep(RETRY_S)
 
 
-def _tell_each_other(store: Any, place: Place, deadline: float) -> list[tuple[str, str, int]]:
-    """Where every rank is: its host, which devices its process sees there, and how many. Waits for all."""
+def _tell_each_other(store: Any, place: RankPlace, deadline: float) -> list[Seat]:
+    """Where every rank is. Waits for all."""
     import torch
 
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    mine = (place.host, os.environ.get("CUDA_VISIBLE_DEVICES", ""), num_devices)
+    mine = Seat(place.host, os.environ.get("CUDA_VISIBLE_DEVICES", ""), num_devices)
     store.set(f"place/{place.rank}", json.dumps(mine))
     keys = [f"place/{rank}" for rank in range(place.num_ranks)]
     store.wait(keys, timedelta(seconds=max(deadline - time.monotonic(), 0.1)))
-    return [tuple(json.loads(store.get(key))) for key in keys]
+    return [Seat(*json.loads(store.get(key))) for key in keys]
 
 
-def choose_backend(places: Sequence[tuple[str, str, int]], rank: int) -> tuple[str, int]:
-    """The group's backend, the same on every rank, and the index of this rank's device.
-
-    Parameters
-    ----------
-    places
-        By rank: the host, its ``CUDA_VISIBLE_DEVICES``, and how many devices that leaves.
-    rank
-        Whose device.
-
-    Notes
-    -----
-    Processes that see the same devices of a host share them out by rank. dask-cuda gives each Dask worker a
-    rotation of its own, in which its device comes first: index 0 then, on every rank. NCCL refuses two ranks on one
-    device, so gloo serves where there are too few.
-    """
-    enough = all(0 < places.count(place) <= place[2] for place in places)
-    before = places[:rank].count(places[rank])
-    return ("nccl" if enough else "gloo"), before % (places[rank][2] or len(places))
-
-
-def _set_environment(place: Place, device: int) -> None:
-    host, _, port = place.store.rpartition(":")
-    os.environ.update(
-        RANK=str(place.rank),
-        WORLD_SIZE=str(place.num_ranks),
-        LOCAL_RANK=str(device),
-        MASTER_ADDR=host.strip("[]"),
-        MASTER_PORT=port,
-    )
+def _set_environment(place: RankPlace, seats: Sequence[Seat]) -> None:
+    os.environ.update(variables_of(place.rank, seats, place.store))
     # Without it gloo takes the address that the host's name resolves to, often a loopback one (127.0.1.1).
     interface = interface_of(place.host, psutil.net_if_addrs())
     if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-
-
-def interface_of(host: str, interfaces: Mapping[str, Sequence[Any]]) -> str:
-    """The interface that carries one of the addresses of ``host``; empty where none does."""
-    try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    except OSError:
-        return ""
-    for name, carried in interfaces.items():
-        if addresses & {address.address.partition("%")[0] for address in carried}:
-            return name
-    return ""
 
 
 def _leave() -> None:

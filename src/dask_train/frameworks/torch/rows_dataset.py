@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from dask_train.errors import DataError
 
 if TYPE_CHECKING:
-    from dask_train.data.part import Part
+    from dask_train.frameworks.base import NumberedRows
 
 
 class RowsDataset(Dataset[Any]):
@@ -24,8 +24,8 @@ class RowsDataset(Dataset[Any]):
 
     Parameters
     ----------
-    part
-        A :class:`dask_train.data.part.Part`.
+    rows
+        Such as a :class:`dask_train.data.part.Part`.
 
     Raises
     ------
@@ -33,12 +33,12 @@ class RowsDataset(Dataset[Any]):
         torch has no such dtype.
     """
 
-    def __init__(self, part: Part) -> None:
-        self._part = part
+    def __init__(self, rows: NumberedRows) -> None:
+        self._rows = rows
         self._batch(np.empty(0, np.int64))  # sees that there are such tensors
 
     def __len__(self) -> int:
-        return len(self._part)
+        return len(self._rows)
 
     def __getitem__(self, wanted: Any) -> Any:
         """A row by its number, or a batch by a slice, a list, an array or a tensor of numbers or booleans.
@@ -49,15 +49,15 @@ class RowsDataset(Dataset[Any]):
             There is no such row.
         """
         if isinstance(wanted, slice):
-            return self._part.shaped(self._batch(np.arange(*wanted.indices(len(self)))))
+            return self._rows.shaped(self._batch(np.arange(*wanted.indices(len(self)))))
         numbers = np.asarray(wanted)
         if numbers.ndim == 0:
-            return self._part.shaped([tensor[0] for tensor in self._batch(self._checked(numbers[None]))])
-        return self._part.shaped(self._batch(self._checked(numbers)))
+            return self._rows.shaped([tensor[0] for tensor in self._batch(self._checked(numbers[None]))])
+        return self._rows.shaped(self._batch(self._checked(numbers)))
 
     def __getitems__(self, wanted: list[int]) -> Sequence[Any]:
         """The rows of a batch: a sequence of them for a ``collate_fn`` of one's own; torch's takes all at once."""
-        return _Gathered(self._part.shaped, self._batch(self._checked(np.asarray(wanted))))
+        return _Gathered(self._rows.shaped, self._batch(self._checked(np.asarray(wanted))))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -79,7 +79,7 @@ class RowsDataset(Dataset[Any]):
         return np.where(numbers < 0, numbers + len(self), numbers)
 
     def _batch(self, numbers: np.ndarray) -> list[torch.Tensor]:
-        arrays = self._part.take(numbers)
+        arrays = self._rows.take(numbers)
         try:
             return [torch.from_numpy(array) for array in arrays]
         except TypeError as error:

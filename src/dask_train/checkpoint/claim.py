@@ -1,0 +1,190 @@
+"""Which run keeps its checkpoints at a place now: a small file beside them, which is renewed while the run goes on.
+
+Nobody has to remove it where a run was killed: a claim that is not renewed any more counts for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.errors import CheckpointError
+
+# How often a claim is renewed. One small object of a store is written in that time.
+BEAT_S = 5.0
+# How long another run may take to end, or to be seen alive: three times as long, for one that is renewed late.
+WATCH_S = 15.0
+LOOK_S = 0.5
+# An older claim is not waited for: hosts' clocks are not that far apart.
+OLD_S = 600.0
+# What is removed at the end is waited for so long.
+_END_S = 5.0
+_NAME = re.compile(r"run-[0-9a-f]{8}\.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What the file holds.
+
+    Attributes
+    ----------
+    run, began
+        Which run, and when it was started.
+    process
+        That of its chief; empty where that can't be told.
+    settled
+        Whether it has seen that nobody else is there.
+    beat, at
+        How often it was renewed, and when last, in seconds since the epoch.
+    """
+
+    run: str
+    began: float
+    process: str
+    settled: bool = False
+    beat: int = 0
+    at: float = 0.0
+
+
+class Claiming:
+    """Claims a place for a run for as long as this process keeps checkpoints there.
+
+    Parameters
+    ----------
+    place
+        Where, and which run this is.
+    opened
+        Gives the file system of fsspec, and the path there.
+    """
+
+    def __init__(self, place: CheckpointPlace, opened: Callable[[], tuple[Any, str]]) -> None:
+        self._place, self._opened = place, opened
+        self._claim = Claim(run=place.run, began=place.began, process=_process(os.getpid()))
+        self._name = f"run-{hashlib.sha256(place.run.encode()).hexdigest()[:8]}.json"
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._renewing: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Claim the place.
+
+        Raises
+        ------
+        CheckpointError
+            Another run has claimed it, and goes on.
+        """
+        self._renew()
+        self._renewing = threading.Thread(target=self._go_on, name="dask-train-claim", daemon=True)
+        self._renewing.start()
+        try:
+            for name, other in self._others().items():
+                self._wait_for(name, other)
+        except BaseException:
+            self.end()
+            raise
+        self._renew(settled=True)
+
+    def end(self) -> None:
+        """Give the place up; soon, also where the store does not answer."""
+        self._over.set()
+        if self._renewing is not None:
+            self._renewing.join(_END_S)
+
+    def _go_on(self) -> None:
+        while not self._over.wait(BEAT_S):
+            try:
+                self._renew()
+            except Exception:  # noqa: S112 - a store that fails for a while; keeping a checkpoint tells of it
+                continue
+        try:
+            system, root = self._opened()
+            system.rm_file(f"{root}/{self._name}")
+        except Exception:  # noqa: S110 - it is not renewed any more
+            pass
+
+    def _renew(self, *, settled: bool = False) -> None:
+        with self._lock:
+            claim = self._claim = replace(
+                self._claim, beat=self._claim.beat + 1, at=time.time(), settled=settled or self._claim.settled
+            )
+            system, root = self._opened()
+            system.pipe_file(f"{root}/{self._name}", json.dumps(asdict(claim)).encode())
+
+    def _others(self) -> dict[str, Claim | None]:
+        system, root = self._opened()
+        system.invalidate_cache()
+        names = [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in system.ls(root, detail=True)]
+        return {name: self._read(name) for name in names if _NAME.fullmatch(name) and name != self._name}
+
+    def _read(self, name: str) -> Claim | None:
+        """None where it is gone, or just being written."""
+        system, root = self._opened()
+        try:
+            return Claim(**json.loads(system.cat_file(f"{root}/{name}")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def _wait_for(self, name: str, first: Claim | None) -> None:
+        """See another run end, or its claim not renewed any more; then the claim is removed."""
+        system, root = self._opened()
+        ends, last = time.monotonic() + WATCH_S, first
+        while last is None or not _is_over(last):
+            if last is not None and not last.settled and self._came_after(last):
+                raise self._taken(last)  # both have just come: the other one waits for this to give way
+            if time.monotonic() > ends:
+                if last is not None and (_is_seen(last.process) or first is None or last.beat != first.beat):
+                    raise self._taken(last)
+                break
+            time.sleep(LOOK_S)
+            system.invalidate_cache()
+            if not system.exists(f"{root}/{name}"):
+                return
+            last = self._read(name) or last
+        with contextlib.suppress(FileNotFoundError):
+            system.rm_file(f"{root}/{name}")
+
+    def _came_after(self, other: Claim) -> bool:
+        return (self._claim.began, self._claim.run) > (other.began, other.run)
+
+    def _taken(self, other: Claim) -> CheckpointError:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.began))
+        return CheckpointError(
+            f"Run {other.run}, which goes on since {since}, keeps its checkpoints at {self._place.url}; run "
+            f"{self._place.run} was to keep its own there, too.",
+            "Two runs in one folder would remove each other's checkpoints, and go on with each other's.",
+            "Pass each run another folder, or let the other one end first.",
+        )
+
+
+def _is_over(claim: Claim) -> bool:
+    """Whether a run has left its claim behind, as far as that can be seen at once."""
+    if _is_seen(claim.process):
+        return _process(int(claim.process.split()[2])) != claim.process
+    return abs(time.time() - claim.at) > OLD_S
+
+
+def _is_seen(process: str) -> bool:
+    """Whether it is, or was, a process that this one could see."""
+    return bool(process) and process.split()[:2] == _process(os.getpid()).split()[:2]
+
+
+def _process(pid: int) -> str:
+    """What no other process has: boot, namespace and number, and when it was started; empty where there is none."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    state, started = told[0], told[19]
+    return "" if state in "ZX" else f"{boot} {namespace} {pid} {started}"

@@ -1,0 +1,34 @@
+"""Where a run keeps checkpoints and how often, and by what other runs in the same place are told apart from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPlace:
+    """Where a run keeps checkpoints, how often, and whether it goes on with those of earlier runs.
+
+    Attributes
+    ----------
+    url
+        A path that all hosts share, or an fsspec URL such as ``s3://bucket/run``.
+    run
+        The run's name, which no other run has.
+    began
+        When it was started, in seconds since the epoch, by its client's clock.
+    resume
+        Whether it begins with the last one that is there, whichever run has kept it.
+    every_steps, every_s, keep, best, mode
+        See :class:`~dask_train.checkpoint.policy.Checkpoint`.
+    """
+
+    url: str
+    run: str = ""
+    began: float = 0.0
+    resume: bool = False
+    every_steps: int | None = None
+    every_s: float | None = None
+    keep: int = 2
+    best: str | None = None
+    mode: str = "auto"

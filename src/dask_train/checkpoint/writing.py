@@ -1,0 +1,57 @@
+"""The files of a checkpoint as they are written on a local disk first; and why one can't be kept, in words."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dask_train.checkpoint.manifest import files_of
+from dask_train.errors import CheckpointError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def written(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, str]]:
+    """The files that were written, with their checksums.
+
+    Raises
+    ------
+    CheckpointError
+        The disk is full, or there are none.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(parents=True)
+        write(folder)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise CheckpointError(
+            f"A checkpoint can't be written: no space is left at {error.filename or folder}.",
+            "It is written there first, on the Dask worker's own disk, and copied to its place then.",
+            "Make room there, or start the Dask workers with --local-directory on a larger disk.",
+        ) from error
+    files = files_of(folder)
+    if not files:
+        raise CheckpointError(
+            "The function that was given to save_checkpoint has written no file.",
+            change="Write into the folder that it is called with.",
+        )
+    return files
+
+
+def refused(url: str, done: str, error: Exception) -> CheckpointError:
+    """What to raise where a checkpoint can't be "read" or "written" at a place, whatever its file system has raised."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return CheckpointError(
+            f"A checkpoint can't be {done} at {url}: no space is left there.",
+            change="Make room there, or pass checkpoint= another folder.",
+        )
+    return CheckpointError(
+        f"A checkpoint can't be {done} at {url}: {type(error).__name__}: {error}.",
+        "Every host with a training role has to reach it.",
+        "Pass checkpoint= a folder on a shared file system, or a URL for fsspec with its package installed.",
+    )

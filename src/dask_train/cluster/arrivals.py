@@ -1,0 +1,88 @@
+"""Dask workers that are yet to come, as those of a batch queue are for minutes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import Client
+
+from dask_train.cluster.peer import POLL_S, Peer
+from dask_train.cluster.plugin import ensure_plugin
+from dask_train.config import Deadlines
+from dask_train.errors import PlacementError
+
+
+def default_workers(client: Client, on: Sequence[str] | None) -> int:
+    """How many workers a run has that names no number: one for each Dask worker, once there is any.
+
+    Raises
+    ------
+    PlacementError
+        None has come within ``train.placement.timeout``.
+    ValueError
+        The client is asynchronous, so that they can't be counted before the call returns.
+    """
+    return len(on) if on is not None else max(1, len(_present(client, on)))
+
+
+def default_fit_workers(client: Client, on: Sequence[str] | None) -> int:
+    """How many workers train one model together where no number is named: one a host, with all of its cores.
+
+    On the cores of one host that is faster than one a Dask worker, for small models and large ones, with TensorFlow and
+    torch, and about as fast with JAX (``benchmarks/backends.py``, ``benchmarks/step.py``); and so it is for boosted
+    trees (``benchmarks/trees.py``). It is one for each Dask worker where these have devices of their own, a GPU each.
+
+    Raises
+    ------
+    PlacementError, ValueError
+        As of :func:`default_workers`.
+    """
+    workers = _present(client, on)
+    has_devices = any("gpu" in worker or "GPU" in worker["resources"] for worker in workers)
+    num_hosts = len({worker["host"] for worker in workers})
+    return max(1, len(workers if on is None else on)) if has_devices or not workers else num_hosts
+
+
+def _present(client: Client, on: Sequence[str] | None) -> list[dict[str, Any]]:
+    """What the scheduler says of the Dask workers that may be chosen; of all, it is waited for the first one."""
+    peer = Peer(client)
+    if peer.asynchronous:
+        raise ValueError(
+            "How many workers there are to be is not said, and this client is asynchronous: it can't count the Dask "
+            "workers before the call returns. Pass their number: workers=, or roles={'worker': ...} to train."
+        )
+    if on is None:
+        wait_for_first(peer)
+    found = peer.run(peer.workers)
+    return [worker for address, worker in found.items() if on is None or address in on]
+
+
+def wait_for_first(peer: Peer) -> None:
+    """Wait until the cluster has a Dask worker.
+
+    Raises
+    ------
+    PlacementError
+        None has come within ``train.placement.timeout``.
+    """
+    peer.run(_first, peer, Deadlines.from_dask_config().placement_s)
+
+
+async def _first(peer: Peer, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    wanted = None
+    await ensure_plugin(peer)
+    left_s = 0.0  # at first one only looks
+    while not (await peer.ask("train_workers_came", timeout_s=left_s))["some"]:
+        if wanted is None:  # an adaptive cluster starts Dask workers for tasks
+            wanted = peer.dask_end.submit(len, (), key=f"train-first-worker-{uuid.uuid4().hex}")
+        left_s = min(POLL_S, deadline - time.monotonic())
+        if left_s <= 0:
+            raise PlacementError(
+                f"No Dask worker has come within {timeout_s:g} s.",
+                "The cluster has none, or they still wait in a batch queue.",
+                "Start some, or raise train.placement.timeout to wait for longer.",
+            )

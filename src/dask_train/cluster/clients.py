@@ -1,0 +1,72 @@
+"""Which client of Dask a call uses; the one place that looks for it, and where its type is had from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from distributed import Client, get_client
+
+from dask_train.cluster.local import start_local_cluster
+
+__all__ = ["Client", "checked_client", "client_here", "client_or_local", "client_or_none"]
+
+
+def checked_client(client: Any) -> Client:
+    """What a user has passed as ``client=``, where it is one; else a TypeError."""
+    if not isinstance(client, Client):
+        raise TypeError(f"client is {client!r}; pass a distributed.Client, such as Client('tcp://10.0.0.1:8786').")
+    return client
+
+
+def client_or_none(client: Client | None) -> Client | None:
+    """The client that was passed, that of the Dask task which calls, or the default one, if there is any.
+
+    Raises
+    ------
+    TypeError
+        What was passed is no client.
+    """
+    if client is not None:
+        return checked_client(client)
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def client_here(client: Client | None) -> Client:
+    """As :func:`client_or_none`, for what a new cluster would not have.
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    TypeError
+        What was passed is no client.
+    """
+    found = client_or_none(client)
+    if found is None:
+        raise ValueError(
+            "There is no Dask client here. Make one first, with the scheduler's address: distributed.Client(address)."
+        )
+    return found
+
+
+def client_or_local(client: Client | None, num_workers: int) -> Client:
+    """As :func:`client_or_none`; where there is none, one of a new local cluster, with a line that says so.
+
+    Parameters
+    ----------
+    client
+        What the user passed.
+    num_workers
+        How many Dask workers a new cluster gets; 0 for one a core.
+    """
+    found = client_or_none(client)
+    if found is None:
+        num_workers = num_workers or os.cpu_count() or 1
+        found = Client(start_local_cluster(num_workers))
+        sys.stderr.write(f"dask_train: there is no Dask client, so a local cluster was started: {found}\n")
+    return found

@@ -1,0 +1,105 @@
+"""Results of Dask that a caller waits for: given up where it waits no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from dask.callbacks import Callback
+from distributed import Client, wait
+
+from dask_train.cluster.peer import Peer
+
+# How often one looks at what is done.
+LOOK_S = 0.25
+
+# Called with the numbers of what is done.
+Watch = Callable[[Collection[int]], None]
+
+
+def gathered(client: Client, lazy: Any, *, parts: Sequence[Any] = (), watch: Watch | None = None) -> Any:
+    """Compute and gather; when the wait is broken off, by whatever exception, Dask is let go of the work.
+
+    Parameters
+    ----------
+    lazy
+        What is wanted.
+    parts
+        What it is made of.
+    watch
+        Called a few times a second while this waits, with the numbers of the parts that are done.
+    """
+    if watch is None:
+        return _gathered(client, client.compute(lazy))
+    futures = client.compute([lazy, *parts])
+    try:
+        while not futures[0].done():
+            watch([number for number, future in enumerate(futures[1:]) if future.done()])
+            with suppress(TimeoutError):
+                wait(futures[0], timeout=LOOK_S)
+        watch(range(len(parts)))
+        return client.gather(futures[0])
+    except BaseException:
+        _release(futures)
+        raise
+
+
+def _gathered(client: Client, futures: Any) -> Any:
+    try:
+        return client.gather(futures)
+    except BaseException:
+        _release(futures)  # the traceback holds them
+        raise
+
+
+@contextmanager
+def counting(keys: Sequence[Any], watch: Watch) -> Iterator[None]:
+    """Tell which of the tasks of these keys are done, while Dask computes in this process.
+
+    Parameters
+    ----------
+    keys
+        Of the tasks.
+    watch
+        Called after each of them, with the numbers of those that are done.
+    """
+    numbers, done = {key: number for number, key in enumerate(keys)}, set[int]()
+
+    def posttask(key: Any, *_: Any) -> None:
+        if key in numbers:
+            done.add(numbers[key])
+            watch(done)
+
+    with Callback(posttask=posttask):
+        yield
+
+
+def watched(peer: Peer, watch: Callable[[], None], function: Callable[..., Any], *args: Any) -> Any:
+    """As ``peer.run``, and ``watch`` is called a few times a second meanwhile; a wait that is broken off cancels it."""
+    work = asyncio.run_coroutine_threadsafe(function(*args), peer.loop.asyncio_loop)
+    try:
+        while not work.done():
+            watch()
+            with suppress(TimeoutError):  # also one that what was awaited has raised: it is raised below
+                work.result(LOOK_S)
+        watch()
+        return work.result()
+    finally:
+        work.cancel()
+
+
+async def gathered_later(client: Client, lazy: Any) -> Any:
+    """As :func:`gathered`, for an asynchronous client."""
+    futures = client.compute(lazy)
+    try:
+        return await client.gather(futures)
+    except BaseException:
+        _release(futures)
+        raise
+
+
+def _release(futures: Any) -> None:
+    for future in futures if isinstance(futures, list | tuple) else [futures]:
+        future.release()

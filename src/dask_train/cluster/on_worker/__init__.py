@@ -1,1 +1,0 @@
-"""What runs inside the Dask workers that carry a network."""

@@ -1,0 +1,190 @@
+"""Memory that the ranks of one host share: words to wait on, and channels in which arrays are summed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dask_train.collectives import futex
+from dask_train.data.alignment import ALIGNMENT_BYTES, rounded
+
+_PAGE = mmap.PAGESIZE
+# A rank's word lies this far from the next, so that no two share a cache line (two lines: they are fetched in pairs).
+_WORD_BYTES = 128
+# A rank sums so much at a time: its own part, weighted, stays in the core's cache until the others' are added to it.
+BLOCK_BYTES = 1 << 17
+# How far channels may reach; the file is sparse, so only what is written takes memory.
+FILE_BYTES = 1 << 44
+
+
+class SharedMemory:
+    """A file in memory that the ranks of a host map.
+
+    Parameters
+    ----------
+    descriptor
+        Of the file; kept, and closed with this.
+    place, num_ranks
+        Which of the host's ranks this is, and how many there are.
+    """
+
+    def __init__(self, descriptor: int, place: int, num_ranks: int) -> None:
+        self.place, self.num_ranks = place, num_ranks
+        self._descriptor = descriptor
+        self.begin_again()
+        self._words = np.frombuffer(mmap.mmap(descriptor, self._top), np.uint32)
+        self._address = self._words.ctypes.data
+        self._own_word = self._address + place * _WORD_BYTES
+        self.count = 0
+
+    @staticmethod
+    def create() -> int:
+        """The descriptor of a new file; freed when the last process has closed it."""
+        descriptor = os.memfd_create("dask-train-collectives", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, FILE_BYTES)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def channel(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> SumBuffer:
+        """Room for arrays of these shapes, summed in ``dtype``; all ranks ask for the same ones in the same order."""
+        channel = SumBuffer(self, self._top, shapes, dtype)
+        self._top += channel.size_bytes
+        return channel
+
+    @property
+    def top(self) -> int:
+        """Where the next channel begins."""
+        return self._top
+
+    def begin_again(self, top: int = 0) -> None:
+        """Give the room of all channels from ``top`` on to new ones, once all ranks are through with the old ones."""
+        self._top = max(top, rounded(self.num_ranks * _WORD_BYTES, _PAGE))
+
+    def map(self, offset: int, size_bytes: int) -> mmap.mmap:
+        """A part of the file, shared."""
+        return mmap.mmap(self._descriptor, size_bytes, offset=offset)
+
+    def arrive(self) -> None:
+        """Tell the others that this rank has come to the next point."""
+        self.count += 1
+        futex.add_one(self._own_word)
+
+    def wait_for(self, place: int, timeout_s: float) -> bool:
+        """Wait until one rank of the host has come as far as this one; it may return earlier. Whether it has."""
+        seen = int(self._words[place * _WORD_BYTES // 4])
+        if ((seen - self.count) & 0xFFFFFFFF) < 1 << 31:  # the words wrap around
+            futex.see_all(self._own_word)
+            return True
+        futex.wait_while(self._address + place * _WORD_BYTES, seen, timeout_s)
+        return False
+
+    def close(self) -> None:
+        """Give up the file; channels that are in use keep what they have mapped."""
+        os.close(self._descriptor)
+
+
+class SumBuffer:
+    """A slot for each rank of the host and one for the sum, all of the same layout; each rank sums a part of it.
+
+    Attributes
+    ----------
+    dtype
+        In which is summed.
+    totals
+        The arrays of the sum; no copies.
+    total
+        All of it, ``(n,)``.
+    """
+
+    def __init__(self, memory: SharedMemory, offset: int, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> None:
+        self.dtype = np.dtype(dtype)
+        self._place = memory.place
+        step = ALIGNMENT_BYTES // self.dtype.itemsize
+        bounds: list[tuple[int, int]] = []
+        length = 0
+        for shape in shapes:
+            size = int(np.prod(shape, dtype=np.int64))
+            bounds.append((length, length + size))
+            length = rounded(length + size, step)
+        slot_bytes = rounded(max(1, length) * self.dtype.itemsize, _PAGE)
+        self.size_bytes = slot_bytes * (memory.num_ranks + 1)
+        mapped = memory.map(offset, self.size_bytes)
+        *slots, self.total = [
+            np.frombuffer(mapped, self.dtype, length, number * slot_bytes) for number in range(memory.num_ranks + 1)
+        ]
+        self.totals = [
+            self.total[start:stop].reshape(shape) for (start, stop), shape in zip(bounds, shapes, strict=True)
+        ]
+        edges = [rounded(length * number // memory.num_ranks, step) for number in range(memory.num_ranks)]
+        edges = [min(edge, length) for edge in [*edges, length]]
+        mine = edges[memory.place], edges[memory.place + 1]
+        self._given = [
+            (number, part, slots[memory.place][at])
+            for within in ((0, mine[0]), (mine[1], length))
+            for number, part, at in _pieces(bounds, within)
+        ]
+        self._summed = [
+            (number, part, [slot[at] for slot in slots], self.total[at])
+            for number, part, at in _pieces(bounds, mine, BLOCK_BYTES // self.dtype.itemsize)
+        ]
+        longest = max((len(total) for *_, total in self._summed), default=0)
+        self._scratch = np.zeros(longest, self.dtype)
+
+    def give(self, flat: Sequence[np.ndarray], weight: float) -> None:
+        """Put what the others sum of this rank's arrays, times its weight, where they find it.
+
+        Parameters
+        ----------
+        flat
+            They, of one dimension each.
+        weight
+            With 0 they count as zeros, whatever is in them.
+        """
+        for number, part, target in self._given:
+            self._weigh(flat[number][part], weight, target)
+
+    def add_up(self, flat: Sequence[np.ndarray], weight: float, combine: np.ufunc = np.add) -> None:
+        """Sum this rank's part, in the order of the ranks; the others have given theirs. As :meth:`give`.
+
+        Parameters
+        ----------
+        flat, weight
+            As :meth:`give` has them.
+        combine
+            What takes the place of a sum, such as ``np.maximum``.
+        """
+        for number, part, slots, total in self._summed:
+            alone = len(slots) == 1
+            own = total if alone else self._scratch[: len(total)]
+            self._weigh(flat[number][part], weight, own)
+            if alone:
+                continue
+            first, second, *others = [own if place == self._place else slot for place, slot in enumerate(slots)]
+            combine(first, second, out=total)
+            for other in others:
+                combine(total, other, out=total)
+
+    def _weigh(self, array: np.ndarray, weight: float, out: np.ndarray) -> None:
+        if weight == 1:  # inf times 1 is NaN among complex numbers
+            out[...] = array
+        elif weight:
+            np.multiply(array, self.dtype.type(weight), out=out)
+        else:
+            out[...] = 0
+
+
+def _pieces(
+    bounds: Sequence[tuple[int, int]], within: tuple[int, int], most: int | None = None
+) -> Iterator[tuple[int, slice, slice]]:
+    """Which parts of arrays lie between two positions: the array's number, the part of it, and where that lies."""
+    for number, (start, stop) in enumerate(bounds):
+        low, high = max(start, within[0]), min(stop, within[1])
+        for first in range(low, high, most or max(1, high - low)):
+            last = min(high, first + (most or high - low))
+            yield number, slice(first - start, last - start), slice(first, last)

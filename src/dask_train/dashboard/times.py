@@ -1,0 +1,123 @@
+"""Where the time of roles goes, as they tell it with their progress, and which of them holds the others up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# What time goes to, as ``dask_train.role.time_spent`` names it, in words.
+ACTIVITIES = {
+    "computing": "computing",
+    "data": "waiting for data",
+    "others": "waiting for others",
+    "sums": "summing",
+    "checkpoints": "checkpoints",
+    "client": "waiting for the client",
+}
+# Over how many seconds the slowest role is looked for, and from how many on.
+WINDOW_S, ENOUGH_S = 30.0, 2.0
+# Where the roles differ by less than this part of their time, none holds the others up.
+DIFFERENCE = 0.1
+
+Key = tuple[str, int]
+Seconds = Mapping[str, float]
+
+
+@dataclass
+class RoleTime:
+    """The time of one role, over all its attempts."""
+
+    attempt: int = 0
+    told: dict[str, float] = field(default_factory=dict)  # of this attempt
+    before: dict[str, float] = field(default_factory=dict)  # of those before
+    busy_with: str = ""
+    heard: float = 0.0
+    recent: deque[tuple[float, Seconds]] = field(default_factory=deque)  # of this attempt
+
+    def tell(self, attempt: int, spent: Seconds, busy_with: str, now: float) -> None:
+        """Take over what the role has told last; a number never goes down."""
+        if attempt != self.attempt:
+            self.before, self.told, self.attempt = self.seconds(), {}, attempt
+            self.recent.clear()
+        self.told.update({name: max(float(s), self.told.get(name, 0.0)) for name, s in spent.items()})
+        self.busy_with, self.heard = busy_with, now
+        if not self.recent or now - self.recent[-1][0] >= 1.0:
+            self.recent.append((now, dict(self.told)))
+        while len(self.recent) > 2 and now - self.recent[1][0] >= WINDOW_S:
+            self.recent.popleft()
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds by activity, as told."""
+        return {name: self.before.get(name, 0.0) + self.told.get(name, 0.0) for name in {**self.before, **self.told}}
+
+    def up_to(self, now: float | None) -> dict[str, float]:
+        """The same, with what goes on since it told; as told where ``now`` is None, since its process is gone."""
+        found = self.seconds()
+        if now is not None and self.busy_with:
+            found[self.busy_with] = found.get(self.busy_with, 0.0) + max(0.0, now - self.heard)
+        return found
+
+    def lately(self, now: float) -> dict[str, float]:
+        """Seconds by activity of the last ones; empty where there are not enough of them."""
+        if not self.recent or now - self.recent[0][0] < ENOUGH_S:
+            return {}
+        total, first = self.up_to(now), self.recent[0][1]
+        return {name: max(0.0, s - self.before.get(name, 0.0) - first.get(name, 0.0)) for name, s in total.items()}
+
+
+class Times(dict[Key, RoleTime]):
+    """The times of the roles of a run."""
+
+    def tell(self, of: Any, fields: Mapping[str, Any], now: float) -> Iterator[tuple[tuple[str, int, str], float]]:
+        """Take over what a role has told with its progress, as ``dask_train.process.messages.Progress`` has it.
+
+        Returns
+        -------
+        iterator
+            Of seconds that are new, by role, rank and what they went to.
+        """
+        role, rank, attempt = of
+        if not fields.get("spent"):
+            return
+        known = self.setdefault((role, rank), RoleTime(attempt=attempt))
+        before = known.seconds()
+        known.tell(attempt, fields["spent"], fields["busy_with"], now)
+        for name, seconds in known.seconds().items():
+            if new := seconds - before.get(name, 0.0):
+                yield (role, rank, name), new
+
+
+def straggler(times: Mapping[Key, RoleTime], running: set[Key], now: float) -> str:
+    """Which role the others wait for, as a sentence; empty where none is much slower.
+
+    Who does least together with the others, of roles that meet in every step, is who comes last.
+    """
+    lately = {key: times[key].lately(now) for key in sorted(running & set(times))}
+    shares = {key: _share(seconds, "others", "sums") for key, seconds in lately.items() if sum(seconds.values())}
+    for names in _by_name(shares):
+        slowest, quickest = min(names, key=shares.__getitem__), max(names, key=shares.__getitem__)
+        if len(names) > 1 and shares[quickest] - shares[slowest] >= DIFFERENCE:
+            waits = _share(lately[quickest], "others")
+            parts = sorted(lately[slowest].items(), key=lambda part: -part[1])[:2]
+            does = " and ".join(f"{_share(lately[slowest], name):.0%} {_word(name)}" for name, _ in parts)
+            return (
+                f"{slowest[0]} {slowest[1]} holds the others up: its time of the last {WINDOW_S:g} s is {does}; "
+                f"{quickest[0]} {quickest[1]} waits for others {waits:.0%} of the time."
+            )
+    return ""
+
+
+def _by_name(keys: Mapping[Key, Any]) -> Iterator[list[Key]]:
+    for name in sorted({name for name, _ in keys}):
+        yield [key for key in keys if key[0] == name]
+
+
+def _share(seconds: Seconds, *names: str) -> float:
+    whole = sum(seconds.values())
+    return sum(seconds.get(name, 0.0) for name in names) / whole if whole else 0.0
+
+
+def _word(name: str) -> str:
+    return ACTIVITIES.get(name, name)

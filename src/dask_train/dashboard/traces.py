@@ -1,0 +1,145 @@
+"""What a run has told over time, as the page and the metrics need it: its curves, its rate, its restarts."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .spans import Spans
+from .times import Times
+from .usage import Usage
+
+# Of a longer curve every second point goes, again and again: a screen shows no more.
+MOST_POINTS = 1000
+# Of a run with more curves, as a search of thousands of trials, the later ones are not kept.
+MOST_CURVES = 500
+# The same of the least and most of the scores of trials.
+MOST_BOUNDS = 10_000
+# Over how many seconds a rate is taken.
+RATE_S = 10.0
+# Where a score's place is found, the first of these that it has; else scores are counted.
+STEPS = ("step", "steps", "num_steps", "round", "epoch")
+# What a score tells of where it was made; all else that is a number makes a curve.
+PLACE = frozenset({"role", "rank", "attempt", "time", "trial", *STEPS})
+
+
+@dataclass(frozen=True)
+class CurveKey:
+    """Whose curve it is, and of what."""
+
+    name: str
+    role: str
+    rank: int
+    attempt: int
+    trial: int | None
+
+
+@dataclass
+class Curve:
+    """The values of one score of one role, thinned as they grow; the last one is always there."""
+
+    x: list[float] = field(default_factory=list)
+    y: list[float] = field(default_factory=list)
+    count: int = 0
+    every: int = 1
+    along: str = ""
+
+    def add(self, x: float, y: float) -> None:
+        """Add a point; what is no number is a gap."""
+        if self.x and (self.count - 1) % self.every:  # the last one stood there only until this one came
+            self.x.pop()
+            self.y.pop()
+        self.x.append(x)
+        self.y.append(y if math.isfinite(y) else math.nan)
+        self.count += 1
+        if len(self.x) > MOST_POINTS:
+            self.x, self.y = self.x[::2], self.y[::2]
+            self.every *= 2
+
+
+@dataclass
+class Trace:
+    """One run, as the scheduler hears it."""
+
+    curves: dict[CurveKey, Curve] = field(default_factory=dict)
+    left_out: bool = False  # there were more curves than are kept
+    num_scores: int = 0
+    num_batches: dict[str, int] = field(default_factory=dict)  # by role, of all attempts
+    num_restarts: int = 0
+    running_since: float = 0.0
+    times: Times = field(default_factory=Times)
+    usage: Usage = field(default_factory=Usage)
+    spans: Spans = field(default_factory=Spans)
+    pictures: dict[tuple[str, int], tuple[float, Mapping[str, Any]]] = field(default_factory=dict)  # when, and what
+    trial_bounds: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)  # by trial and score
+    _attempts: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    _counts: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def summary(self, summary: Mapping[str, Any], now: float) -> None:
+        """Take over what a run's driver said last of the run."""
+        self.num_restarts = max(self.num_restarts, int(summary.get("num_restarts", 0)))
+        if summary.get("phase") == "running" and not self.running_since:
+            self.running_since = now
+        for role, rank, _, attempt, _, _, _, steps in summary.get("roles", ()):
+            last, counted = self._attempts.get((role, rank), (attempt, 0))
+            new = steps if attempt != last else steps - counted
+            self.num_batches[role] = self.num_batches.get(role, 0) + max(0, new)
+            self._attempts[role, rank] = (attempt, steps)
+        self._counts.append((now, sum(self.num_batches.values())))
+        while len(self._counts) > 2 and now - self._counts[1][0] >= RATE_S:
+            self._counts.popleft()
+
+    def score(self, score: Mapping[str, Any]) -> None:
+        """Add one report of a role to the curves."""
+        self.num_scores += 1
+        along = next((name for name in STEPS if _is_number(score.get(name))), "")
+        for name, value in score.items():
+            if name in PLACE or not _is_number(value):
+                continue
+            self._bound(score.get("trial"), name, float(value))
+            key = CurveKey(name, score["role"], score["rank"], score["attempt"], score.get("trial"))
+            if key not in self.curves and len(self.curves) >= MOST_CURVES:
+                self.left_out = True
+                continue
+            curve = self.curves.setdefault(key, Curve(along=along))
+            x = score.get(curve.along)
+            curve.add(float(x) if isinstance(x, int | float) else float(curve.count + 1), float(value))
+
+    def _bound(self, trial: int | None, name: str, value: float) -> None:
+        if trial is not None and math.isfinite(value) and len(self.trial_bounds) < MOST_BOUNDS:
+            least, most = self.trial_bounds.get((trial, name), (value, value))
+            self.trial_bounds[trial, name] = (min(least, value), max(most, value))
+
+    def told(self, events: Sequence[Any], now: float) -> Iterator[tuple[tuple[str, int, str], float]]:
+        """Take over what roles tell with their progress, and pictures of them.
+
+        Returns
+        -------
+        iterator
+            Of seconds that are new, by role, rank and what they went to.
+        """
+        for name, fields, of in events:
+            if name == "Progress":
+                self.usage.tell(of, fields, now)
+                yield from self.times.tell(of, fields, now)
+            elif name == "Pictured":
+                self.pictures[of[0], of[1]] = (now, fields)
+
+    def rate(self, now: float) -> float:
+        """Batches a second of all roles, over the last seconds."""
+        if not self._counts or now - self._counts[-1][0] > RATE_S:
+            return 0.0
+        (begin, first), (_, last) = self._counts[0], self._counts[-1]
+        return (last - first) / (now - begin) if now > begin else 0.0
+
+
+def scores_in(events: Sequence[Any]) -> list[dict[str, Any]]:
+    """The scores among what agents have told, as ``dask_train.process.messages`` writes it."""
+    return [score for name, fields, _ in events if name == "Reported" for score in fields["scores"]]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

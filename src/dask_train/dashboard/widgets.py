@@ -1,0 +1,80 @@
+"""Tables, headings and data sources of the page, in bokeh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WIDTHS = {
+    "run": 150,
+    "phase": 190,
+    "started": 130,
+    "roles": 220,
+    "scores": 300,
+    "doing": 240,
+    "why": 620,
+    "address": 200,
+    "with": 420,
+    "prediction": 320,
+    "search": 150,
+}
+ROW_HEIGHT, MOST_ROWS_SEEN = 25, 8
+
+
+class Table:
+    """A table that grows with its rows up to a height, and scrolls beyond.
+
+    Attributes
+    ----------
+    root
+        What is placed on the page.
+    source
+        Its data.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        from bokeh.models import ColumnDataSource, CustomJS, DataTable, TableColumn
+
+        self.source = ColumnDataSource({name: [] for name in names})
+        columns = [TableColumn(field=name, title=name, width=WIDTHS.get(name, 80)) for name in names]
+        self.root = DataTable(
+            source=self.source,
+            columns=columns,
+            height=_height(0),
+            row_height=ROW_HEIGHT,
+            index_position=None,
+            sortable=False,
+            reorderable=False,
+            sizing_mode="stretch_width",
+        )
+        # bokeh 3.9.2 draws a table again only when its number of rows changes (Dask's own ones, too).
+        self.source.js_on_change("data", CustomJS(args={"table": self.root}, code="table.view.change.emit()"))
+
+    def show(self, data: dict[str, list[Any]]) -> int:
+        """Show this; how many rows it has."""
+        count = len(next(iter(data.values())))
+        set_data(self.source, data)
+        set_value(self.root, "height", _height(count))
+        return count
+
+
+def _height(rows: int) -> int:
+    return ROW_HEIGHT * (1 + min(max(rows, 1), MOST_ROWS_SEEN)) + 8
+
+
+def heading(text: str) -> Any:
+    """A heading."""
+    from bokeh.models import Div
+
+    return Div(text=f"<h3 style='margin: 6px 0 0 0'>{text}</h3>")
+
+
+def set_data(source: Any, data: dict[str, list[Any]]) -> None:
+    """Send what is new, if anything is."""
+    if source.data != data:
+        source.data = data
+
+
+def set_value(model: Any, name: str, value: Any) -> None:
+    """The same of one property."""
+    if getattr(model, name) != value:
+        setattr(model, name, value)

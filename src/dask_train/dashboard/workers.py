@@ -1,0 +1,79 @@
+"""What Dask workers do for this library beside runs: predictions, templates, shared memory. No bokeh here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dask.utils import format_bytes
+
+from .tables import columns_of, host_of
+
+# Under this name a Dask worker tells its numbers with its heartbeats: ``dask_train.worker.metrics``.
+HEARTBEAT = "dask-train"
+WORKER_COLUMNS = ("address", "host", "model processes", "blocks", "rows", "rows/s", "templates", "shared memory")
+PREDICTION_COLUMNS = ("prediction", "waiting", "running", "done", "failed", "seconds a block")
+# What the tasks of predictions are called: of arrays, and of frames.
+PREDICTIONS = ("predict", "frame_block")
+# Over how many seconds a rate is taken.
+RATE_S = 20.0
+
+
+class Rates:
+    """Rows a second by Dask worker, from what their heartbeats told over the last seconds."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, deque[tuple[float, float]]] = {}
+
+    def look(self, workers: Iterable[Any], now: float) -> None:
+        """Take over what Dask workers, as the scheduler knows them, have told last."""
+        there = {ws.address: ws.metrics.get(HEARTBEAT, {}).get("predicted_rows", 0.0) for ws in workers}
+        self._told = {address: told for address, told in self._told.items() if address in there}
+        for address, rows in there.items():
+            told = self._told.setdefault(address, deque())
+            told.append((now, rows))
+            while len(told) > 2 and now - told[1][0] >= RATE_S:
+                told.popleft()
+
+    def of(self, address: str) -> float:
+        """Rows a second."""
+        told = self._told.get(address)
+        if not told or told[-1][0] <= told[0][0]:
+            return 0.0
+        return (told[-1][1] - told[0][1]) / (told[-1][0] - told[0][0])
+
+
+def workers_table(workers: Iterable[Any], rates: Rates) -> dict[str, list[Any]]:
+    """What each Dask worker tells, those aside that have nothing to do with this library."""
+    rows = []
+    for ws in workers:
+        told = ws.metrics.get(HEARTBEAT)
+        if told:
+            rows.append(
+                (
+                    ws.address,
+                    host_of(ws.address),
+                    int(told["model_processes"]),
+                    int(told["predicted_blocks"]),
+                    f"{int(told['predicted_rows']):,}",
+                    f"{rates.of(ws.address):.3g}" if told["predicted_rows"] else "",
+                    int(told["template_processes"]),
+                    format_bytes(told["segments_bytes"]),
+                )
+            )
+    return columns_of(WORKER_COLUMNS, rows)
+
+
+def predictions_table(groups: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The predictions whose tasks the scheduler has, the newest first, from its groups of tasks."""
+    rows = []
+    for name, group in groups.items():
+        if not str(name).startswith(tuple(f"{prefix}-" for prefix in PREDICTIONS)):
+            continue
+        states = group.states
+        done = states.get("memory", 0) + states.get("forgotten", 0)
+        waiting = sum(states.get(state, 0) for state in ("released", "waiting", "queued", "no-worker"))
+        took = f"{group.duration / done:.3g}" if done else ""
+        rows.append((str(name), waiting, states.get("processing", 0), done, states.get("erred", 0), took))
+    return columns_of(PREDICTION_COLUMNS, rows[::-1])

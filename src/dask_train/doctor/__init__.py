@@ -1,0 +1,1 @@
+"""What a cluster tells about itself, and what is wrong with it."""

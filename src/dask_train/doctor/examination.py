@@ -1,0 +1,157 @@
+"""Asks every process of a cluster about its condition, each with a deadline; judges nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+from distributed import Client
+from distributed.comm import get_address_host
+
+from dask_train.cluster import installed as environment
+from dask_train.cluster.by_value import ByValue
+from dask_train.cluster.peer import Peer
+from dask_train.doctor import health_probe
+from dask_train.doctor.examined import Clock, Examination, Route
+from dask_train.doctor.health_probe import HealthProbe, TemplateProbe
+from dask_train.errors import DaskTrainError
+from dask_train.process import memory_limit
+from dask_train.scheduler.plugin import TrainPlugin
+
+# How long each process is waited for.
+ANSWER_S = 10.0
+
+# So many questions are under way at once, so that the scheduler's own work goes on in a large cluster.
+_AT_ONCE = 64
+
+# A ring over so many hosts is tried: enough to find a firewall, not a test of the whole network.
+_MOST_HOSTS = 8
+_CONNECT_S = 3.0
+
+
+def examine(client: Client) -> Examination:
+    """The condition of the client's cluster; takes up to three times ``ANSWER_S`` where processes don't answer.
+
+    Raises
+    ------
+    RoleLostError
+        The scheduler does not answer.
+    """
+    result: Examination = Peer(client).run(_examine, Peer(client))
+    return result
+
+
+def examine_templates(client: Client) -> dict[str, list[TemplateProbe]]:
+    """The template processes of each Dask worker that has some, and tells so within ``ANSWER_S``.
+
+    Raises
+    ------
+    RoleLostError
+        The scheduler does not answer.
+    """
+    found: dict[str, list[TemplateProbe]] = Peer(client).run(_examine_templates, Peer(client))
+    return found
+
+
+async def _examine_templates(peer: Peer) -> dict[str, list[TemplateProbe]]:
+    addresses = await peer.workers()
+    told = ByValue(health_probe.tell_templates, health_probe)
+    answers = await asyncio.gather(*(_answer(peer.on_workers(told, workers=[address])) for address in addresses))
+    found = {address: probes for answer in answers if not isinstance(answer, str) for address, probes in answer.items()}
+    return {address: probes for address, probes in found.items() if probes}
+
+
+def examine_here() -> Examination:
+    """The condition of this process and machine alone."""
+    here = asyncio.run(health_probe.tell(environment.installed_versions, memory_limit.limit_and_use))
+    return Examination(address="", here=here)
+
+
+async def _examine(peer: Peer) -> Examination:
+    here = await health_probe.tell(environment.installed_versions, memory_limit.limit_and_use)
+    identity = await peer.call("identity", n_workers=-1)
+    scheduler = await _ask_scheduler(peer)
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(address: str) -> tuple[HealthProbe, Clock] | str:
+        async with turns:
+            return await _ask(peer, address)
+
+    addresses = list(identity["workers"])
+    answers = dict(zip(addresses, await asyncio.gather(*map(ask, addresses)), strict=True))
+    told = {address: answer for address, answer in answers.items() if not isinstance(answer, str)}
+    workers = {address: answer[0] for address, answer in told.items()}
+    return Examination(
+        address=str(identity["address"]),
+        here=here,
+        scheduler=scheduler,
+        workers=workers,
+        clocks={address: answer[1] for address, answer in told.items()},
+        silent={address: answer for address, answer in answers.items() if isinstance(answer, str)},
+        routes=tuple(await asyncio.gather(*(_try(peer, to, start) for to, start in _ring(workers)))),
+    )
+
+
+async def _answer(waiting: Awaitable[Any]) -> Any:
+    """What was waited for, or why there is none, as text."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await waiting
+    except TimeoutError:
+        return f"no answer within {ANSWER_S:g} s"
+    except (DaskTrainError, OSError) as error:
+        return str(error)
+    except Exception as error:  # what the function raised there, of whatever kind, is what we want to know
+        return f"{type(error).__name__}: {error}"
+
+
+async def _ask(peer: Peer, address: str) -> tuple[HealthProbe, Clock] | str:
+    versions = ByValue(environment.installed_versions, environment)
+    sent_at = time.time()
+    memory = ByValue(memory_limit.limit_and_use, memory_limit)
+    answer = await _answer(
+        peer.on_workers(ByValue(health_probe.tell, health_probe), versions, memory, workers=[address])
+    )
+    back_at = time.time()
+    if isinstance(answer, str):
+        return answer
+    told: HealthProbe = answer[address]
+    return told, Clock.compared(sent_at, told["asked_at"], told["answered_at"], back_at)
+
+
+async def _ask_scheduler(peer: Peer) -> tuple[dict[str, str], bool] | str:
+    answer: tuple[dict[str, str], bool] | str = await _answer(
+        peer.on_scheduler(
+            ByValue(health_probe.tell_scheduler, health_probe),
+            ByValue(environment.installed_versions, environment),
+            TrainPlugin.name,
+        )
+    )
+    return answer
+
+
+def _ring(workers: dict[str, HealthProbe]) -> list[tuple[str, str]]:
+    """Which Dask worker listens and which connects: each host's first to the next host's, round to the first."""
+    first: dict[str, str] = {}
+    for address, told in workers.items():
+        first.setdefault(told["host"], address)
+    ends = list(first.values())[:_MOST_HOSTS]
+    if len(ends) == 1:
+        return [(ends[0], list(workers)[-1])]
+    return [(end, ends[i - 1]) for i, end in enumerate(ends)]
+
+
+async def _try(peer: Peer, to: str, start: str) -> Route:
+    """Let one Dask worker listen and another connect to it."""
+    host = get_address_host(to)
+    opened = await _answer(
+        peer.on_workers(ByValue(health_probe.open_port, health_probe), host, ANSWER_S + _CONNECT_S, workers=[to])
+    )
+    if isinstance(opened, str):
+        return Route(start=start, to=to, problem=f"no port can be opened there: {opened}")
+    reached = await _answer(
+        peer.on_workers(ByValue(health_probe.reach, health_probe), host, opened[to], _CONNECT_S, workers=[start])
+    )
+    return Route(start=start, to=to, problem=reached if isinstance(reached, str) else reached[start])

@@ -1,0 +1,1 @@
+"""The client's side of a run: its loop, its commands, its history and its handle."""

@@ -1,0 +1,33 @@
+"""A run that waits for what Dask computes gets on for as long as Dask does, though nothing comes of it for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dask_train.cluster.peer import Peer
+
+# How often it is looked in the time after which a run that does not get on has stalled.
+LOOKS = 4
+
+
+@asynccontextmanager
+async def while_computed(
+    peer: Peer, keys: Callable[[], Sequence[Any]], every_s: float, tell: Callable[[], None]
+) -> AsyncIterator[None]:
+    """While it lasts, call ``tell`` every so many seconds in which Dask computes tasks of these keys."""
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            if (await peer.ask("train_run_computes", keys=list(keys())))["computes"]:
+                tell()
+
+    looking = asyncio.ensure_future(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)

@@ -1,0 +1,83 @@
+"""A run on its way: what is known of it, what has happened, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dask_train.cluster.peer import POLL_S, Peer
+from dask_train.driver.history import History
+from dask_train.driver.job import Job
+from dask_train.errors import RoleLostError, in_words
+from dask_train.run import events
+from dask_train.run.state import RunState
+from dask_train.run.transitions import begin
+from dask_train.scheduler.watched import Watched, changed_within
+from dask_train.shared_data.run_data import RunData
+
+
+class Course:
+    """What the driver shares with those that carry its commands and hear its agents; lives on the client's event loop.
+
+    Attributes
+    ----------
+    peer, job, data
+        The client, what was asked for, and the run's data.
+    state
+        What is known of the run now.
+    history
+        What has been told: scores, results, output, attempts, the event log.
+    waiting_for
+        Why there is no room yet.
+    """
+
+    def __init__(self, peer: Peer, job: Job, data: RunData) -> None:
+        self.peer, self.job, self.data = peer, job, data
+        self.history = History(job)
+        self.state: RunState
+        self.state, self._todo = begin(job.plan, time.time())
+        self.history.begin(self.state)
+        self.waiting_for = ""
+        self._events: asyncio.Queue[events.Event] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._news = Watched()
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the run ends because the scheduler does not answer: what is left to tell it is not waited for."""
+        return isinstance(self.history.driver_error, RoleLostError)
+
+    async def until(self, met: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait until ``met()``, or until ``time.monotonic()`` has reached the deadline; whether it is met.
+
+        Without a deadline it is for those who wait for the run itself, which has deadlines of its own.
+        """
+        while not met():
+            left_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
+            if left_s <= 0:
+                return False
+            await changed_within(self._news.changed, left_s)
+        return True
+
+    def tell(self) -> None:
+        """Let those who wait look again."""
+        self._news.wake()
+
+    def happened(self, event: events.Event) -> None:
+        """Let the run know."""
+        self._events.put_nowait(event)
+
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        """Do something beside the loop; when it fails, so does the run."""
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned)
+        return task
+
+    def _spawned(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.history.driver_error = error
+            self.happened(events.DriverFailed(time=time.time(), error=in_words(error)))

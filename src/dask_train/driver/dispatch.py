@@ -1,0 +1,294 @@
+"""Carries a driver's commands to the scheduler and to the agents, in order, and stands the agents up."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import platform
+import secrets
+import sys
+import time
+import uuid
+from collections import Counter
+from typing import Any
+
+from distributed import Future
+from distributed.protocol.pickle import dumps
+
+from dask_train.cluster.by_value import ByValue
+from dask_train.driver.course import Course
+from dask_train.process import messages
+from dask_train.process.messages import Message, RoleProcess, to_plain
+from dask_train.run import commands, events
+from dask_train.run.state import name_of
+from dask_train.shared_data.run_data import DataSetOnDask
+from dask_train.shared_data.streaming import StreamOnDask
+from dask_train.version import __version__
+from dask_train.worker import agent_task
+from dask_train.worker.agent import Brief
+
+# How often a run that waits for room says for what.
+PLACE_POLL_S = 1.0
+# How often roles that report nothing tell of their progress, which costs the scheduler two messages an agent: for
+# those who look, and where a stop rule may count steps.
+QUIET_S, LIVELY_S = 2.0, 0.5
+# A brief that holds a model of more bytes than this goes to its Dask worker by itself: what is in a task's arguments
+# stays with the scheduler for as long as the task runs.
+LARGE_BYTES = 1 << 20
+
+
+class Dispatch:
+    """Sends the commands of a run to where they are done."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._job = course.job
+        self._peer = course.peer
+        self._orders: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._agents: dict[str, tuple[str, Future]] = {}  # by Dask worker
+        self._briefs: dict[str, Future] = {}  # large ones, by Dask worker
+        self._watching: set[asyncio.Task[None]] = set()
+        self._hosts: dict[str, str] = {}
+        self._told_of_sharing = False
+        self._lost: set[str] = set()  # Dask workers: one that is started again has another address
+        self._told: set[tuple[str, str, int]] = set()  # which agent knows which role's data set
+        self._secret = secrets.token_bytes(32)
+        self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
+        plan = self._job.plan
+        self._brief = pickle.dumps(
+            Brief(
+                run=self._job.id,
+                counts=dict(plan.counts),
+                training=plan.training_roles(),
+                functions=self._job.functions,
+                framework=dumps(self._job.framework),  # one that is defined in a notebook goes by value
+                checkpoint=self._job.checkpoint,
+                preload=self._job.preload,
+                progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
+                patience_s=plan.progress_s,
+                stop_s=plan.stop_s,
+            )
+        )
+
+    def put(self, command: commands.Command) -> None:
+        """Carry a command out, after those before."""
+        if isinstance(command, commands.Place | commands.Free):
+            for roles in [roles for roles in self._placing if set(roles) & set(command.roles)]:
+                self._placing.pop(roles).cancel()
+            self._orders.put_nowait(("place" if isinstance(command, commands.Place) else "free", command))
+        elif isinstance(command, commands.OfRole):
+            if isinstance(command, commands.Start) and command.address not in self._agents:
+                self._orders.put_nowait(("agent", command.address))
+            of = RoleProcess(command.role, command.rank, command.attempt)
+            if isinstance(command, commands.Load):
+                self.tell_of(of, 0, self._course.data.by_role[command.role])
+            self._send(command.address, self._worded(command), of)
+
+    def _worded(self, command: commands.OfRole) -> Message:
+        match command:
+            case commands.Start():
+                return messages.Start(roles_on_host=self._roles_on_host(command.address))
+            case commands.Load():
+                return messages.Load()
+            case commands.Go():
+                return messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
+            case commands.Meet():
+                return messages.Met(addresses=command.addresses, error=command.error, secret=self._secret)
+            case commands.AskToStop():
+                return messages.Stop(reason=command.reason)
+            case _:
+                return messages.Kill()
+
+    def _send(self, address: str, message: Message, of: RoleProcess | None = None) -> None:
+        self._orders.put_nowait(("message", (address, to_plain(message, of))))
+
+    def answer(self, of: RoleProcess, message: Message) -> None:
+        """Send a message to an attempt of a role; where that has been replaced, its agent drops it."""
+        self._send(self._course.state.roles[of.key].address, message, of)
+
+    def tell(self, key: commands.Key, message: Message) -> None:
+        """Send a message to a role that is there."""
+        role = self._course.state.roles[key]
+        self._send(role.address, message, RoleProcess(*key, role.attempt))
+
+    def tell_of(self, of: RoleProcess, number: int, data: DataSetOnDask | StreamOnDask) -> None:
+        """Tell a role's agent what a data set is, once; the placement of its rows stays for the run."""
+        roles = self._course.state.roles
+        told = (roles[of.key].address, of.role, number)
+        if told not in self._told:
+            self._told.add(told)
+            ranks = [roles[of.role, rank].address for rank in range(self._job.plan.counts[of.role])]
+            table = data.table(of.role, ranks)
+            where = [[address for address in holders if address not in self._lost] for holders in data.where]
+            message = messages.DataSet(role=of.role, number=number, table=table, keys=data.keys, where=where)
+            self._send(told[0], message)
+
+    def _roles_on_host(self, address: str) -> int:
+        host = self._hosts.get(address, address)
+        roles = self._course.state.roles.values()
+        return Counter(self._hosts.get(role.address, role.address) for role in roles if role.address)[host] * (
+            self._job.runs_on_host
+        )
+
+    def _peers(self) -> dict[str, list[str]]:
+        peers: dict[str, list[str]] = {}
+        for (role, _), member in self._course.state.roles.items():
+            peers.setdefault(role, []).append(member.peer)
+        return peers if any(peer for found in peers.values() for peer in found) else {}
+
+    def worker_lost(self, address: str) -> None:
+        """Forget the agent of a Dask worker that is gone: its task would wait there for ever."""
+        self._told = {told for told in self._told if told[0] != address}
+        self._lost.add(address)
+        self._briefs.pop(address, None)
+        if (known := self._agents.pop(address, None)) is not None:
+            self._course.spawn(self._peer.cancel([known[1]]))
+
+    async def run(self) -> None:
+        """Carry out what was put, for as long as the run lasts."""
+        while True:
+            orders = [await self._orders.get()]
+            while not self._orders.empty():
+                orders.append(self._orders.get_nowait())
+            outgoing: dict[str, list[list[Any]]] = {}
+            for kind, order in orders:
+                if kind == "message":
+                    address, message = order
+                    if address in self._agents:
+                        outgoing.setdefault(self._agents[address][0], []).append(message)
+                    continue
+                if kind == "agent":
+                    await self._start_agent(order)
+                elif kind == "free":
+                    roles = [list(key) for key in order.roles]
+                    await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
+                elif kind == "place":
+                    self._placing[order.roles] = self._course.spawn(self._place(order))
+            if outgoing:
+                await self._peer.ask("train_run_post", run=self._job.id, messages=list(outgoing.items()))
+
+    async def _start_agent(self, address: str) -> None:
+        if address in self._agents:
+            return
+        name = f"agent-{uuid.uuid4().hex[:8]}"
+        answer = await self._peer.ask("train_run_agent", run=self._job.id, agent=name, address=address)
+        if (
+            answer["status"] != "OK"
+        ):  # it has left, which may have been told before the driver knew that roles are there
+            self._course.happened(events.WorkerLost(time=time.time(), address=address))
+            return
+        versions = {"python": platform.python_version(), "dask_train": __version__}
+        brief: Any = self._brief
+        if len(brief) > LARGE_BYTES:
+            brief = self._briefs[address] = await self._peer.put(
+                f"train-brief-{uuid.uuid4().hex}", brief, address=address
+            )
+        future = self._peer.dask_end.submit(
+            ByValue(agent_task.run_agent, agent_task),
+            self._job.id,
+            name,
+            versions,
+            brief,
+            key=f"train-{name}-of-{self._job.id}",
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            priority=100,  # before the data tasks that wait for the same thread
+        )
+        self._agents[address] = (name, future)
+        self._watching.add(asyncio.ensure_future(self._watch_agent(address, future)))
+
+    async def _watch_agent(self, address: str, future: Future) -> None:
+        try:
+            await future
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            self._course.history.driver_error = error
+            why = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
+            self._agent_ended(address, future, f"{why}.")
+        else:
+            self._agent_ended(address, future, "it was told to.")
+
+    def _agent_ended(self, address: str, future: Future, error: str) -> None:
+        """The next role that starts there gets another one."""
+        if address in self._agents and self._agents[address][1] is future:
+            del self._agents[address]
+            self._told = {told for told in self._told if told[0] != address}
+        self._course.happened(events.AgentFailed(time=time.time(), address=address, error=error))
+
+    async def _place(self, command: commands.Place) -> None:
+        """Wait for room, and say for what."""
+        deadline = time.monotonic() + command.timeout_s
+        wanted = [[role, rank, self._job.needs.get(role, {})] for role, rank in command.roles]
+        request = uuid.uuid4().hex
+        asked = f"{self._wanted(command)} can't be placed"
+        while True:
+            left_s = deadline - time.monotonic()
+            answer = await self._peer.ask(
+                "train_run_place",
+                run=self._job.id,
+                request=request,
+                roles=wanted,
+                on=self._job.on,
+                timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
+            )
+            status = answer["status"]
+            if status == "OK":
+                self._placed(command, answer)
+                return
+            if status == "gone":
+                return
+            if status == "waiting" and left_s > 0:
+                self._course.waiting_for = answer["why"]
+                self._course.tell()
+                continue
+            if status == "unknown":
+                why = f"on= names {', '.join(answer['addresses'])}, and the Dask workers are {answer['known']}."
+                change = "A restarted Dask worker comes back at a new address; see client.scheduler_info()."
+            elif status == "never":
+                why, change = f"{answer['why']}.", "Ask for less, or start Dask workers with more."
+            else:
+                why = answer["why"]
+                asked = f"{self._wanted(command)} found no room within {command.timeout_s:g} s"
+                change = "Wait for what uses the cluster, add Dask workers, or raise train.placement.timeout."
+            roles = [list(key) for key in command.roles]
+            await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
+            self._course.happened(events.NoRoom(time=time.time(), wanted=f"{asked}.", why=why, change=change))
+            return
+
+    def _wanted(self, command: commands.Place) -> str:
+        if len(command.roles) == 1:
+            return name_of(command.roles[0])
+        return ", ".join(f"{role}={count}" for role, count in Counter(role for role, _ in command.roles).items())
+
+    def _placed(self, command: commands.Place, answer: dict[str, Any]) -> None:
+        self._placing.pop(command.roles, None)
+        self._hosts.update({address: host for _, _, address, host in answer["places"]})
+        places = {f"{role}/{rank}": address for role, rank, address, _ in answer["places"]}
+        if answer["threads"] < len(places) and not self._told_of_sharing:
+            self._told_of_sharing = True
+            shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
+            sys.stderr.write(f"dask_train: {shared}.\n")
+        self._course.happened(events.Placed(time=time.time(), places=places))
+
+    async def end(self, summary: dict[str, Any], timeout_s: float) -> None:
+        """End the run in the scheduler, which ends the agents, and wait for them.
+
+        Raises
+        ------
+        TimeoutError
+            They have not ended within ``timeout_s``.
+        RoleLostError
+            The scheduler does not answer.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._peer.ask("train_run_end", run=self._job.id, summary=summary)
+                await asyncio.gather(*self._watching)
+                await self._peer.cancel([future for _, future in self._agents.values()])
+        finally:
+            for watching in self._watching:
+                watching.cancel()
+            self._agents.clear()
+            self._briefs.clear()

@@ -1,0 +1,399 @@
+"""The handle of a run: what a user holds while roles work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.cluster.peer import POLL_S, Peer
+from dask_train.config import seconds_or
+from dask_train.driver.history import INTERRUPTED
+from dask_train.driver.loop import Driver
+from dask_train.driver.preflight import pickled
+from dask_train.driver.result import Result, leave_result
+from dask_train.driver.run_errors import error_of
+from dask_train.driver.scores import Scores
+from dask_train.driver.shown_run import html_of, show_live
+from dask_train.driver.watching import Watch, status_of, watch_until
+from dask_train.errors import ClosedError, DaskTrainError, StalledError
+from dask_train.input_errors import raises_at_the_call
+from dask_train.logging.log import INTERRUPTED_S
+from dask_train.report.progress import RunDisplay
+from dask_train.run.commands import Finish, Key, Verdict
+from dask_train.run.replay import to_record
+from dask_train.run.state import ALIVE
+from dask_train.worker.reading import Part, read_new
+
+# What the verb returns that has started the run.
+R = TypeVar("R")
+
+# How long the scheduler may take to tell what roles have printed; an error is told without it.
+OUTPUT_S = 10.0
+
+
+class Run(Generic[R]):
+    """A run that has been started with ``wait=False``, by ``train`` or ``fit``.
+
+    When nobody holds it any more, or its client closes, the run is stopped, as Dask cancels a task without futures.
+
+    Attributes
+    ----------
+    id
+        Its name, as ``dask train list`` shows it.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        finish: Callable[[Result], R] | None = None,
+        display: Callable[[bool | None], Any] = RunDisplay,
+    ) -> None:
+        self.id = driver.job.id
+        self._driver, self._finish, self._display = driver, finish, display
+        self._peer: Peer = driver.peer
+        self._output: dict[Key, str] = {}
+        self._peer.spawn(driver.drive)
+        self._finalizer = weakref.finalize(self, _StopForgotten(driver))
+        self._finalizer.atexit = False  # the client's own end ends the run
+
+    # What it says
+
+    def status(self) -> dict[str, Any]:
+        """The run now: its phase, and each role's phase, attempt, Dask worker, process and batches.
+
+        Returns
+        -------
+        dict
+            ``phase``, ``waiting`` (for what, while there is no room), ``roles`` (a list of dicts), ``num_scores``,
+            ``losses`` (their causes) and ``outcome`` (empty until the end). No message is sent for it.
+        """
+        return status_of(self._driver)
+
+    def scores(self) -> Scores:
+        """Every score, from the first on, then live until the run ends; none merged, none left out.
+
+        Returns
+        -------
+        iterator, for ``for``; with an asynchronous client for ``async for``
+            Of dicts: what was reported, plus role, rank, attempt and time. It ends when the run does; how it ended is
+            for :meth:`result` to say.
+        """
+        return Scores(self, self._driver)
+
+    @raises_at_the_call
+    def send(self, value: Any, role: str = "worker", rank: int | None = None) -> Any:
+        """Send a value to a role, where :meth:`Session.receive` gives it.
+
+        It goes through the scheduler, and waits for a role that has not been started yet. One that starts again does
+        not get what was sent to it before.
+
+        Parameters
+        ----------
+        value
+            Anything that can be pickled.
+        role, rank
+            Which role; all of that name where ``rank`` is None.
+
+        Returns
+        -------
+        None; an awaitable of it with an asynchronous client.
+
+        Raises
+        ------
+        ValueError
+            The run has no such role.
+        TypeError
+            The value can't be pickled.
+        """
+        return self._peer.run(self._send, self._keys(role, rank), pickled("value", value))
+
+    async def _send(self, keys: list[Key], value: bytes) -> None:
+        self._driver.send(keys, value)
+
+    @frees_its_thread
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next value that a role has sent with :meth:`Session.send`, in order, each once.
+
+        Parameters
+        ----------
+        timeout_s
+            How long to wait, in seconds; 0 gives what is there, None waits until the run ends.
+
+        Returns
+        -------
+        role, rank, value
+            An awaitable of them with an asynchronous client.
+
+        Raises
+        ------
+        StalledError
+            None has come in time.
+        ClosedError
+            None will: the run is over. Where the client waits here, in :meth:`result` or for :meth:`scores`, and all
+            training roles wait for values from it, the run ends as stalled after ``train.progress.timeout``.
+        """
+        return self._peer.run(self._receive, timeout_s)
+
+    async def _receive(self, timeout_s: float | None) -> tuple[str, int, Any]:
+        driver, values = self._driver, self._driver.history.values
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with driver.awaited():
+            found = await driver.until(lambda: bool(values) or driver.over, deadline)
+        if not found:
+            raise StalledError(f"No role of run {self.id} has sent a value within {timeout_s:g} s.")
+        if not values:
+            raise ClosedError(f"Run {self.id} is over: {driver.history.outcome}.")
+        role, rank, value = values.popleft()
+        return role, rank, pickle.loads(value)  # noqa: S301 - from our own role process
+
+    @raises_at_the_call
+    def logs(self, role: str | None = None, rank: int | None = None) -> Any:
+        """What roles have printed, the last megabyte of each; 64 kB of those that have ended.
+
+        Parameters
+        ----------
+        role, rank
+            One role, as it printed it. Without a rank, or without both, several: each line with its role in front.
+
+        Returns
+        -------
+        str, or an awaitable of it with an asynchronous client.
+
+        Raises
+        ------
+        ValueError
+            The run has no such role.
+        """
+        return self._peer.run(self._logs, self._keys(role, rank), role is None or rank is None)
+
+    def _keys(self, role: str | None, rank: int | None) -> list[Key]:
+        keys = [key for key in self._driver.job.plan.role_keys() if key[0] == (role or key[0])]
+        keys = [key for key in keys if rank is None or key[1] == rank]
+        if not keys:
+            counts = ", ".join(f"{name}={count}" for name, count in self._driver.job.plan.counts.items())
+            raise ValueError(f"There is no role {role!r} {'' if rank is None else rank} in this run; it has {counts}.")
+        return keys
+
+    async def _logs(self, keys: list[Key], prefixed: bool) -> str:
+        await self._fetch_output()
+        roles = {key: self._driver.state.roles[key] for key in keys}
+        alive = {key: role.address for key, role in roles.items() if role.phase in ALIVE and role.address}
+        if alive and not self._driver.over:
+            with suppress(DaskTrainError, OSError):  # TimeoutError is one
+                where = list(set(alive.values()))
+                asking = self._peer.on_workers(read_new, self.id, [], workers=where, on_error="ignore")
+                answers = await asyncio.wait_for(asking, POLL_S)
+                self._take_output(part for parts in answers.values() for part in parts or () if part[:2] in alive)
+        texts = {key: self._output.get(key, "") for key in keys}
+        if not prefixed:
+            return texts[keys[0]]
+        return "".join(
+            f"[{role} {rank}] {line}\n" for (role, rank), text in texts.items() for line in text.splitlines()
+        )
+
+    async def _fetch_output(self) -> None:
+        with suppress(DaskTrainError, TimeoutError):
+            answer = await asyncio.wait_for(self._peer.ask("train_run_show", run=self.id, output=True), OUTPUT_S)
+            self._take_output(answer.get("output", ()))
+
+    def _take_output(self, parts: Iterable[Part]) -> None:
+        """The last attempt's part comes last."""
+        for role, rank, _, _, data in parts:
+            self._output[role, rank] = data.decode(errors="replace")
+
+    def diagnose(self) -> Any:
+        """What each role does now: its phase, its last word, the state of its process, the stacks of its threads.
+
+        Takes half a second, of which the roles notice nothing.
+
+        Returns
+        -------
+        str, or an awaitable of it with an asynchronous client.
+        """
+        return self._peer.run(self._driver.picture)
+
+    def event_log(self, path: str | Path) -> None:
+        """Write what happened to the run, and what was done, as JSON lines; it replays to the same commands.
+
+        Parameters
+        ----------
+        path
+            Of the file to write.
+        """
+        history = self._driver.history
+        with Path(path).open("w") as file:
+            file.writelines(f"{json.dumps(line)}\n" for line in to_record(history.first, history.log))
+
+    # How it ends
+
+    @frees_its_thread
+    def stop(self, reason: str = "it was stopped") -> Any:
+        """End the run in order: roles see ``should_stop()``, and are killed after ``train.stop.timeout`` (5 s).
+
+        Nothing of the run is left when this returns.
+
+        Parameters
+        ----------
+        reason
+            Why, for the result's ``stop_reason``.
+
+        Returns
+        -------
+        None
+            Or an awaitable of None with an asynchronous client.
+        """
+        return self._peer.run(self._stop, reason)
+
+    async def _stop(self, reason: str) -> None:
+        self._driver.stop(reason)
+        await self._driver.until(lambda: self._driver.over)
+
+    def stop_soon(self, reason: str) -> None:
+        """Ask the run to end, and don't wait for that; from any thread.
+
+        Parameters
+        ----------
+        reason
+            Why, for the result's ``stop_reason``.
+        """
+        if not self._driver.over:
+            with suppress(RuntimeError):  # the client's loop has ended, and the run with it
+                self._peer.loop.add_callback(self._driver.stop, reason)
+
+    async def replaced(self) -> None:
+        """End the run because the notebook's cell that has started it runs again; on the event loop."""
+        if not self._driver.over:
+            await self._stop("its cell was run again")
+
+    @raises_at_the_call
+    @frees_its_thread
+    def result(self, timeout_s: float | None = None, *, watch: Watch | None = None) -> R:
+        """Wait for the end of the run.
+
+        Parameters
+        ----------
+        timeout_s
+            Seconds; None waits for as long as the run makes progress, whose own deadlines end it.
+        watch
+            Called four times a second while this waits, in this thread: with :meth:`status` and with ``num_alive``,
+            ``training`` (role names), ``last_scores`` (role, rank, score) and ``scores``, the list of all, which goes
+            on growing. Not with an asynchronous client.
+
+        Returns
+        -------
+        Result, or an awaitable of it with an asynchronous client.
+
+        Raises
+        ------
+        PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
+            How the run ended, if not well. Notes tell the role's traceback and the end of its output.
+        StalledError
+            It still goes on after ``timeout_s``.
+        BaseException
+            Whatever a signal's handler raises while this waits, KeyboardInterrupt above all: the run has been stopped,
+            and what it has left by then is the exception's attribute ``result``.
+        """
+        limit_s = None if timeout_s is None else seconds_or(1.0, timeout_s)
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        if self._peer.asynchronous:
+            if watch is not None:
+                raise ValueError("watch= is for clients that wait; with an asynchronous one, ask status() beside it.")
+            later: Any = self._result(limit_s, deadline)
+            return later  # an awaitable, as Dask's own verbs return with such a client
+        try:
+            with self._driver.awaited():
+                if watch is not None:
+                    watch_until(self._driver, watch, deadline)
+                over = self._peer.run(self._driver.until, lambda: self._driver.over, deadline)
+        except BaseException as error:
+            self.end_for(error)
+            raise
+        if not over:
+            raise self._goes_on(limit_s)
+        try:
+            outcome: R = self._peer.run(self._outcome)
+        except Exception:
+            self._driver.history.settle_log()
+            raise
+        self._driver.history.deliver(outcome)
+        return outcome
+
+    def end_for(self, error: BaseException) -> None:
+        """Stop the run because of what was raised where it was waited for.
+
+        A model keeps what it has learnt, and the error's attribute ``result`` is what the verb would have returned.
+
+        Parameters
+        ----------
+        error
+            What was raised.
+        """
+        if self._driver.over and isinstance(error, Exception):
+            return  # how the run ended
+        interrupted = isinstance(error, KeyboardInterrupt)
+        with suppress(Exception):  # a client that is closed has ended it
+            self.stop(INTERRUPTED if interrupted else f"{type(error).__name__} was raised where it was awaited")
+            leave_result(error, self._peer.run(self._outcome))
+            self._driver.history.settle_log(INTERRUPTED_S)
+
+    async def _result(self, timeout_s: float | None, deadline: float | None) -> Any:
+        with self._driver.awaited():
+            over = await self._driver.until(lambda: self._driver.over, deadline)
+        if not over:
+            raise self._goes_on(timeout_s)
+        outcome = await self._outcome()
+        if self._driver.history.sent_to is not None:
+            await asyncio.to_thread(self._driver.history.deliver, outcome)
+        return outcome
+
+    def _goes_on(self, timeout_s: float | None) -> StalledError:
+        return StalledError(
+            f"Run {self.id} goes on after {timeout_s:g} s: {self._driver.state}.",
+            change="Wait longer, or end it with run.stop().",
+        )
+
+    async def _outcome(self) -> Any:
+        """What the run has left, once it is over."""
+        finish = self._driver.finish or Finish(verdict=Verdict.DRIVER, what="The run's driver was cancelled.")
+        history = self._driver.history
+        if finish.verdict is not Verdict.OK:
+            if not self._driver.is_unanswered:
+                await self._fetch_output()
+            error = error_of(self.id, finish, history, self._output)
+            raise error from error.__cause__
+        results: dict[str, list[Any]] = {}
+        for key in self._driver.job.plan.role_keys():
+            pickled = history.results.get(key)
+            value = None if pickled is None else pickle.loads(pickled)  # noqa: S301 - from our own role process
+            results.setdefault(key[0], []).append(value)
+        result = history.result(results, self._driver.data.num_rows(), finish.what)
+        return result if self._finish is None else self._finish(result)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}: {self._driver.history.outcome or self._driver.state}>"
+
+    def _repr_html_(self) -> str:
+        return html_of(self._driver, self._display)
+
+    def _ipython_display_(self) -> None:
+        show_live(self._driver, self._display, self.stop_soon)
+
+
+class _StopForgotten:
+    """Stops the run of a handle that nobody holds any more."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __call__(self) -> None:
+        if not self._driver.over:
+            with suppress(RuntimeError):  # the client's loop has ended, and the run with it
+                self._driver.peer.loop.add_callback(self._driver.stop, "nobody holds it any more")

@@ -1,0 +1,295 @@
+"""What a run has told: scores, results, attempts, pictures; and its event log, from which it can be replayed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from dask_train.checkpoint.manifest import Cover
+from dask_train.data.account import BatchRange
+from dask_train.data.ledger import Ledger, balance, left_out
+from dask_train.driver.job import Job
+from dask_train.driver.result import Attempt, Result, RunAccount
+from dask_train.logging.base import Ending
+from dask_train.logging.log import Log
+from dask_train.process.messages import (
+    Accounted,
+    Failed,
+    Message,
+    Notice,
+    Pictured,
+    Progress,
+    Reported,
+    RoleProcess,
+    Value,
+    WentOn,
+)
+from dask_train.run import commands, events
+from dask_train.run.commands import Finish, Key, Verdict
+from dask_train.run.state import ALIVE, RunState, name_of
+from dask_train.run.stop_rule import PROGRESS
+
+# Why a run ends that Ctrl-C, or a notebook's interrupt, has ended.
+INTERRUPTED = "it was interrupted"
+_FREQUENT = events.Progressed | events.DataProgressed | events.AwaitsClient | events.ClientWaits
+
+
+class History:
+    """Kept by a driver, read by whoever holds the run.
+
+    Attributes
+    ----------
+    scores
+        As :attr:`dask_train.driver.result.Result.scores`.
+    results
+        Pickled results of roles that have returned.
+    values
+        What roles have sent and nobody has received yet: role, rank, pickled value.
+    notices
+        What roles have told that is out of the ordinary, in order.
+    raised
+        What the roles' agents told of exceptions.
+    accounts
+        Which batches each attempt of a role has taken; see :mod:`dask_train.data.account`.
+    doing
+        What each role does, and how many batches it took.
+    pictures, diagnosis
+        The last look into the roles, raw and as text.
+    log
+        Every event with the commands that it led to.
+    outcome
+        How the run ended, as a sentence.
+    driver_error
+        The exception behind an end that no role is to blame for.
+    closed
+        Whether nothing of the run is left.
+    sent_to
+        Where its user sees scores besides; None for nowhere.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.scores: list[dict[str, Any]] = []
+        self.results: dict[Key, bytes] = {}
+        self.values: deque[tuple[str, int, bytes]] = deque()
+        self.notices: list[str] = []
+        self.raised: dict[Key, Failed] = {}
+        self.accounts: dict[Key, dict[int, Sequence[Sequence[int]]]] = {}
+        self.doing: dict[Key, tuple[str, int]] = {}
+        self.pictures: dict[Key, Pictured] = {}
+        self.diagnosis = ""
+        self.attempts: list[Attempt] = []
+        self.log: list[tuple[events.Event, tuple[commands.Command, ...]]] = []
+        self.first: RunState
+        self.outcome = ""
+        self.driver_error: BaseException | None = None
+        self.closed = False
+        self.most_steps = 0
+        self._progressed: dict[Key, float] = {}
+        self._unlogged: dict[tuple[type[events.Event], Key | None], events.Event] = {}
+        self._last: dict[Key, dict[str, Any]] = {}
+        self._all_at_once: list[dict[Key, int]] = []  # attempts of launches of the whole gang
+        self.reported_as_progress: frozenset[str] = frozenset()  # see RunProgress
+        self.sent_to: Log | None = None
+        self._covers: list[tuple[Key, int, Sequence[Cover]]] = []  # of checkpoints that attempts of roles went on with
+
+    def begin(self, state: RunState) -> None:
+        """The run has been asked for."""
+        self.first = state
+        self._all_at_once = [{key: role.attempt for key, role in state.roles.items()}]
+        self.attempts.append(Attempt(number=0, started=state.since))
+
+    def turned(
+        self, before: RunState, event: events.Event, after: RunState, todo: tuple[commands.Command, ...]
+    ) -> None:
+        """The run has taken a turn."""
+        if not todo and isinstance(event, _FREQUENT):  # the last one of each says it all
+            self._unlogged[type(event), event.key if isinstance(event, events.OfRole) else None] = event
+        elif todo or not isinstance(event, events.Ticked) or after != before:
+            self.log += [(frequent, ()) for frequent in self._unlogged.values()]
+            self._unlogged.clear()
+            self.log.append((event, todo))
+        again = {key: role.attempt for key, role in after.roles.items() if role.attempt != before.roles[key].attempt}
+        for key in again:  # what it returned before no longer counts
+            self.results.pop(key, None)
+            self.raised.pop(key, None)
+        if len(again) == len(after.roles):
+            self._all_at_once.append(again)
+        if after.num_restarts > before.num_restarts:
+            self.attempts[-1].ended, self.attempts[-1].reason = event.time, after.losses[-1]
+            self.attempts.append(Attempt(number=after.num_restarts, started=event.time))
+        if isinstance(event, events.Placed):
+            self.attempts[-1].places.update(event.places)
+
+    def finished(self, finish: Finish | None) -> None:
+        """The run is over."""
+        for note in finish.notes if finish is not None else ():
+            self._notice(note)
+        if finish is None:
+            self.outcome = "cancelled"
+        elif finish.verdict is Verdict.OK:
+            self.outcome = finish.what or "; ".join(["its training roles have returned", *finish.notes])
+        else:
+            self.outcome = f"{finish.verdict}: {finish.what}"
+        if self.attempts:
+            self.attempts[-1].ended, self.attempts[-1].reason = time.time(), self.outcome
+        if self.sent_to is not None:
+            self.sent_to.end(self._ending(finish))
+
+    def _ending(self, finish: Finish | None) -> Ending:
+        good = finish is not None and finish.verdict is Verdict.OK
+        cut_short = finish is None or finish.what == INTERRUPTED
+        status: Literal["finished", "failed", "stopped"] = "finished" if good else "failed"
+        return Ending(status="stopped" if cut_short else status, reason=self.outcome, time=time.time())
+
+    def log_to(self, log: Log) -> None:
+        """Send scores, and how the run ends, to a log as well; what it can't send is noticed."""
+        self.sent_to, log.tell = log, self._notice
+
+    def result(self, results: dict[str, list[Any]], num_rows: Mapping[tuple[str, int], int], reason: str) -> Result:
+        """What ``train`` returns of it: besides what its functions returned, by role, what every run leaves."""
+        return Result(
+            results=results,
+            scores=self.scores,
+            ledger=self.ledger(num_rows),
+            attempts=self.attempts,
+            stop_reason=reason,
+            run_id=self._job.id,
+            notices=self.notices,
+        )
+
+    def deliver(self, result: Any) -> None:
+        """Let the log keep what the run has left, if there is a log, and something left; waits for it."""
+        if self.sent_to is not None and isinstance(result, RunAccount):
+            self.sent_to.deliver(result._save)
+
+    def settle_log(self, at_most_s: float | None = None) -> None:
+        """Wait until the log, if there is one, has all that was told, or so many seconds have passed."""
+        if self.sent_to is not None:
+            self.sent_to.settle(at_most_s)
+
+    def moved(self, key: Key, message: Progress | Reported | Value, time: float, interval_s: float) -> bool:
+        """A role has told scores or what it does, or sent a value; whether that is progress to be noted as an event."""
+        match message:
+            case Value():
+                self.values.append((*key, message.value))
+            case Reported():
+                self.scores.extend(dict(score) for score in message.scores)
+                self._last[key] = self.scores[-1]
+                if self.sent_to is not None:
+                    self.sent_to.write([dict(score) for score in message.scores])
+                for score in message.scores:
+                    self.reported_as_progress |= score.keys() & PROGRESS
+            case Progress():
+                self.doing[key] = (message.doing, message.steps)
+                if key[0] in self.first.plan.training:
+                    self.most_steps = max(self.most_steps, message.steps)
+                if not message.moved:
+                    return False
+        if time - self._progressed.get(key, 0.0) < interval_s:
+            return False
+        self._progressed[key] = time
+        return True
+
+    def told(self, of: RoleProcess, message: Message) -> None:
+        """A role's picture or account has come; it goes on with a checkpoint; or something is shown at once."""
+        match message:
+            case Pictured():
+                self.pictures[of.key] = message
+            case Accounted():
+                self.accounts.setdefault(of.key, {})[of.attempt] = message.account
+            case WentOn():
+                self._covers.append((of.key, of.attempt, message.covers))
+            case Notice():
+                self._notice(message.text, f"{name_of(of.key)}: ")
+
+    def _notice(self, text: str, who: str = "") -> None:
+        self.notices.append(text)
+        sys.stderr.write(f"dask_train: {who}{text}\n")
+
+    def ledger(self, num_rows: Mapping[tuple[str, int], int]) -> Ledger:
+        """The account of rows, with what is in checkpoints that roles went on with.
+
+        A role on a Dask worker that died takes its own account with it.
+        """
+        accounts = {
+            key: {number: [BatchRange.of(record) for record in attempt] for number, attempt in attempts.items()}
+            for key, attempts in self.accounts.items()
+        }
+        covered: dict[Key, list[BatchRange]] = {}
+        for loader, attempt, covers in self._covers:
+            for key, number in self._started_with(loader, attempt):
+                if key[0] == loader[0]:
+                    own = accounts.get(key, {}).get(number, [])
+                    covered.setdefault(key, []).extend(
+                        stretch
+                        for run, role, records in covers
+                        if role == key[0]
+                        for stretch in left_out(map(BatchRange.of, records), own, same_run=run == self._job.id)
+                    )
+        keys = [key for key in self._job.plan.role_keys() if key in accounts or key in covered]
+        known = {key: accounts.get(key, {}).values() for key in keys}
+        return balance(known, self._job.plan.counts, num_rows, covered)
+
+    def rows(self, num_rows: Mapping[tuple[str, int], int]) -> dict[str, int]:
+        """The ledger's sums, for those who look from elsewhere; empty where the run has read no rows."""
+        ledger = self.ledger(num_rows)
+        found = {name: getattr(ledger, name) for name in ("read", "trained", "repeated", "dropped")}
+        return found if any(found.values()) else {}
+
+    def _started_with(self, key: Key, attempt: int) -> list[tuple[Key, int]]:
+        """The roles that were all started at once with one, and which attempts those are; it is one of them."""
+        together = next((all_ for all_ in self._all_at_once if all_.get(key) == attempt), {key: attempt})
+        return list(together.items())
+
+    def last_scores(self) -> list[list[Any]]:
+        """The latest score of each role, for those who look from elsewhere."""
+        return [[role, rank, score] for (role, rank), score in self._last.items()]
+
+    def silent(self, keys: Sequence[Key]) -> tuple[Key, ...]:
+        """Roles of which there is no picture: their agents do not answer."""
+        return tuple(key for key in keys if key not in self.pictures)
+
+    def frozen(self, keys: Sequence[Key]) -> tuple[Key, ...]:
+        """Roles whose processes do not answer their agents."""
+        return tuple(key for key in keys if (picture := self.pictures.get(key)) is not None and not picture.stacks)
+
+    def stalled(self, keys: Sequence[Key], state: RunState) -> tuple[str, ...]:
+        """Which roles are to blame for a stall, as far as their pictures tell."""
+        named = []
+        for key in keys:
+            picture = self.pictures.get(key)
+            if picture is None:
+                named.append(f"{name_of(key)} on {state.roles[key].address}: its agent does not answer")
+            elif not picture.stacks:
+                named.append(f"{name_of(key)} (process {picture.pid}) does not answer: it is {picture.state}")
+        if not named:
+            named = [f"{name_of(key)} is {self.pictures[key].doing}" for key in keys if key in self.pictures]
+        return tuple(named)
+
+    def diagnosis_text(self, state: RunState) -> str:
+        """The pictures of all roles, for people."""
+        parts = [f"Run {self._job.id}: {state}"]
+        for key, role in state.roles.items():
+            if role.phase not in ALIVE:
+                parts.append(f"{name_of(key)}: {role.phase}")
+                continue
+            picture = self.pictures.get(key)
+            if picture is None:
+                parts.append(f"{name_of(key)} on {role.address}: {role.phase}; its agent does not answer")
+                continue
+            parts.append(
+                f"{name_of(key)} on {role.address}, process {picture.pid}: {role.phase}, {picture.doing} since "
+                f"{picture.for_s:g} s, {picture.steps} batches; the process is {picture.state}\n"
+                + (_without_ours(picture.stacks) or "  (no Python stacks: the process does not answer)\n")
+            )
+        return "\n".join(parts)
+
+
+def _without_ours(stacks: str) -> str:
+    """Stacks without the two threads that carry a session's messages, which are always there."""
+    threads = [thread for thread in stacks.split("\n\n") if "dask_train/role/link.py" not in thread]
+    return "\n\n".join(threads)

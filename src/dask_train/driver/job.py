@@ -1,0 +1,55 @@
+"""What was asked for: all that a driver has to know of its run from the start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.frameworks.base import Framework
+from dask_train.process.launch import Preload
+from dask_train.run.state import RunPlan
+from dask_train.run.stopping import StopRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a driver is given.
+
+    Attributes
+    ----------
+    id
+        The name of the run.
+    plan
+        What the course of the run depends on.
+    functions, names
+        Pickled functions by role, and what the user called them.
+    framework
+        The adapter.
+    needs
+        Resources that each process of a role needs, by role.
+    on
+        The Dask workers to choose from; None for all.
+    stop
+        The rule that ends the run, if any.
+    checkpoint
+        Where checkpoints are kept, if anywhere.
+    preload
+        What templates of its role processes import; None where there are none.
+    runs_on_host
+        How many runs like this one share each host's cores.
+    client_s
+        How long the client may be silent until the scheduler ends the run.
+    """
+
+    id: str
+    plan: RunPlan
+    functions: dict[str, bytes]
+    names: dict[str, str]
+    framework: Framework
+    needs: dict[str, dict[str, float]]
+    on: list[str] | None
+    stop: StopRule | None
+    checkpoint: CheckpointPlace | None
+    preload: Preload | None = None
+    runs_on_host: int = 1
+    client_s: float = 300.0

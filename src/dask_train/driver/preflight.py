@@ -1,0 +1,168 @@
+"""What can be refused before a run starts: functions that don't travel, modules that the Dask workers lack."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import pickle
+import pickletools
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from distributed.protocol.pickle import dumps
+
+from dask_train.cluster.by_value import ByValue
+from dask_train.cluster.peer import Peer
+from dask_train.errors import LaunchError
+from dask_train.worker import checkpoints, modules
+
+# How long Dask workers may take to say what they have.
+PREFLIGHT_S = 10.0
+# A module that a function by value uses is, in its pickle, a call of this function with the module's name.
+_SUBIMPORT = "cloudpickle.cloudpickle.subimport"
+
+
+def pickled(what: str, value: Any) -> bytes:
+    """A role's function, or an adapter, as it travels; what is defined in ``__main__`` or a notebook goes by value.
+
+    Raises
+    ------
+    TypeError
+        It holds something that can't be pickled.
+    """
+    try:
+        return bytes(dumps(value))
+    except Exception as error:
+        raise TypeError(
+            f"The {what} can't be pickled: {type(error).__name__}: {error}. It, or a value that it closes over, holds "
+            "a lock, a file or a connection. Make that where it is used."
+        ) from error
+
+
+def modules_of(data: bytes) -> set[str]:
+    """The modules that a pickle of protocol 4 or 5 imports where it is read, found without reading it.
+
+    Pickles within it, such as the classes of a model and the callbacks that a function of ours holds, are looked into.
+    """
+    found: set[str] = set()
+    memo: list[str | None] = []
+    strings: list[str] = []  # pushed one after the other; STACK_GLOBAL takes the last two
+    top: str | None = None
+    importing = False  # the next string is a module
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name == "MEMOIZE":
+            memo.append(top)
+            continue
+        if opcode.name in ("BINGET", "LONG_BINGET"):
+            top = memo[int(str(argument))]
+        elif opcode.name == "STACK_GLOBAL":
+            found.add(strings[-2])
+            top = _SUBIMPORT if ".".join(strings[-2:]) == _SUBIMPORT else None
+        else:
+            top = argument if isinstance(argument, str) and "UNICODE" in opcode.name else None
+            if isinstance(argument, bytes) and _is_pickle(argument):
+                found |= modules_of(argument)
+        if top is not None and top != _SUBIMPORT:
+            strings.append(top)
+            if importing:
+                found.add(top)
+        importing = top == _SUBIMPORT
+    return found
+
+
+def _is_pickle(data: bytes) -> bool:
+    """Whether bytes are a whole pickle of protocol 4 or 5, other than by chance."""
+    if data[:1] != pickle.PROTO or data[-1:] != pickle.STOP or data[1] not in (4, 5):
+        return False
+    try:
+        *_, (last, _, position) = pickletools.genops(data)
+    except ValueError:
+        return False
+    return last.name == "STOP" and position == len(data) - 1
+
+
+def how_to_send(module: str) -> str:
+    """What to change so that Dask workers can import a module that they lack, as a sentence."""
+    name = module.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    origin = Path(spec.origin) if spec is not None and spec.origin else None
+    if origin is None:
+        return f"Install it on every Dask worker, or send a file of your own with client.upload_file('{name}.py')."
+    if _is_installed(origin):
+        return f"Install {name!r} on every Dask worker, as it is installed here."
+    if origin.name == "__init__.py":
+        return (
+            f"Install it on every Dask worker, or send the folder {str(origin.parent)!r}, zipped, with "
+            f"client.upload_file('{name}.zip')."
+        )
+    return f"Install it on every Dask worker, or send the file with client.upload_file('{origin.name}')."
+
+
+def _is_installed(origin: Path) -> bool:
+    paths = sysconfig.get_paths()
+    return any(origin.is_relative_to(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+async def check_modules(peer: Peer, functions: dict[str, bytes], addresses: Iterable[str] | None) -> None:
+    """Compare what the functions import with what the Dask workers have; quick, nothing is imported.
+
+    Raises
+    ------
+    LaunchError
+        A module is missing on one of them.
+    """
+    named = {name for data in functions.values() for name in modules_of(data)}
+    # That dask-train itself is missing, or is another version, is told by the agent.
+    others = {name for name in named if name.partition(".")[0] != "dask_train"}
+    for address, missing in (await lacked_modules(peer, others, addresses)).items():
+        if missing:
+            raise LaunchError(
+                f"The Dask worker {address} has no module {missing[0]!r}, which a role's function needs.",
+                "It is on the client's import path only.",
+                how_to_send(missing[0]),
+            )
+
+
+async def lacked_modules(peer: Peer, names: Iterable[str], addresses: Iterable[str] | None) -> dict[str, list[str]]:
+    """Which of the modules each Dask worker lacks, by address; nothing where they don't answer in time."""
+    needed = sorted(name for name in names if name.partition(".")[0] != "__main__")
+    if not needed:
+        return {}
+    probe = ByValue(modules.missing_modules, modules)
+    where = None if addresses is None else list(addresses)
+    try:
+        asking = peer.on_workers(probe, needed, workers=where, on_error="ignore")
+        return await asyncio.wait_for(asking, PREFLIGHT_S)
+    except TimeoutError:  # one of them is busy; what it lacks will be seen when it is needed
+        return {}
+
+
+async def check_checkpoints(peer: Peer, url: str | None, addresses: Iterable[str] | None) -> None:
+    """See that checkpoints can be kept where they shall be, from the Dask workers: only they may see that place.
+
+    One that has to keep them and can't, where others can, is told when its role starts.
+
+    Raises
+    ------
+    ValueError
+        None of them can.
+    """
+    if url is None:
+        return
+    where = None if addresses is None else list(addresses)
+    try:
+        asking = peer.on_workers(checkpoints.why_none_are_kept, url, workers=where, on_error="ignore")
+        answers = await asyncio.wait_for(asking, PREFLIGHT_S)
+    except TimeoutError:  # a place that is slow, or a busy Dask worker: it will be seen when the role starts
+        return
+    if answers and all(answers.values()):
+        address, why = next(iter(answers.items()))
+        raise ValueError(
+            f"checkpoint is {url!r}, where no Dask worker can keep checkpoints. On {address}: {why} Pass a folder that "
+            "all hosts share and may write to, or a URL for fsspec whose package the Dask workers have."
+        )

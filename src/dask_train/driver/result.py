@@ -1,0 +1,163 @@
+"""What a run leaves: values without a connection to the cluster."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import localtime, strftime
+from typing import Any
+
+from dask_train.cards import Card, Shown, Table
+from dask_train.data.ledger import Ledger
+from dask_train.report.charts import Curves, values_of
+from dask_train.report.formats import score_text, seconds_text
+
+
+@dataclass(kw_only=True, repr=False)
+class Attempt(Shown):
+    """One launch: of the whole gang, or of the roles that a loss had taken.
+
+    Attributes
+    ----------
+    number
+        0 for the first.
+    started, ended
+        Seconds since the epoch; ``ended`` is 0 while it goes on.
+    places
+        Addresses of Dask workers, by ``role/rank``; for an attempt that replaces roles, theirs.
+    reason
+        Why it ended.
+    """
+
+    number: int
+    started: float
+    ended: float = 0.0
+    places: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    def _card(self) -> Card:
+        took = _took(self) or "goes on"
+        rows = [tuple(place) for place in self.places.items()]
+        facts = [("", took), ("", f"{len(rows)} role{'' if len(rows) == 1 else 's'}"), *_where_there(ended=self.reason)]
+        tables = [Table(columns=("role", "Dask worker"), rows=rows, title="places")] if rows else []
+        return Card(kind="Attempt", name=f"{self.number}", facts=facts, tables=tables, one_line=True)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunAccount(Shown):
+    """What every run leaves.
+
+    Attributes
+    ----------
+    scores
+        All scores, in the order in which they arrived: what was reported, plus role, rank, attempt and time.
+    ledger
+        The account of the rows that roles were given: ``ledger.read``, ``.trained``, ``.repeated``, ``.dropped`` and
+        ``.table`` by epoch, role and rank. What a role did on a Dask worker that died is not in it, unless it is in a
+        checkpoint that the role went on with.
+    attempts
+        Every launch.
+    stop_reason
+        Why the run was stopped; empty where its training roles have simply returned.
+    run_id
+        The name of the run, as ``dask train list`` shows it.
+    notices
+        What was out of the ordinary and has not ended the run, such as a damaged checkpoint that was passed over, or a
+        scorer that was lost, or had to be ended, after the training roles had returned.
+    """
+
+    scores: list[dict[str, Any]] = field(repr=False)
+    ledger: Ledger
+    attempts: list[Attempt]
+    stop_reason: str
+    run_id: str
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run went on, from when it was asked for, in seconds."""
+        return max(0.0, self.attempts[-1].ended - self.attempts[0].started) if self.attempts else 0.0
+
+    def _save(self, folder: Path) -> list[Path]:
+        """Write what the run has left into a folder: the ledger, as JSON; the files."""
+        path = folder / "ledger.json"
+        lines = [asdict(line) for line in self.ledger.lines]
+        totals = {name: getattr(self.ledger, name) for name in ("read", "trained", "repeated", "dropped")}
+        path.write_text(json.dumps({**totals, "lines": lines}, indent=1))
+        return [path]
+
+    def _values(self) -> list[tuple[str, str]]:
+        """What counts most of the run's values, as names and texts."""
+        last: dict[str, Any] = next((told for told in reversed(self.scores) if told.get("rank", 0) == 0), {})
+        return [(name, score_text(value)) for name, value in values_of(last).items()]
+
+    def _curves(self) -> Curves:
+        curves = Curves()
+        curves.take(self.scores)
+        return curves
+
+    def _card(self) -> Card:
+        ledger, attempts = self.ledger, self.attempts
+        rows = [
+            f"{getattr(ledger, name):,} {name}" for name in ("trained", "repeated", "dropped") if getattr(ledger, name)
+        ]
+        placed = [
+            (f"{each.number}", strftime("%H:%M:%S", localtime(each.started)), _took(each), each.reason)
+            for each in attempts
+        ]
+        return Card(
+            kind=type(self).__name__,
+            name=self.run_id,
+            facts=[
+                *self._values(),
+                *_where_there(ended=self.stop_reason, rows=", ".join(rows)),
+                ("took", seconds_text(self.seconds) + (f", in {len(attempts)} attempts" if len(attempts) > 1 else "")),
+                *(("notice", notice) for notice in self.notices),
+            ],
+            charts=self._curves().svgs(),
+            tables=[
+                *(replace(table, title=f"ledger: {table.title}") for table in ledger._card().tables),
+                *(
+                    [Table(columns=("", "started", "took", "ended"), rows=placed, title="attempts")]
+                    if len(placed) > 1
+                    else []
+                ),
+            ],
+        )
+
+
+def _took(attempt: Attempt) -> str:
+    return seconds_text(max(0.0, attempt.ended - attempt.started)) if attempt.ended else ""
+
+
+def _where_there(**facts: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in facts.items() if value]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result(RunAccount):
+    """What ``train`` returns: besides what every run leaves, what its functions returned.
+
+    Attributes
+    ----------
+    results
+        What each role's function returned, by role and rank; None for a role that was ended before it returned.
+    scores, ledger, attempts, stop_reason, run_id, notices
+        As of every run: all scores in the order in which they arrived; the account of rows (``.read``, ``.trained``,
+        ``.repeated``, ``.dropped``, ``.table``); every launch; why it was stopped, if it was; its name; and what was
+        out of the ordinary.
+    """
+
+    results: dict[str, list[Any]]
+
+    def _values(self) -> list[tuple[str, str]]:
+        roles = ", ".join(f"{len(ranks)} {role}" for role, ranks in self.results.items())
+        return [("results of", roles), *super()._values()]
+
+
+def leave_result(error: BaseException, result: Any) -> None:
+    """Let an exception that has ended a verb carry what there was by then, as its attribute ``result``."""
+    with suppress(AttributeError):  # of a class that has no place for it
+        error.result = result  # type: ignore[attr-defined]

@@ -1,0 +1,46 @@
+"""The error that a run ends with: what happened, the role's own exception, its output's tail, its stacks."""
+
+from __future__ import annotations
+
+import pickle
+
+from dask_train import errors
+from dask_train.driver.history import History
+from dask_train.process.messages import Failed
+from dask_train.run.commands import Finish, Key, Verdict
+from dask_train.run.state import name_of
+
+# How much of a role's output goes into an error; the rest is in the log.
+TAIL_LINES = 20
+
+
+def error_of(run_id: str, finish: Finish, history: History, output: dict[Key, str]) -> errors.DaskTrainError:
+    """The exception for a verdict that is not OK, with its cause attached."""
+    kind: type[errors.DaskTrainError] = getattr(errors, str(finish.verdict))
+    error = kind(finish.what, finish.cause, finish.change)
+    key = (finish.role, finish.rank)
+    raised = history.raised.get(key)
+    if raised is not None and finish.verdict in (Verdict.ROLE_FAILED, Verdict.LAUNCH):
+        error.__cause__ = _exception(raised)
+        if raised.traceback:
+            error.add_note(f"Traceback of {name_of(key)}:\n{raised.traceback.rstrip()}")
+    elif history.driver_error is not None:
+        error.__cause__ = history.driver_error
+    tail = output.get(key, "").rstrip().splitlines()[-TAIL_LINES:]
+    if tail:
+        lines = "\n".join(f"[{name_of(key)}] {line}" for line in tail)
+        error.add_note(f"The end of its output:\n{lines}")
+    if finish.verdict is Verdict.STALLED and history.diagnosis:
+        error.add_note(history.diagnosis)
+    error.add_note(f"This was run {run_id}; dask train logs {run_id} shows more while its scheduler lives.")
+    return error
+
+
+def _exception(raised: Failed) -> BaseException | None:
+    if not raised.exception:
+        return None
+    try:
+        found = pickle.loads(raised.exception)  # noqa: S301 - from our own role process
+    except Exception:  # its class is not here; the traceback says what it was
+        return None
+    return found if isinstance(found, BaseException) else None

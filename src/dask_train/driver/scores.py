@@ -1,0 +1,42 @@
+"""The scores of a run, as whoever holds it follows them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.driver.loop import Driver
+
+
+class Scores:
+    """The scores of a run as they come; made by :meth:`Run.scores`."""
+
+    def __init__(self, run: object, driver: Driver) -> None:
+        self._run = run  # held: a run that nobody holds is stopped
+        self._driver = driver
+
+    async def _more(self, seen: int) -> list[dict[str, Any]]:
+        """What has come since, as soon as there is something; nothing when the run is over."""
+        scores = self._driver.history.scores
+        with self._driver.awaited():
+            await self._driver.until(lambda: len(scores) > seen or self._driver.over)
+        return scores[seen:]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        seen = 0
+        while more := self._next(seen):
+            yield from more
+            seen += len(more)
+
+    @frees_its_thread
+    def _next(self, seen: int) -> list[dict[str, Any]]:
+        more: list[dict[str, Any]] = self._driver.peer.run(self._more, seen)
+        return more
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        seen = 0
+        while more := await self._more(seen):
+            for score in more:
+                yield score
+            seen += len(more)

@@ -1,0 +1,367 @@
+"""``fit``: a compiled Keras model, trained on a Dask collection by many workers."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
+from dask_train.cluster.arrivals import default_fit_workers, default_workers
+from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.config import Deadlines
+from dask_train.driver.handle import Run
+from dask_train.fitting import checks as fit_checks
+from dask_train.fitting import server_checks
+from dask_train.fitting.checkpoint_checks import check_best_of_fit
+from dask_train.fitting.data import FitData, columns_for, fit_data, split_off, validation_of
+from dask_train.fitting.kinds import FIT, by_kind_of_model
+from dask_train.fitting.logged import params_of
+from dask_train.fitting.loss_trial import check_losses
+from dask_train.fitting.result import FitResult, trained
+from dask_train.fitting.roles.entry import FitRole
+from dask_train.fitting.roles.sent_callbacks import send_callbacks
+from dask_train.fitting.settings import FitSettings
+from dask_train.fitting.shown import display_of
+from dask_train.fitting.spec import BATCH_SIZE, VALIDATION, FitTask, InPlace
+from dask_train.fitting.torch_module.settings import ModuleSettings
+from dask_train.frameworks.keras.adapter import KerasFramework
+from dask_train.frameworks.registry import find_framework
+from dask_train.input_errors import raises_at_the_call
+from dask_train.logging.log import check_log
+from dask_train.report.progress import progress_of
+from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.stopping import StopRule, check_stop
+from dask_train.training.by_role import resources_by_role
+from dask_train.training.in_process import is_zero, run_in_process
+from dask_train.training.launch import DEFAULT, check_start, launch
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[FitSettings]
+) -> FitResult: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[FitSettings]
+) -> Run[FitResult]: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[FitSettings]
+) -> FitResult | Run[FitResult]: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[ModuleSettings]
+) -> FitResult: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[ModuleSettings]
+) -> Run[FitResult]: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[ModuleSettings]
+) -> FitResult | Run[FitResult]: ...
+@raises_at_the_call
+@frees_its_thread
+@by_kind_of_model(FIT)
+def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    *,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    verbose: str | int | bool = "auto",
+    callbacks: Any = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: bool | str = True,
+    class_weight: Mapping[int, float] | None = None,
+    sample_weight: Any = None,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
+    validation_freq: int | Sequence[int] = 1,
+    features: str | Sequence[str] | Mapping[str, Any] | None = None,
+    label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    ps: int = 0,
+    scorer: int = 0,
+    seed: int = 0,
+    streaming: bool | int = False,
+    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    resume: bool | str = False,
+    recovery: str | RecoveryPolicy | None = DEFAULT,
+    on: Sequence[str] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    client: Client | None = None,
+    wait: bool = True,
+    name: str | None = None,
+    log: Any = None,
+) -> FitResult | Run[FitResult]:
+    """Train a compiled Keras model on the Dask cluster that holds the data: Keras' own ``fit``, in several processes.
+
+    All workers train one model: each takes its share of every global batch, and gradients are summed before they are
+    applied. So the model, its metrics and its history are those of one process, whatever the number of workers, but
+    for the order in which floating-point numbers are added up.
+
+    With parameter servers (``ps``) workers train asynchronously: the servers hold the weights and the compiled
+    optimizer, and workers bring gradients and take weights, each at its own pace. A worker that is lost is replaced,
+    and goes on where it was, while the others work on.
+
+    Parameters
+    ----------
+    model : keras.Model, torch.nn.Module, or an estimator of XGBoost or LightGBM
+        Which arguments modules of torch take (``loss=``, ``optimizer=`` and the like) is told in
+        ``docs/torch_modules.md``, and of boosted trees in ``docs/boosted_trees.md``. The rest is of Keras models:
+        compiled; sequential, functional or subclassed, with a ``train_step`` and a ``compute_loss`` of its own or
+        Keras'. Built here where it has no weights yet. It is sent to each worker, takes over what was trained at the
+        end, and keeps its optimizer's state, so a second ``fit`` goes on.
+    x
+        Inputs: a Dask or NumPy array with rows along its first axis; a list, tuple or dict of them; a Dask or pandas
+        frame with ``features``; or a data set of :func:`dask_train.get_dataset`, with targets and perhaps weights.
+    y, sample_weight
+        Targets, and weights of rows, as Keras takes them; arrays. Weights of a frame: the name of their column, or a
+        dict of outputs to columns.
+    batch_size
+        Rows of a global batch, over all workers; 32 where it is None.
+    epochs, initial_epoch, steps_per_epoch
+        As in Keras: the number of the epoch to stop before, that to begin with, and batches of an epoch where these
+        are not all of the data. Such an epoch goes on where the last one ended, and ends with the data at the latest.
+    verbose
+        How it goes, on standard error, while this waits: 0 shows nothing, 1 a line that is drawn anew, and where there
+        is neither a terminal nor a notebook one every 10 seconds; 2 a line for each epoch. "auto" is 1 in terminals
+        and notebooks, and else 0.
+    callbacks
+        Instances of ``keras.callbacks.Callback``. They run in the first worker, with metrics of all, and what they set
+        acts on all workers before the next step: learning rates, weights, ``stop_training``. What they hold at the end
+        is held by the instances that were passed.
+    validation_data
+        Inputs and targets, and perhaps weights, in a tuple; or a frame or data set like ``x``, of which the same
+        columns are taken, weights too.
+    validation_split
+        The last fraction of the rows of arrays is validated on instead of trained on.
+    validation_batch_size, validation_steps, validation_freq
+        As in Keras; all workers validate together.
+    shuffle
+        True for a new order of all rows in every epoch, "partition" for one of the partitions and within them, False
+        for that of the collection.
+    class_weight
+        Weights by number of class, for models with a single output; as in Keras.
+    features, label
+        Of a frame, which columns are inputs and which are targets: one name gives that column, a list of names one
+        matrix in their common dtype, a dict one or the other for each input or output by its name. All columns but
+        those of label and weights are features where it is None. For a model whose inputs are a dict, a frame's
+        columns of those names are its inputs where features does not say otherwise; for a model of several outputs,
+        a list of labels has one for each.
+    workers
+        How many. Where it is None: one a host, which has all of the host's cores, as on one host that trains as fast
+        as several or faster; one a Dask worker where these have a GPU each, and with ``ps``. 0 trains in this process,
+        as one worker would, where a debugger can follow it: the model and the callbacks that were passed, as they are,
+        and what they raise is raised as it is.
+    ps
+        How many parameter servers share the weights; 0 trains synchronously. Between hosts weights and gradients go
+        over TCP, with the cluster's TLS where it has some.
+    scorer
+        1 for a process that validates beside training, which waits for it in no step: its scores come as they are
+        found, and ``stop`` looks at them. With ``ps`` it validates the latest weights over and over; without, those of
+        the latest epoch that has ended: epochs that end while it is at an earlier one are NaN in the history, but for
+        the last, which is waited for. Callbacks do not see its scores. Without a scorer all workers validate after each
+        epoch; with ``ps`` the first one does.
+    seed
+        Fixes the orders of rows.
+    streaming
+        As in :func:`dask_train.train`, for data larger than memory.
+    stop
+        When it is good enough, on metrics by their names in logs, such as ``"val_loss < 0.1"`` (``"time_metric < 3"``
+        where a metric has a name that scores have already: time, rank, role, attempt, epoch, step, trial); see
+        :func:`dask_train.train`. It ends after the step in hand, on all workers.
+    checkpoint
+        Where to keep checkpoints: a folder that all hosts share, an fsspec URL, or a :class:`dask_train.Checkpoint`.
+        They hold all that training depends on, so what goes on from one ends with the same weights. With
+        ``dt.Checkpoint(..., keep=3, best="val_loss")`` the last three and the best one stay; ``restore_best=True``
+        ends with the best one's model.
+    resume
+        Whether to go on with the last whole checkpoint there, if there is one; with the same model, compilation, data
+        and arguments, or it is an error that says what differs. Free are ``epochs``, ``workers``, callbacks,
+        validation and what concerns the run. The learning rate is that of the checkpoint; with
+        ``resume="new_learning_rate"`` it is the one that the model is compiled with.
+    recovery
+        What a lost worker means: all start again, from the last checkpoint of this call (the default), or, with None,
+        an error; or a :class:`~dask_train.RecoveryPolicy`.
+    on, resources, client, name, log
+        As in :func:`dask_train.train`; a log gets the model, its parameters and the page of ``result.report`` as well.
+    wait
+        Whether to return the result, or at once a :class:`~dask_train.Run` to follow and stop.
+
+    Returns
+    -------
+    FitResult, or Run where ``wait`` is false; awaitables of them with an asynchronous client.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument can't be, or the data does not fit the model; nothing has been started.
+    PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
+        How the run ended; see :func:`dask_train.train`. What a worker raises, such as a CheckpointError, is the cause
+        of a RoleFailedError.
+    KeyboardInterrupt
+        Ctrl-C: the run has been stopped, and nothing of it is left on the cluster. The model keeps what it has learnt,
+        and what there is by then is the exception's attribute ``result``, a FitResult.
+
+    Notes
+    -----
+    Dropout draws other numbers in each worker. BatchNormalization normalises each worker's share by itself, as in
+    PyTorch's DistributedDataParallel and ``tf.distribute``; its moving averages are averaged at the end of each epoch.
+    Gradients of embeddings are summed as dense tables. A loss reduced over sample weights, a mask, or by a sum is exact
+    as well. A loss or ``train_step`` of your own counts as a mean over the rows of its batch. Metrics whose variables
+    are sums over rows, as those of Keras, are exact, and so are logs of any names that are computed from them.
+
+    Examples
+    --------
+    >>> model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])  # doctest: +SKIP
+    >>> result = dt.fit(model, X, y, epochs=5, batch_size=128, workers=4)               # doctest: +SKIP
+    >>> result.history["accuracy"]                                                      # doctest: +SKIP
+    """
+    in_process = is_zero(workers)
+    if in_process:
+        server_checks.check_in_process(ps, scorer)
+        workers = 1
+    fit_checks.check_model(model)
+    fit_checks.check_counts(
+        workers=workers,
+        steps_per_epoch=steps_per_epoch,
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
+    )
+    check_start(name=name, wait=wait)
+    check_log(log)
+    progress = progress_of(verbose)
+    listed = fit_checks.check_callbacks(callbacks)
+    rule = check_stop(stop)
+    kept = check_checkpoint(checkpoint, resume, words=(fit_checks.NEW_LEARNING_RATE,))
+    features, label = columns_for(model, x, y, features, label)
+    data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    validation: FitData | None = None
+    if validation_data is not None:
+        validation = validation_of(validation_data, features, label, sample_weight)
+    elif validation_split:
+        data, validation = split_off(data, validation_split)
+    fit_checks.check_stop_names(rule, validates=validation is not None)
+    server_checks.check_servers(ps, scorer, validates=validation is not None)
+    check_best_of_fit(kept, validates=validation is not None, ps=ps)
+    resources_by_role(resources, [role for role, count in (("ps", ps), ("worker", 1), ("scorer", scorer)) if count])
+    server_checks.check_callbacks_with_servers(listed, ps, scorer)
+    weights = fit_checks.check_weights(class_weight, sample_weight, data)
+    source = data.source("data")
+    datasets = {} if validation is None else {VALIDATION: validation.source("validation_data")}
+    if not in_process:
+        client = client_or_local(client, workers or 0)
+        workers = workers or (default_workers if ps else default_fit_workers)(client, on)
+    assert workers is not None
+    rows = BATCH_SIZE if batch_size is None else batch_size
+    fit_checks.check_order(
+        epochs=epochs,
+        initial_epoch=initial_epoch,
+        shuffle=shuffle,
+        seed=seed,
+        batch_size=rows,
+        workers=workers,
+        validation_freq=validation_freq,
+    )
+    fit_checks.check_together(model, workers, ps=ps)
+    fit_checks.check_rows(model, data, validation)
+    server_checks.check_served(model, ps)
+    header, arrays = ({}, []) if in_process and kept is None else taken_apart(model)
+    if workers > 1 and not ps:
+        check_losses(model, (header, arrays), data, weights)
+    task = FitTask(
+        header=header,
+        arrays=arrays,
+        in_place=InPlace(model=model, callbacks=listed) if in_process else None,
+        layout=data.layout,
+        validation_layout=None if validation is None else validation.layout,
+        callbacks=b"" if in_process else send_callbacks(listed),
+        epochs=epochs,
+        initial_epoch=initial_epoch,
+        batch_size=rows,
+        steps_per_epoch=steps_per_epoch,
+        shuffle=shuffle,
+        seed=seed,
+        random=random_state(),
+        validation_batch_size=validation_batch_size or rows,
+        validation_steps=validation_steps,
+        validation_freq=validation_freq,
+        class_weight=weights,
+        num_classes=fit_checks.num_classes_of(model),
+        scored_elsewhere=bool(scorer),
+        stop_names=frozenset() if rule is None else rule.names,
+        checkpoint=kept,
+        resume=bool(resume),
+        new_learning_rate=resume == fit_checks.NEW_LEARNING_RATE,
+        run=uuid.uuid4().hex,
+        patience_s=1.5 * Deadlines.from_dask_config().progress_s,  # a stall is told by the run first, with its causes
+    )
+    roles = {role: count for role, count in (("ps", ps), ("worker", workers), ("scorer", scorer)) if count}
+    if in_process:
+        roles = {"worker": 0}
+    start: Any = run_in_process if in_process else launch
+    started: FitResult | Run[FitResult] = start(
+        dict.fromkeys(roles, FitRole(task)),
+        roles=roles,
+        data={"worker": source},
+        datasets=datasets,
+        streaming=streaming,
+        framework=keras_framework(),
+        recovery=recovery,
+        stop=rule,
+        checkpoint=kept,
+        resume=bool(resume),
+        on=on,
+        resources=resources,
+        client=client,
+        wait=wait,
+        name=name or "fit",
+        progress=progress,
+        log=log,
+        params=params_of(model, task),
+        display=partial(display_of, verbose, epochs),
+        finish=partial(
+            trained,
+            model=model,
+            callbacks=listed,
+            params={"verbose": 1 if verbose == "auto" else verbose, "epochs": epochs},
+        ),
+    )
+    return started
+
+
+def keras_framework() -> KerasFramework:
+    """The adapter of Keras on this process's backend."""
+    import keras
+
+    backend = keras.backend.backend()
+    return KerasFramework(backend, find_framework(backend))
+
+
+def random_state() -> Any:
+    """The state of torch's random numbers, where Keras runs on it; imports Keras when it is called."""
+    from dask_train.fitting.roles.weights import value_of
+    from dask_train.keras_models.torch_state import torch_random
+
+    return next(map(value_of, torch_random()), None)
+
+
+def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
+    """A model as it travels; imports Keras when it is called."""
+    from dask_train.keras_models.serialization import model_to_parts
+
+    return model_to_parts(model)

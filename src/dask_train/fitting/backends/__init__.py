@@ -1,0 +1,20 @@
+"""What differs between Keras' backends when replicas train: one file each, found by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from dask_train.fitting.backends.base import Backend, Derived, Slices, StepError
+
+# Keras' names of the backends that ``fit`` can train with.
+BACKENDS = ("tensorflow", "torch", "jax")
+
+
+def backend_of(name: str) -> Backend:
+    """The backend of that name, one of :data:`BACKENDS`; imports its framework."""
+    module = import_module(f"{__name__}.{name}")
+    made: Backend = module.make()
+    return made
+
+
+__all__ = ["BACKENDS", "Backend", "Derived", "Slices", "StepError", "backend_of"]

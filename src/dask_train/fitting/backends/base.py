@@ -1,0 +1,236 @@
+"""The seam between replicas and the backend that Keras computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_train.data.columns import Column
+
+
+class StepError(ValueError):
+    """Workers can't take a step together."""
+
+
+@dataclass
+class Slices:
+    """Gradients of those rows of a table that a model has looked up in one place.
+
+    Attributes
+    ----------
+    indices, values
+        Tensors: which rows, and the gradient of each.
+    alike
+        Whether all workers look up the same rows, once a batch; False where each does for its rows of the batch; None
+        where only running tells.
+    distinct
+        Whether each row is in it once, however often it was looked up.
+    """
+
+    indices: Any
+    values: Any
+    alike: bool | None
+    distinct: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """What is known of the logs of a step; by default nothing.
+
+    Attributes
+    ----------
+    names
+        Logs that depend on nothing but what metrics have counted.
+    again
+        Computes these anew, in that order, from what the metrics' variables hold when it is called.
+    raw
+        Names of logs that do not depend on that at all.
+    """
+
+    names: tuple[str, ...] = ()
+    again: Callable[[], Sequence[Any]] = tuple
+    raw: frozenset[str] = frozenset()
+
+
+def flat(logs: Any) -> dict[str, Any]:
+    """Logs by name, as Keras' callbacks see them, with what is in a dict among them; empty where there are none."""
+    found: dict[str, Any] = {}
+    for name, log in logs.items() if isinstance(logs, Mapping) else ():
+        found.update(flat(log) if isinstance(log, Mapping) else {name: log})
+    return found
+
+
+class Backend(Protocol):
+    """What replicas ask of a backend. Tensors, gradients and variables are the backend's own.
+
+    Attributes
+    ----------
+    symbolic_build
+        Whether Keras' own ``fit`` builds model, metrics and losses by shapes before the first step; it is done with the
+        run's columns then, since the batches that ``fit`` sees only count.
+    takes_text
+        Whether there are tensors of text.
+    graphs_tell_more
+        Whether the graph of a step shows what its losses are, so that :meth:`learn` is not called, and less is known of
+        models that are compiled with ``run_eagerly=True``.
+    refuses_losses
+        Whether :meth:`learn` refuses losses by what a few rows make of them, so that it can be asked before anything
+        starts, too.
+    """
+
+    symbolic_build: bool
+    takes_text: bool
+    graphs_tell_more: bool
+    refuses_losses: bool
+
+    @property
+    def may_lack_gradients(self) -> bool:
+        """Whether a step may give no gradient of a variable on one worker, and one on another: where it runs as Python.
+
+        Asked in a step.
+        """
+
+    def refusal(self, model: Any, workers: int = 1) -> str | None:
+        """Why a compiled model can't be trained on this backend; a sentence without its subject, and what to change.
+
+        Asked in the client, before anything starts, and again once the number of workers is known.
+        """
+
+    def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
+        """A step of that model as ``fit`` would run it, for batches of any number of rows.
+
+        Parameters
+        ----------
+        step
+            ``train_step`` or ``test_step``: takes a batch, returns logs.
+        model : keras.Model
+            Whose it is.
+        batch
+            One, for its shapes and dtypes.
+        """
+
+    def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
+        """What Keras' ``fit`` and ``evaluate`` of that model call in place of functions of their own.
+
+        Parameters
+        ----------
+        steps
+            Takes an iterator, which it leaves alone, and returns logs.
+        """
+
+    def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:
+        """What the logs of a step are made of, which :meth:`compiled` has returned and which was run.
+
+        Parameters
+        ----------
+        variables
+            Of metrics.
+        """
+
+    def is_constant(self, number: Any) -> bool:
+        """Whether a number in a step is the same for any rows; as far as that can be seen."""
+
+    def on_host(self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any]) -> list[Any]:
+        """Call a function on the values of tensors, inside a step as outside; it returns arrays like them.
+
+        Arrays and tensors may share memory. Calls keep their order.
+        """
+
+    def key_of(self, variable: Any) -> Any:
+        """What tells a variable from others in a step as outside: a Keras variable, or the backend's own in it."""
+
+    def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
+        """A gradient in that dtype: one tensor; or, of an embedding, indices of rows and values for them."""
+
+    def slices_of(self, gradient: Any) -> list[Slices]:
+        """By place in which a table is looked up, the gradients of its rows; empty for a gradient that is dense."""
+
+    def sparse(self, slices: list[Slices], gradient: Any) -> Any:
+        """A gradient like that one, of these slices."""
+
+    def may_be_kept(self, tensor: Any) -> bool:
+        """Whether a step may keep what :meth:`on_host` has returned in a variable, without a copy.
+
+        Asked when all that takes the tensor is known.
+        """
+
+    def sums_multiplied(self, factor: Callable[[Any], Any], rows: Callable[[], int]) -> AbstractContextManager[None]:
+        """While it lasts, sums over the rows of a batch count so many times in gradients of losses.
+
+        Parameters
+        ----------
+        factor
+            Called in a step, with a dtype; a tensor.
+        rows
+            How many rows go into the step in hand.
+        """
+
+    def settled(self, loss: Any) -> Any:
+        """The same loss, which :meth:`sums_multiplied` leaves as it is: it has been multiplied with what it needs."""
+
+    def is_by_row(self, loss: Any, rows: int) -> bool:
+        """Whether a loss has values by row, so that their sum is one over rows; False where its graph tells that."""
+
+    def learn(self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any) -> None:
+        """See in steps that are only tried what the step in hand does not tell by itself.
+
+        Parameters
+        ----------
+        tried
+            Called with how often the rows of a batch are gone through in a step. What steps do is undone.
+        gradients
+            What optimizers were given in such steps since this was called last.
+        model : keras.Model
+            Whose step it is.
+
+        Raises
+        ------
+        StepError
+            Workers can't take that step together.
+        """
+
+    def num_rows(self, column: Any) -> int:
+        """Rows of a column of a batch."""
+
+    def rows(self, column: Any, num_rows: int) -> Any:
+        """The first rows of a column."""
+
+    def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
+        """Let a function see columns of any number of rows by shape and dtype; nothing is computed.
+
+        It raises what it raises where these do not fit it. Weights that layers make when they are first called are
+        there afterwards.
+        """
+
+    def as_floatx(self, column: Any, floatx: str) -> Any:
+        """Floating-point numbers in the precision that Keras is set to, as its own ``fit`` takes arrays in."""
+
+    def counted(self, num_steps: int) -> Any:
+        """A data set that makes Keras' ``fit`` count so many steps an epoch; their batches come from elsewhere."""
+
+    def exchanged(
+        self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
+    ) -> None:
+        """As :meth:`on_host`, for a function that returns values for variables, which are copied into them.
+
+        What a step does after this sees the new values.
+        """
+
+    def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
+        """What assigns arrays to all of these variables at once."""
+
+    def applying(
+        self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[np.ndarray | None]
+    ) -> Callable[[Sequence[tuple[np.ndarray, ...]]], None]:
+        """What applies the gradients that lie in these arrays when it is called; they are aligned to 64 bytes.
+
+        Where there is None, it is called with indices of rows and values for them, one pair after the other. Without
+        any gradients it counts a step in which other weights were changed.
+        """
+
+    def forgetting(self) -> AbstractContextManager[None]:
+        """When it is left, the backend lets go of the graphs that were made within, and of the weights in them."""

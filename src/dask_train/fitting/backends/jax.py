@@ -1,0 +1,362 @@
+"""Replicas on JAX: steps as ``jax.jit``, sums in NumPy inside them, by ordered callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from keras.src.backend import compute_output_spec
+
+from dask_train.data.columns import Column
+from dask_train.fitting.backends.base import Derived, Slices, flat
+from dask_train.fitting.backends.jax_trial import Found, check_step
+from dask_train.keras_models.state import build_for_batch
+
+
+def make() -> JaxBackend:
+    """Make the backend."""
+    return JaxBackend()
+
+
+class JaxBackend:
+    """See :class:`dask_train.fitting.backends.base.Backend`.
+
+    Notes
+    -----
+    Keras' steps on JAX take what variables hold, and return what they are to hold. Here the variables have it between
+    two steps, as on other backends, so that whoever looks at them, or sets them, is right: nobody else's copy counts.
+    """
+
+    symbolic_build = True
+    may_lack_gradients = False
+    takes_text = False
+    graphs_tell_more = False
+    refuses_losses = True
+
+    def __init__(self) -> None:
+        self._traces = False
+        self._step: _Step | None = None  # that is traced, or run eagerly
+        self._gradients: Callable[[], list[Any]] | None = None  # of steps that are tried
+
+    def refusal(self, model: Any, workers: int = 1) -> str | None:
+        """Why a model can't be trained: what JAX would compute otherwise than asked for, and what was not tried."""
+        if keras.config.floatx() == "float64" and not jax.config.jax_enable_x64:
+            return (
+                "is of float64, which JAX computes in float32 unless it is told otherwise. Set JAX_ENABLE_X64=1 before "
+                "jax is imported."
+            )
+        if keras.config.is_nnx_enabled():
+            return "keeps its variables in flax.nnx, which fit does not know. Leave KERAS_NNX_ENABLED unset."
+        if keras.distribution.distribution() is not None:
+            return "is laid out by keras.distribution, and fit lays out workers by itself. Set no distribution."
+        own = [name for name in _UNTRIED if _is_own(model, name)]
+        if workers > 1 and own:
+            return (
+                f"has a {own[0]} of its own, of which several workers can't tell on JAX what its logs are made of. "
+                "Leave it to Keras, and pass metrics to compile; or pass workers=1."
+            )
+        foreign = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.JaxLayer)]
+        if workers > 1 and foreign:
+            return (
+                f"has a {type(foreign[0]).__name__}, whose state several workers don't know how to share. Write it "
+                "as a layer of Keras, or pass workers=1."
+            )
+        return None
+
+    def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
+        """Keras hands over what variables hold, and takes it from them; it is put back, and nothing is returned."""
+
+        def function(given: Sequence[Sequence[Any]], iterator: Any) -> tuple[Any, tuple[list[Any], ...]]:
+            for variables, values in zip(_variables(model, trains=len(given) == _NUM_TRAINED), given, strict=True):
+                for variable, value in zip(variables, values, strict=False):  # none where they are where they belong
+                    variable.assign(value)
+            return steps(iterator), tuple([] for _ in given)
+
+        return function
+
+    def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
+        """A ``jax.jit``, traced once for each number of rows; as it is where Keras would run it so."""
+        build_for_batch(model, batch)
+        return _Step(self, step, model)
+
+    def learn(self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any) -> None:  # noqa: ARG002
+        """See :func:`dask_train.fitting.backends.jax_trial.check_step`."""
+        self._gradients = gradients
+        try:
+            tried(1)
+        finally:
+            self._gradients = None
+
+    def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:  # noqa: ARG002
+        """What the step has shown as it was tried."""
+        assert isinstance(step, _Step)
+        return Derived(raw=step.raw)
+
+    def settled(self, loss: Any) -> Any:
+        """The loss; in a step of Keras' that is tried without its gradient, so that others' are left."""
+        is_left = self._gradients is None or self._step is None or self._step.is_own
+        return loss if is_left else jax.lax.stop_gradient(loss)
+
+    def is_by_row(self, loss: Any, rows: int) -> bool:  # noqa: ARG002
+        """What has as many values as there are rows, for each number of rows that was tried."""
+        return self._step is not None and self._step.is_by_row(loss, tries=self._gradients is not None)
+
+    def is_constant(self, number: Any) -> bool:
+        """What counts no rows: whole numbers do."""
+        if hasattr(number, "dtype"):
+            return "int" not in keras.backend.standardize_dtype(number.dtype)
+        return not isinstance(number, int)
+
+    def on_host(self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any]) -> list[Any]:
+        """An ordered ``io_callback``, which is called once each time, whatever becomes of its results."""
+        if not tensors:
+            return []
+        if self._traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
+            return _called_back(function, tensors, [(tensor.shape, tensor.dtype) for tensor in tensors])
+        return [jax.numpy.array(array) for array in function([np.asarray(tensor) for tensor in tensors])]
+
+    def exchanged(
+        self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
+    ) -> None:
+        """As :meth:`on_host`; variables take over what comes in a step's own scope."""
+        if self._traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
+            found = _called_back(function, tensors, [(variable.shape, variable.dtype) for variable in into])
+        else:
+            found = [np.array(one) for one in function([np.asarray(tensor) for tensor in tensors])]  # JAX shares memory
+        for variable, value in zip(into, found, strict=True):
+            variable.assign(value)
+
+    def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
+        """One after the other."""
+
+        def assign(values: Sequence[np.ndarray]) -> None:
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(np.array(value))
+
+        return assign
+
+    def applying(
+        self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[np.ndarray | None]
+    ) -> Callable[[Sequence[tuple[np.ndarray, ...]]], None]:
+        """A ``jax.jit`` of the optimizer, on copies of the arrays; gradients of JAX are never slices."""
+        assert all(array is not None for array in gradients)
+        places, every = list(variables), [*optimizer.variables, *variables]
+        scales = hasattr(optimizer, "inner_optimizer")
+
+        @jax.jit
+        def apply(held: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+            pairs = list(zip(every, held, strict=True))
+            if scales and given:
+                return _applied_scaled(optimizer, pairs, dict(zip(map(id, places), given, strict=True)))
+            with keras.StatelessScope(pairs) as scope:
+                if given:
+                    optimizer.apply(given, places)
+                else:  # Keras returns at once; moving averages and counters of all weights go on, though
+                    optimizer._backend_apply_gradients([], [])
+                    optimizer._iterations.assign_add(1)
+            return [scope.get_current_value(variable) for variable in every]
+
+        def apply_and_assign(_: Sequence[tuple[np.ndarray, ...]]) -> None:
+            given = [jax.numpy.array(array, variable.dtype) for array, variable in zip(gradients, places, strict=True)]
+            found = apply([variable.value for variable in every], given)
+            for variable, value in zip(every, found, strict=True):
+                variable.assign(value)
+
+        return apply_and_assign
+
+    def key_of(self, variable: Any) -> Any:
+        """The identity of the Keras variable, whose arrays come and go."""
+        return id(variable)
+
+    def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
+        """One tensor: all gradients are dense."""
+        return [keras.ops.cast(gradient, dtype)]
+
+    def slices_of(self, gradient: Any) -> list[Slices]:  # noqa: ARG002
+        """None: all gradients are dense."""
+        return []
+
+    def sparse(self, slices: list[Slices], gradient: Any) -> Any:
+        """Never asked: all gradients are dense."""
+        raise NotImplementedError
+
+    def may_be_kept(self, tensor: Any) -> bool:  # noqa: ARG002
+        """What is returned is a copy."""
+        return False
+
+    def sums_multiplied(
+        self,
+        factor: Callable[[Any], Any],  # noqa: ARG002
+        rows: Callable[[], int],  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
+        """Nothing: a loss of a user's own has to be a mean, or have a value for each row; that is tried."""
+        return nullcontext()
+
+    def num_rows(self, column: Any) -> int:
+        """Rows of an array."""
+        return int(column.shape[0])
+
+    def rows(self, column: Any, num_rows: int) -> Any:
+        """Take a slice of rows."""
+        return column[:num_rows]
+
+    def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
+        """Keras' own inference of shapes; the function is called twice, with different numbers of rows."""
+
+        @wraps(function)
+        def seen(*tensors: Any) -> Any:
+            function(list(tensors))
+            return jax.numpy.zeros(())
+
+        compute_output_spec(seen, *[_spec(column) for column in columns])
+
+    def counted(self, num_steps: int) -> Any:
+        """Make a data set that counts steps."""
+        return _Counted(num_steps)
+
+    def as_floatx(self, column: Any, floatx: str) -> Any:
+        """A cast where it is needed."""
+        return keras.ops.cast(column, floatx) if "float" in str(column.dtype) else column
+
+    def forgetting(self) -> AbstractContextManager[None]:
+        """What has been compiled goes with the functions."""
+        return nullcontext()
+
+    @contextmanager
+    def _taking(self, step: _Step, *, traces: bool) -> Iterator[None]:
+        """While it lasts, a step is made; where it is traced, all is only noted, also of numbers that are here."""
+        before = self._traces, self._step
+        self._traces, self._step = traces, step
+        try:
+            yield
+        finally:
+            self._traces, self._step = before
+
+
+class _Step:
+    """A step of a model, which takes what its variables hold, and lets them hold what it returns.
+
+    Attributes
+    ----------
+    is_own
+        Whether losses and gradients are put together by the user's own code.
+    raw
+        See :class:`Derived`.
+    """
+
+    def __init__(self, backend: JaxBackend, step: Callable[..., Any], model: Any) -> None:
+        self._backend, self._step, self._model = backend, step, model
+        self._trains = step != model.test_step
+        self._is_jitted = not model.run_eagerly and model.jit_compile
+        self._function = jax.jit(self._begun) if self._is_jitted else self._begun
+        own = [name for name in ("train_step", "compute_loss") if _is_own(model, name)]
+        self.is_own, self._has_own_logs = bool(own), self._trains and "train_step" in own
+        self.raw: frozenset[str] = frozenset()
+        self._by_row: dict[int, bool] = {}  # losses that are added, by their number
+        self._number = self._rows = 0
+
+    def __call__(self, batch: Any) -> Any:
+        variables = _variables(self._model, trains=self._trains)
+        given = tuple([variable.value for variable in some] for some in variables)
+        if self._backend._gradients is not None:
+            return self._try(given, batch)
+        logs, found = self._function(given, batch)
+        jax.effects_barrier()  # what comes next may go to the same processes, in an order that all keep
+        for some, before, after in zip(variables, given, found, strict=True):
+            for variable, old, new in zip(some, before, after, strict=True):
+                if new is not old:
+                    variable.assign(new)
+        return logs
+
+    def is_by_row(self, loss: Any, *, tries: bool) -> bool:
+        """Whether that loss, which is added next, has values by row."""
+        number, self._number = self._number, self._number + 1
+        if tries:
+            found = len(loss.shape) > 0 and loss.shape[0] == self._rows
+            self._by_row[number] = found and self._by_row.get(number, True)
+        return self._by_row.get(number, False)
+
+    def _begun(self, given: Any, batch: Any) -> Any:
+        """The step, as it is traced or run eagerly."""
+        self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
+        with self._backend._taking(self, traces=self._is_jitted):
+            return self._step(given, batch)
+
+    def _try(self, given: Any, batch: Any) -> None:
+        def tried(given: Any, batch: Any) -> Found:
+            logs, found = self._begun(given, batch)
+            pairs = list(zip(self._model.metrics_variables, found[-1], strict=True))
+            with keras.StatelessScope(pairs):
+                results = dict(self._model.get_metrics_result())
+            assert self._backend._gradients is not None
+            return Found(flat(logs), found[-1], results, self._backend._gradients())
+
+        function = jax.jit(tried) if self._is_jitted else tried
+        self.raw = check_step(function, given, batch, model=self._model, looks_at_logs=self._has_own_logs)
+
+
+# Methods of models that nobody has tried on several workers when they are a user's own.
+_UNTRIED = ("test_step", "compute_metrics", "get_metrics_result")
+# In what a step of training takes: those of optimizers are among it.
+_NUM_TRAINED = 4
+
+
+def _variables(model: Any, *, trains: bool) -> tuple[list[Any], ...]:
+    """In the order in which Keras' steps take what they hold."""
+    optimizers = [model.optimizer.variables] if trains else []
+    return (model.trainable_variables, model.non_trainable_variables, *optimizers, model.metrics_variables)
+
+
+def _is_own(model: Any, name: str) -> bool:
+    return getattr(type(model), name) is not getattr(keras.Model, name)
+
+
+def _called_back(
+    function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], like: Sequence[Any]
+) -> list[Any]:
+    specs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in like]
+
+    def call(*arrays: Any) -> list[np.ndarray]:
+        found = function([np.asarray(array) for array in arrays])
+        return [np.asarray(array, spec.dtype) for array, spec in zip(found, specs, strict=True)]
+
+    return list(jax.experimental.io_callback(call, specs, *tensors, ordered=True))
+
+
+def _applied_scaled(optimizer: Any, pairs: Sequence[tuple[Any, Any]], given: Mapping[int, Any]) -> list[Any]:
+    """What these variables hold after a step of a loss scaler, whose ``apply`` can't be traced on JAX.
+
+    ``given`` has gradients by the ``id`` of their variables.
+    """
+    values = {id(variable): value for variable, value in pairs}
+    trained = optimizer._trainable_variables
+    now, held = optimizer.stateless_apply(
+        [values[id(variable)] for variable in optimizer.variables],
+        [given.get(id(variable)) for variable in trained],
+        [values.get(id(variable), variable.value) for variable in trained],
+    )
+    values |= zip(map(id, [*trained, *optimizer.variables]), [*now, *held], strict=True)
+    return [values[id(variable)] for variable, _ in pairs]
+
+
+class _Counted(keras.utils.PyDataset):
+    """Numbers of steps, which nobody looks at."""
+
+    def __init__(self, num_steps: int) -> None:
+        super().__init__()
+        self._num_steps = num_steps
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray]:
+        return (np.zeros((1, 1), np.float32),)
+
+
+def _spec(column: Column) -> keras.KerasTensor:
+    return keras.KerasTensor((None, *column.row_shape), keras.backend.standardize_dtype(np.dtype(column.dtype)))

@@ -1,0 +1,138 @@
+"""Whether a step on JAX is one that workers can take together: it is tried on a batch, and on parts of its rows.
+
+What each worker makes of its rows counts with its share of them. That is right where a batch's gradients are the means
+of those of its parts, each weighed with its rows; a sum over rows, a root of a mean, or a loss that compares rows with
+each other is nothing of the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dask_train.fitting.backends.base import StepError
+
+
+class Found(NamedTuple):
+    """What a step makes of some rows, with which nothing is trained.
+
+    Attributes
+    ----------
+    logs
+        What it returns.
+    metrics
+        What the variables of metrics hold then.
+    results
+        What metrics say then, by name.
+    gradients
+        What optimizers are given.
+    """
+
+    logs: Mapping[str, Any]
+    metrics: Sequence[Any]
+    results: Mapping[str, Any]
+    gradients: Sequence[Any]
+
+
+def check_step(
+    tried: Callable[[Any, Any], Found], given: tuple[Any, ...], batch: Any, *, model: Any, looks_at_logs: bool
+) -> frozenset[str]:
+    """See that workers can take a step together.
+
+    Parameters
+    ----------
+    tried
+        The step: takes what variables hold, those of metrics last, and a batch.
+    given, batch
+        Those of the first step.
+    looks_at_logs
+        Whether logs may be something else than what metrics say.
+
+    Returns
+    -------
+    frozenset of str
+        Logs that do not depend on what metrics have counted.
+
+    Raises
+    ------
+    StepError
+        They can't.
+    """
+    whole, parts, shares = _cut(batch)
+    of_whole, of_parts = tried(given, whole), [tried(given, part) for part in parts]
+    room, room_of_logs = _rooms(model)
+    noise = _ROUNDED * room * max(map(_size, of_whole.gradients), default=0.0)
+    for whole_gradient, *parts_of_it in zip(of_whole.gradients, *(one.gradients for one in of_parts), strict=True):
+        if not _is_mean(whole_gradient, parts_of_it, shares, room, noise):
+            raise StepError(_no_mean(model))
+    if not looks_at_logs:
+        return frozenset()
+    later = tried((*given[:-1], list(of_parts[0].metrics)), parts[1])
+    every = [of_whole, *of_parts, later]
+    own = [name for name in of_whole.logs if not all(_says(found, name) for found in every)]
+    for name in own:
+        of_logs = [found.logs[name] for found in every]
+        depends = not np.allclose(of_logs[2], of_logs[3], rtol=room_of_logs, atol=0, equal_nan=True)
+        if depends or not _is_mean(of_logs[0], of_logs[1:3], shares, room_of_logs):
+            raise StepError(
+                f"Model {model.name!r} logs {name!r}, which is neither what a metric says nor a mean over the rows of "
+                "a batch, so it can't be computed over several workers on JAX. Return metrics' results under their "
+                "own names, and means over rows; or pass workers=1."
+            )
+    return frozenset(own)
+
+
+_FEW_ROWS = 8
+
+
+def _cut(batch: Any) -> tuple[Any, list[Any], list[float]]:
+    """A batch, its two parts, and the share of rows of each; of a single row the same one twice."""
+    rows = jax.tree.leaves(batch)[0].shape[0]
+    if rows == 1:
+        twice = jax.tree.map(lambda column: jax.numpy.concatenate([column, column]), batch)
+        return twice, [batch, batch], [0.5, 0.5]
+    few = rows // 4 if rows > _FEW_ROWS else rows // 2  # small parts differ more; two alike are compiled once
+    first = jax.tree.map(lambda column: column[:few], batch)
+    return batch, [first, jax.tree.map(lambda column: column[few:], batch)], [few / rows, 1 - few / rows]
+
+
+def _says(found: Found, name: str) -> bool:
+    """Whether a log is what the metric of that name says."""
+    if name not in found.results:
+        return False
+    return bool(np.array_equal(np.asarray(found.logs[name]), np.asarray(found.results[name]), equal_nan=True))
+
+
+def _rooms(model: Any) -> tuple[float, float]:
+    """By how much gradients may differ that are rounded, and by how much logs; Keras computes float64 in float32."""
+    half = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in model._flatten_layers())
+    return (5e-2, 1e-2) if half else (2e-4, 1e-5)
+
+
+# Of the largest gradient, in units of what may be rounded: what is left where a variable changes nothing, as a bias
+# that a softmax or a batch normalisation takes off again.
+_ROUNDED = 5e-3
+
+
+def _is_mean(whole: Any, parts: Sequence[Any], shares: Sequence[float], room: float, noise: float = 0.0) -> bool:
+    """Whether what was computed of all rows is the mean of what was computed of parts of them."""
+    value, *others = (np.asarray(one, np.float64) for one in (whole, *parts))
+    mean = np.sum([share * other for share, other in zip(shares, others, strict=True)], axis=0)
+    size = max(map(_size, (value, *others)))
+    return bool(np.allclose(value, mean, rtol=room, atol=max(room * size, noise), equal_nan=True))
+
+
+def _size(values: Any) -> float:
+    return float(np.nan_to_num(np.abs(np.asarray(values, np.float64)), posinf=0.0).max(initial=0.0))
+
+
+def _no_mean(model: Any) -> str:
+    return (
+        f"Model {model.name!r} has a loss of its own that is no mean over rows: the gradients of a batch are not the "
+        "means of those of its parts. It may be a sum over rows, look at several rows together, or be computed beside "
+        "BatchNormalization or random numbers, and on JAX several workers can't tell which. Return a value for each "
+        "row from a function that is passed to compile as loss=, or a mean over rows; or pass workers=1."
+    )

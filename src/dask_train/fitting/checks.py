@@ -1,0 +1,361 @@
+"""What ``fit`` refuses before anything starts: models, arguments and data that can't be trained with."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_train.errors import in_words
+from dask_train.fitting.backends import BACKENDS, backend_of
+from dask_train.fitting.data import FitData
+from dask_train.fitting.kinds import FIT, named
+from dask_train.run.stop_rule import StopRule
+
+# To go on with a checkpoint, but for its learning rate.
+NEW_LEARNING_RATE = "new_learning_rate"
+
+
+def check_model(model: Any) -> None:
+    """A compiled Keras model on a backend that can be trained with.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none.
+    VersionMismatchError
+        Keras has moved what training needs of it.
+    """
+    keras: Any = sys.modules.get("keras")  # without it there is no model of it
+    if keras is None or not isinstance(model, keras.Model):
+        raise TypeError(f"model is a {type(model).__name__}; pass a compiled keras.Model{named(FIT)}.")
+    from dask_train.keras_models.private_parts import check_private_parts
+
+    if not model.compiled:
+        raise ValueError(
+            f"Model {model.name!r} is not compiled. Call model.compile(optimizer, loss, metrics=[...]) first."
+        )
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        raise ValueError(
+            f"Keras runs on {backend!r} here, and fit trains on {', '.join(BACKENDS)}. Set KERAS_BACKEND before Keras "
+            "is imported, or train with dt.train and a loop of your own."
+        )
+    steps = model.steps_per_execution
+    if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
+        raise ValueError(
+            f"Model {model.name!r} is compiled with steps_per_execution={steps!r}; it is a whole number of at least 1, "
+            "as in Keras 3."
+        )
+    if (reason := backend_of(backend).refusal(model)) is not None:
+        raise ValueError(f"Model {model.name!r} {reason}")
+    if model.optimizer is None:
+        raise ValueError(f"Model {model.name!r} is compiled without an optimizer. Pass one to model.compile.")
+    check_private_parts(model)
+
+
+def check_together(model: Any, workers: int, *, ps: int = 0) -> None:
+    """See that several workers can train a model on its backend; with parameter servers each takes steps of its own.
+
+    Raises
+    ------
+    ValueError
+        They can't.
+    """
+    import keras
+
+    if (reason := backend_of(keras.backend.backend()).refusal(model, workers)) is not None:
+        raise ValueError(f"Model {model.name!r} {reason}")
+    if workers > 1 and not ps:
+        _check_by_row(model)
+
+
+def _check_by_row(model: Any) -> None:
+    """Refuse losses of Keras' own that make one number of all rows, which is no mean of those of the workers' shares.
+
+    Raises
+    ------
+    ValueError
+        There is one.
+    """
+    import keras
+
+    for loss in keras.tree.flatten(getattr(model, "loss", None)):
+        found = keras.losses.get(loss) if isinstance(loss, str) else loss
+        name = getattr(getattr(found, "fn", found), "__name__", "")
+        if name in _OVER_ALL_ROWS and _is_of_keras(found) and getattr(found, "_fn_kwargs", {}).get("axis") is None:
+            raise ValueError(
+                f"Model {model.name!r} is compiled with the loss {name!r} without an axis, which compares all rows of "
+                "a batch at once, and several workers have a part of them each. Pass axis= all axes but the first, as "
+                f"in keras.losses.{name.capitalize()}(axis=(1, 2, 3)) for images, or pass workers=1."
+            )
+
+
+_OVER_ALL_ROWS = ("dice", "tversky")
+
+
+def check_counts(**counts: Any) -> None:
+    """Whole numbers of at least 1, or None.
+
+    Raises
+    ------
+    ValueError
+        One is something else.
+    """
+    for name, value in counts.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.")
+
+
+def check_stop_names(rule: StopRule | None, *, validates: bool) -> None:
+    """The scores that a rule to stop by looks at can come.
+
+    Raises
+    ------
+    ValueError
+        One is of validation, and nothing is validated.
+    """
+    names = sorted(name for name in (rule.names if rule is not None else ()) if name.startswith("val_"))
+    if names and not validates:
+        raise ValueError(
+            f"stop looks at {', '.join(names)}, which nothing computes: pass validation_data or validation_split."
+        )
+
+
+def check_order(
+    *, epochs: Any, initial_epoch: Any, shuffle: Any, seed: Any, batch_size: int, workers: int, validation_freq: Any
+) -> None:
+    """What fixes how often and in which order rows are gone through.
+
+    Raises
+    ------
+    ValueError
+        One of them can't be.
+    """
+    check_counts(epochs=epochs, batch_size=batch_size, workers=workers)
+    if isinstance(initial_epoch, bool) or not isinstance(initial_epoch, int) or not 0 <= initial_epoch <= epochs:
+        raise ValueError(f"initial_epoch is {initial_epoch!r}; it is a whole number from 0 to epochs={epochs}.")
+    if not isinstance(shuffle, bool) and shuffle != "partition":
+        raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ValueError(f"seed is {seed!r}; it is a whole number.")
+    if batch_size < workers:
+        raise ValueError(
+            f"batch_size={batch_size} is the global batch, and {workers} workers share it: some would have no row. "
+            "Pass a larger batch_size, or fewer workers."
+        )
+    every = validation_freq if isinstance(validation_freq, Sequence) else [validation_freq]
+    if isinstance(validation_freq, str) or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in every):
+        raise ValueError(
+            f"validation_freq is {validation_freq!r}; it is a whole number of epochs, or a list of epochs."
+        )
+
+
+def check_callbacks(callbacks: Any) -> list[Any]:
+    """The callbacks as a flat list.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One is no callback of Keras, or one that sets where training begins.
+    """
+    import keras
+
+    found = keras.tree.flatten(callbacks) if callbacks is not None else []
+    for callback in found:
+        if not isinstance(callback, keras.callbacks.Callback) or isinstance(callback, keras.callbacks.CallbackList):
+            raise TypeError(f"callbacks has a {type(callback).__name__}; pass instances of keras.callbacks.Callback.")
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            raise ValueError(
+                f"Callback {type(callback).__name__} would set back the first worker alone, and the others would wait "
+                "for it. Pass checkpoint='a folder or URL' instead, and resume=True to go on: that keeps what all "
+                "workers hold, and repeats no row."
+            )
+    return found
+
+
+def check_weights(class_weight: Any, sample_weight: Any, data: FitData) -> dict[int, float] | None:
+    """``class_weight`` as Keras means it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no mapping of classes to numbers, or can't be used with what else is there.
+    """
+    if class_weight is None:
+        return None
+    if not isinstance(class_weight, Mapping):
+        raise TypeError(f"class_weight is a {type(class_weight).__name__}; pass a dict of class numbers to weights.")
+    if sample_weight is not None or data.layout.sample_weight is not None:
+        raise ValueError("class_weight and sample_weight can't both be given. Multiply them into one sample_weight.")
+    if isinstance(data.layout.y, dict | list | tuple):
+        raise ValueError("class_weight is for models with a single output. Pass sample_weight for each output.")
+    if data.layout.y is None:
+        raise ValueError("class_weight is by the class of each row's target, and there are no targets.")
+    if data.rows is not None and len(shape := data.rows[data.layout.y].row_shape) > 1:
+        raise ValueError(
+            f"class_weight is by the class of each row, and rows have targets of shape {shape}. Pass sample_weight, of "
+            "the shape that the loss has."
+        )
+    found = {}
+    for number, weight in class_weight.items():
+        if not _is_number(number) or number != round(number) or not _is_number(weight):
+            raise ValueError(
+                f"class_weight has {number!r}: {weight!r}; it is a dict of whole class numbers to finite weights."
+            )
+        found[int(number)] = float(weight)
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    """A finite number of Python's or NumPy's."""
+    return isinstance(value, bool | int | float | np.integer | np.floating | np.bool_) and math.isfinite(value)
+
+
+def check_rows(model: Any, data: FitData, validation: FitData | None) -> None:
+    """What a row of the data shows before anything is computed; see :func:`check_fits` and :func:`check_labels`."""
+    check_fits(model, data, "The data", "train_step")
+    check_labels(model, data)
+    if validation is not None:
+        check_fits(model, validation, "The validation data", "test_step")
+        check_labels(model, validation)
+
+
+def check_fits(model: Any, data: FitData, what: str, step: str) -> None:
+    """See that rows of the data go through the model and its loss; builds a model that has no weights yet.
+
+    Shapes and dtypes are gone through, as in the graph that each worker makes of a step, and nothing is computed: what
+    only values tell is the workers' to find out. So is what a step of the user's own does with a batch, whatever a
+    model does that is run eagerly, and all of data whose rows are known only after computing.
+
+    Parameters
+    ----------
+    what
+        How errors call the data.
+    step
+        The method that takes its batches: ``"train_step"`` or ``"test_step"``.
+
+    Raises
+    ------
+    ValueError
+        They do not.
+    """
+    import keras
+
+    from dask_train.fitting.roles.models import build, called, is_own
+    from dask_train.keras_models.state import is_built
+    from dask_train.keras_models.text_inputs import check_texts
+
+    if data.rows is None:
+        return
+    backend, floatx = backend_of(keras.backend.backend()), keras.config.floatx()
+    compares = not is_own(model, "compute_loss") and model._compile_loss is not None
+
+    def seen(columns: list[Any]) -> None:
+        x, y, sample_weight = data.layout.pack([backend.as_floatx(column, floatx) for column in columns])
+        y_pred = called(model, x)
+        if compares and _is_of_keras(model.loss):
+            _check_outputs(y, y_pred)
+        model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
+
+    texts = [column.is_text or np.dtype(column.dtype).kind in "SU" for column in data.rows]
+    told = " and ".join(
+        f"rows of {'text' if is_text else np.dtype(column.dtype)} {column.row_shape or ('' if is_text else 'numbers')}"
+        for column, is_text in zip(data.rows, texts, strict=True)
+    )
+    if any(texts) and not backend.takes_text:
+        raise ValueError(
+            f"{what} has {told}, and Keras on {keras.backend.backend()!r} has no tensors of text. Make numbers of it "
+            "first, or train with KERAS_BACKEND=tensorflow."
+        )
+    try:
+        if not is_own(model, step):
+            x, y, sample_weight = data.layout.pack(texts)
+            check_texts(model, x, y if compares and _is_of_keras(model.loss) else None, sample_weight)
+        if not is_own(model, step) and not model.run_eagerly:
+            if compares and data.layout.y is None:
+                raise ValueError(_no_targets(len(data.rows), step))
+            backend.traced(seen, data.rows)
+        if backend.symbolic_build or not is_built(model):
+            build(model, data.layout, data.rows)
+    except Exception as error:
+        raise ValueError(f"{what} does not fit model {model.name!r}: it has {told}. {in_words(error)}") from error
+
+
+def _no_targets(num_inputs: int, step: str) -> str:
+    several = f"; {num_inputs} arrays are {num_inputs} inputs there" if num_inputs > 1 else ""
+    change = "Pass y, or" if step == "train_step" else "Pass validation_data=(X, y), or a data set with targets, or"
+    return f"There are no targets, which its loss compares with{several}. {change} label= with a frame."
+
+
+def _is_of_keras(losses: Any) -> bool:
+    """Whether all losses are Keras' own, by name or not; one of the user's may compare what it likes."""
+    import keras
+
+    found = [getattr(loss, "fn", loss) for loss in keras.tree.flatten(losses)]
+    modules = [str(getattr(loss, "__module__", "")) for loss in found if not isinstance(loss, str | None)]
+    return all(module.partition(".")[0] == "keras" for module in modules)
+
+
+def _check_outputs(y: Any, y_pred: Any) -> None:
+    """Refuse what Keras would broadcast: targets of another shape than predictions, where the loss compares them."""
+    import keras
+
+    targets, outputs = keras.tree.flatten(y), keras.tree.flatten(y_pred)
+    if len(targets) != len(outputs):
+        return
+    for target, output in zip(targets, outputs, strict=True):
+        wide, narrow = tuple(output.shape[1:]), tuple(target.shape[1:])
+        if len(narrow) == len(wide) and narrow != wide and 1 not in (narrow[-1], wide[-1]):
+            raise ValueError(f"A row of its targets has the shape {narrow}, and a row that the model predicts {wide}.")
+
+
+def check_labels(model: Any, data: FitData) -> None:
+    """Refuse class numbers that a sparse loss has no output for, in arrays that are here; others are seen by workers.
+
+    Raises
+    ------
+    ValueError
+        There are some.
+    """
+    value = data.value
+    place = data.layout.y
+    if not isinstance(place, int) or not isinstance(value, tuple) or not isinstance(value[place], np.ndarray):
+        return
+    if (num_classes := num_classes_of(model)) is None or not len(value[place]):
+        return
+    low, high = value[place].min(), value[place].max()
+    if low < 0 or high >= num_classes:
+        raise ValueError(labels_text(low, high, num_classes))
+
+
+def num_classes_of(model: Any) -> int | None:
+    """How many classes a model tells apart whose only loss takes class numbers; None for others.
+
+    What a step or a loss of the user's own makes of its targets is not known: these need not be class numbers.
+    """
+    import keras
+
+    from dask_train.fitting.roles.models import is_own
+
+    if is_own(model, "train_step") or is_own(model, "compute_loss"):
+        return None
+    loss = getattr(model, "loss", None)
+    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    if name != "sparse_categorical_crossentropy" or getattr(loss, "ignore_class", None) is not None:
+        return None
+    outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
+    shape = outputs[0].shape if len(outputs) == 1 else ()
+    axis = getattr(loss, "_fn_kwargs", {}).get("axis", -1)
+    return int(shape[axis]) if -len(shape) <= axis < len(shape) and shape[axis] else None
+
+
+def labels_text(low: Any, high: Any, num_classes: int) -> str:
+    """What is wrong with class numbers."""
+    return (
+        f"The labels go from {low} to {high}, and the model tells {num_classes} classes apart, 0 to {num_classes - 1}. "
+        "Number the classes from 0, or give the last layer as many units as there are classes."
+    )

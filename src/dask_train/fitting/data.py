@@ -1,0 +1,236 @@
+"""What users of ``fit`` pass for inputs, targets and weights, as one data set and what its columns mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dask_train.collections.partition.form import is_frame, is_name, resolved
+from dask_train.collections.source import Source
+from dask_train.data.columns import Column, Schema
+from dask_train.data.selection import column_names
+from dask_train.fitting.layout import Layout, filled
+from dask_train.shared_data.published import as_source
+from dask_train.shared_data.segments import SharedSegments, segments_in
+
+
+class Several(tuple[Any, ...]):
+    """Labels of which each is a target by itself, not columns of one matrix."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitData:
+    """One data set of a call of ``fit``.
+
+    Attributes
+    ----------
+    value
+        As ``train`` takes ``data=``.
+    layout
+        What the columns of a batch mean to Keras.
+    rows
+        Each column; None where only computing tells.
+    made
+        The source, where it was made to see what the columns are.
+    """
+
+    value: Any
+    layout: Layout
+    rows: tuple[Column, ...] | None = None
+    made: Source | SharedSegments | None = None
+
+    def source(self, what: str) -> Source | SharedSegments:
+        """The data as a run takes it; its batches are tuples."""
+        made = self.made or as_source(what, self.value)
+        if isinstance(made, SharedSegments):
+            return replace(made, schema=replace(made.schema, names=None, is_tuple=True))
+        return made
+
+
+def fit_data(
+    what: str,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    features: Any = None,
+    label: Any = None,
+) -> FitData:
+    """Inputs, targets and weights as one data set; nothing is computed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        They can't be put together.
+    """
+    if x is None:
+        raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
+    if features is not None or label is not None or names_columns(sample_weight):
+        if y is not None or not (sample_weight is None or names_columns(sample_weight)):
+            raise ValueError(
+                f"{what}: features= and label= choose columns of a frame; leave y and sample_weight out, or name the "
+                "column of weights: sample_weight='name'."
+            )
+        return _named(what, x, features, label, sample_weight)
+    if (segments := segments_in(x)) is not None:
+        return _published(what, x, segments.schema, [y, sample_weight])
+    layout, columns = Layout.of(x, y, sample_weight)
+    return FitData(value=columns, layout=layout, rows=_rows(columns))
+
+
+def names_columns(sample_weight: Any) -> bool:
+    """Whether weights are given by the name of their column, or by one for each output."""
+    if isinstance(sample_weight, Mapping):
+        return bool(sample_weight) and all(isinstance(name, str) for name in sample_weight.values())
+    return isinstance(sample_weight, str)
+
+
+def columns_for(model: Any, x: Any, y: Any, features: Any, label: Any) -> tuple[Any, Any]:
+    """``features`` and ``label`` as this model means them.
+
+    A frame for a model whose inputs are a dict gives a column to each input of its name. A list of labels is a matrix
+    for a model of one output, and one target for each of several.
+    """
+    inputs, outputs = getattr(model, "_inputs_struct", None), getattr(model, "outputs", None) or ()
+    if isinstance(inputs, dict) and is_frame(x) and y is None and not isinstance(features, Mapping):
+        names = {name: name for name in inputs}
+        if features is None or (not is_name(features) and set(features) == set(names)):
+            features = names
+    if len(outputs) > 1 and isinstance(label, list | tuple):
+        if len(label) != len(outputs):
+            raise ValueError(
+                f"label={list(label)!r} names {len(label)} columns, and the model has {len(outputs)} outputs. Name one "
+                "for each, or pass a dict of outputs to columns."
+            )
+        label = Several(label)
+    return features, label
+
+
+def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any) -> FitData:
+    """Columns by their names."""
+    picks: list[Any] = []
+    places = [places_of(features, picks)]
+    inputs = list(_names_in(picks))
+    places += [None if spec is None else places_of(spec, picks) for spec in (label, sample_weight)]
+    layout = Layout(x=places[0], y=places[1], sample_weight=places[2])
+    if twice := [name for name in _names_of(label) if name in inputs]:
+        raise ValueError(f"{twice[0]!r} of {what} is the label and one of the features too. Take it out of features.")
+    if (segments := segments_in(x)) is not None:
+        return _named_segments(what, x, segments.schema, layout, picks)
+    source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
+    assert isinstance(source, Source)
+    return FitData(value=x, layout=layout, rows=source.columns, made=source)
+
+
+def _named_segments(what: str, x: Any, schema: Schema, layout: Layout, picks: list[Any]) -> FitData:
+    """Give the columns of a published data set: columns as they are, since they lie in shared memory already."""
+    known = column_names(schema)
+    numbers = []
+    for names, matrix in resolved(what, known, picks):
+        if matrix:
+            raise ValueError(
+                f"{what} lies in shared memory with its columns as they are, so {names} can't be one matrix. Choose "
+                "them when it is published, dt.publish_dataset(frame, name=..., features=..., label=...); or name "
+                "columns one by one, features={'a': 'a', 'b': 'b'}."
+            )
+        numbers.append(known.index(names[0]))
+    placed = [filled(places, numbers.__getitem__) for places in (layout.x, layout.y, layout.sample_weight)]
+    layout = Layout(x=placed[0], y=placed[1], sample_weight=placed[2])
+    return FitData(value=x, layout=layout, rows=schema.columns)
+
+
+def places_of(spec: Any, picks: list[Any]) -> Any:
+    """A structure with the place in ``picks`` of each array that is named in it."""
+    if isinstance(spec, Mapping):
+        return {name: places_of(below, picks) for name, below in spec.items()}
+    if isinstance(spec, Several):
+        return [places_of(below, picks) for below in spec]
+    picks.append(spec if spec is None or is_name(spec) else list(spec))
+    return len(picks) - 1
+
+
+def _names_of(spec: Any) -> list[Any]:
+    """The names in a structure of them."""
+    if spec is None:
+        return []
+    picks: list[Any] = []
+    places_of(spec, picks)
+    return list(_names_in(picks))
+
+
+def _names_in(picks: Sequence[Any]) -> Iterator[Any]:
+    for pick in picks:
+        if pick is not None:
+            yield from [pick] if is_name(pick) else pick
+
+
+def _published(what: str, x: Any, schema: Schema, others: list[Any]) -> FitData:
+    if any(other is not None for other in others):
+        raise ValueError(f"{what}: a published data set has inputs, targets and weights together. Pass it alone.")
+    rows = schema.columns
+    if schema.names is not None:
+        known = ", ".join(schema.names)
+        names = {name: number for number, name in enumerate(schema.names)}
+        if not {"x", "y"} >= set(names) - {"sample_weight"} or "x" not in names:
+            raise ValueError(
+                f"{what}: the columns of that data set are {known}; which of them are inputs is not told. Say it with "
+                "features={'input': 'column'} and label=, or publish it as (X, y), or (X, y, sample_weight)."
+            )
+        return FitData(value=x, layout=Layout(**names), rows=rows)
+    if len(schema.columns) > 3:
+        raise ValueError(f"{what}: that data set has {len(schema.columns)} columns. Publish it as (X, y).")
+    return FitData(value=x, layout=Layout.of_batch(len(schema.columns)), rows=rows)
+
+
+def _rows(columns: Sequence[Any]) -> tuple[Column, ...] | None:
+    arrays = [each for each in columns if hasattr(each, "shape") and isinstance(getattr(each, "dtype", None), np.dtype)]
+    if len(arrays) < len(columns):
+        return None
+    found = [Column(dtype=np.dtype(array.dtype).str, row_shape=tuple(array.shape[1:])) for array in arrays]
+    return None if any(isinstance(size, float) for column in found for size in column.row_shape) else tuple(found)
+
+
+def validation_of(value: Any, features: Any, label: Any, sample_weight: Any = None) -> FitData:
+    """What ``validation_data=`` was given: a tuple of inputs, targets and perhaps weights; or a frame, a data set.
+
+    A frame is read as the data is: ``sample_weight`` counts where it is the name of a column.
+    """
+    if isinstance(value, tuple | list) and 2 <= len(value) <= 3:
+        x, y, *weights = value
+        return fit_data("validation_data", x, y, *weights or [None])
+    weights_by_name = sample_weight if names_columns(sample_weight) else None
+    return fit_data("validation_data", value, None, weights_by_name, features=features, label=label)
+
+
+def split_off(data: FitData, fraction: Any) -> tuple[FitData, FitData]:
+    """The first rows to train on, and the last ``fraction`` of them to validate on, as Keras splits arrays.
+
+    Raises
+    ------
+    ValueError
+        The fraction is not between 0 and 1, or the number of rows is not known.
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+        raise ValueError(f"validation_split is {fraction!r}; it is a fraction between 0 and 1.")
+    lengths = [
+        len(column) if isinstance(column, np.ndarray) else getattr(column, "shape", (np.nan,))[0]
+        for column in (data.value if isinstance(data.value, tuple) else ())
+    ]
+    if not lengths or data.rows is None or any(not isinstance(length, int | np.integer) for length in lengths):
+        raise ValueError(
+            "validation_split needs arrays whose number of rows is known. Pass validation_data, or call "
+            "compute_chunk_sizes() on Dask arrays first."
+        )
+    at = math.floor(lengths[0] * (1.0 - fraction))
+    if not 0 < at < lengths[0]:
+        raise ValueError(f"validation_split={fraction!r} of {lengths[0]} rows leaves one side without rows.")
+    return (
+        replace(data, value=tuple(column[:at] for column in data.value)),
+        replace(data, value=tuple(column[at:] for column in data.value)),
+    )

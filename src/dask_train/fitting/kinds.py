@@ -1,0 +1,108 @@
+"""Which function of a verb serves which kind of model, told without importing any framework.
+
+Keras models, and all that no other kind claims, are served by the verb itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import reduce, wraps
+from importlib import import_module
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+# The class of a kind of models, by its public name, and the function of ``fit`` that trains them.
+FIT: dict[str, str] = {
+    "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
+    "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
+    "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
+}
+
+
+def by_kind_of_model(served: Mapping[str, str]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """A verb that hands models of other kinds, with the arguments that were given, to the functions for these.
+
+    Parameters
+    ----------
+    served
+        By the public name of a class, ``"module:function"`` of what serves its instances: it takes the model, ``x`` and
+        ``y`` as the verb does, and keywords of its own. The module may import the framework of the class only where it
+        is used.
+
+    Returns
+    -------
+    decorator
+        Of a function whose first argument is ``model``; a type checker learns from overloads what it takes.
+    """
+
+    def decorated(verb: Callable[..., R]) -> Callable[..., R]:
+        @wraps(verb)
+        def called(*args: Any, **kwargs: Any) -> R:
+            model = args[0] if args else kwargs.get("model")
+            kind = kind_of(model, served)
+            function: Callable[..., R] = verb if kind is None else _loaded(served[kind])
+            _check_arguments(f"dask_train.{verb.__name__}", function, kind, model, kwargs)
+            return function(*args, **kwargs)
+
+        return called
+
+    return decorated
+
+
+def kind_of(model: Any, served: Mapping[str, str]) -> str | None:
+    """Which of these kinds a model is; None for one of Keras, also where its class is one of the backend's, or others.
+
+    An instance of a class can exist only where the module that has it was imported.
+    """
+    if any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__):
+        return None
+    return next((kind for kind in served if isinstance(model, _class_of(kind))), None)
+
+
+def named(served: Mapping[str, str]) -> str:
+    """The kinds besides Keras' own, as errors tell them; empty where there are none."""
+    return "".join(f", or a {kind}" for kind in served)
+
+
+def _class_of(kind: str) -> Any:
+    module, *names = kind.split(".")
+    found = reduce(lambda value, name: getattr(value, name, None), names, sys.modules.get(module))
+    return () if found is None else found
+
+
+def _loaded(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _check_arguments(
+    verb: str, function: Callable[..., Any], kind: str | None, model: Any, kwargs: Mapping[str, Any]
+) -> None:
+    """See that all that is given by name is taken, and all that is needed is given.
+
+    Raises
+    ------
+    TypeError
+        It is not; the message names the arguments.
+    """
+    taken = {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+    what = f"a model of type {type(model).__name__}" + ("" if kind is None else f", a {kind}")
+    keywords = [name for name, one in taken.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    if unknown := [name for name in kwargs if name not in taken]:
+        raise TypeError(
+            f"{verb} takes no {_listed(unknown)} for {what}. Besides the model and data it takes {_listed(keywords)}."
+        )
+    needed = [name for name in keywords if taken[name].default is inspect.Parameter.empty and name not in kwargs]
+    if needed:
+        raise TypeError(f"{verb} needs {_listed(needed)} as well for {what}.")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"{name}=" for name in names)

@@ -1,0 +1,128 @@
+"""What a call of ``fit`` has left, as a page and as a figure."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dask_train.driver.result import RunAccount
+from dask_train.extras import check_installed
+from dask_train.report import Metric, RoleTimeline, RunRecord, Score, Span, write_report
+
+
+class Curves(NamedTuple):
+    """What training has come to: a list for each metric, of one value an epoch, and the numbers of those epochs.
+
+    ``unit`` is what an epoch is called.
+    """
+
+    values: Mapping[str, Sequence[Any]]
+    epoch: Sequence[int]
+    unit: str = "epoch"
+
+    def lines(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
+        """Numbers of epochs, from 1, and values: by metric, and of training and of validation (``val_...``)."""
+        found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+        for name, values in self.values.items():
+            rows = "validation" if name.startswith("val_") else "training"
+            points = [
+                (number + 1, float(value))
+                for number, value in zip(self.epoch[-len(values) :], values, strict=False)
+                if isinstance(value, int | float)
+            ]
+            if points:
+                found.setdefault(name.removeprefix("val_"), {})[rows] = points
+        return found
+
+
+def write_page(result: RunAccount, model: str, history: Curves, path: str | os.PathLike[str]) -> Path:
+    """Write the page of a model of that name; see :func:`dask_train.report.write_report`."""
+    return write_report(record_of(result, model, history), path)
+
+
+def record_of(result: RunAccount, model: str, history: Curves) -> RunRecord:
+    """The scores of training by time, where each role was and when, and the last of each metric."""
+    begun = min(attempt.started for attempt in result.attempts)
+    ended = max((attempt.ended or attempt.started) for attempt in result.attempts)
+    spans: dict[str, list[tuple[str, Span]]] = {}
+    for attempt in result.attempts:
+        stop = attempt.ended or ended
+        for role, address in attempt.places.items():
+            span = Span(name=f"attempt {attempt.number}", start_s=attempt.started - begun, end_s=stop - begun)
+            spans.setdefault(role, []).append((address, span))
+    roles = []
+    for role, placed in sorted(spans.items()):
+        name, _, rank = role.partition("/")
+        address = placed[-1][0]
+        roles.append(RoleTimeline(role=name, rank=int(rank), address=address, spans=tuple(span for _, span in placed)))
+    scores = tuple(score for told in result.scores for score in _scores(told, begun))
+    ends = {name: values[-1] for name, values in history.values.items() if values}
+    last = [(name, f"{end:.6g}" if isinstance(end, int | float) else str(end)) for name, end in ends.items()]
+    return RunRecord(
+        title=f"{model}, {len(history.epoch)} {history.unit}s",
+        target_loss=None,
+        scores=scores,
+        phases=(Span(name="fit", start_s=0.0, end_s=ended - begun),),
+        roles=tuple(roles),
+        pictures={},
+        summary=(
+            *last,
+            ("ended", result.stop_reason or f"after all {history.unit}s"),
+            ("rows trained", f"{result.ledger.trained:,}"),
+            ("rows repeated", f"{result.ledger.repeated:,}"),
+            ("rows dropped", f"{result.ledger.dropped:,}"),
+            ("attempts", f"{len(result.attempts)}"),
+        ),
+        metrics=tuple(_metrics(history, scores)),
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+    )
+
+
+def figure_of(history: Curves) -> Any:
+    """A ``matplotlib`` figure with a curve for each metric over epochs, that of validation beside that of training."""
+    check_installed("A figure", "matplotlib", "dask-train[plots]")
+    from dask_train.report.shown_figure import ShownFigure
+
+    charts = history.lines()
+    figure = ShownFigure(figsize=(4.5 * max(1, len(charts)), 3.2), layout="constrained")
+    for place, (name, lines) in enumerate(charts.items(), 1):
+        axes = figure.add_subplot(1, len(charts), place)
+        for label, points in lines.items():
+            axes.plot(*zip(*points, strict=True), label=label)
+        axes.set_xlabel(history.unit)
+        axes.set_title(name)
+        axes.legend()
+    return figure
+
+
+def _metrics(history: Curves, scores: Sequence[Score]) -> Iterator[Metric]:
+    """What was finite of the metrics that are not among the scores."""
+    drawn = {"loss"} if scores else set()
+    if any(score.accuracy is not None for score in scores):
+        drawn.add("accuracy")
+    for name, lines in history.lines().items():
+        finite = {rows: [point for point in line if math.isfinite(point[1])] for rows, line in lines.items()}
+        if name not in drawn and any(finite.values()):
+            yield Metric(name=name, unit=history.unit, lines={rows: line for rows, line in finite.items() if line})
+
+
+def _scores(told: Mapping[str, Any], begun: float) -> Iterator[Score]:
+    """Give the scores that a worker or a scorer has told at once: one of training, one of validation."""
+    for rows, prefix in (("training", ""), ("validation", "val_")):
+        loss, accuracy = told.get(f"{prefix}loss"), told.get(f"{prefix}accuracy")
+        if not isinstance(loss, int | float) or not math.isfinite(loss):
+            continue
+        if not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
+            accuracy = None
+        yield Score(
+            time_s=max(0.0, told["time"] - begun),
+            loss=float(loss),
+            accuracy=accuracy,
+            step=told.get("steps"),
+            rows_trained=None,
+            rows=rows,
+        )

@@ -1,0 +1,190 @@
+"""What ``fit`` returns: the result of its run, and the model."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dask_train.data.account import BatchRange
+from dask_train.data.ledger import Ledger, LedgerLine, balance
+from dask_train.driver.result import Result, RunAccount
+from dask_train.fitting.report import Curves, figure_of, write_page
+from dask_train.fitting.saved import saved
+from dask_train.fitting.spec import Outcome
+from dask_train.report import charts
+from dask_train.report.formats import score_text
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FitResult(RunAccount):
+    """What ``fit`` returns: besides what every run leaves, the model and its history.
+
+    Attributes
+    ----------
+    model
+        The trained model, the very object that was passed: with its weights; of Keras, with optimizer state and
+        ``history`` as well.
+    history
+        As ``History.history`` of Keras: a list for each metric, of one value an epoch.
+    epoch
+        The numbers of those epochs.
+    best_epoch
+        The one after which the model was as it is, with ``Checkpoint(restore_best=True)``; else None.
+    all_reduce_s
+        Seconds that the first worker has spent on sums with the others, and on waiting for them in these.
+    waiting_s
+        The latter alone, for workers of its host: how much more even the workers could be. Both are 0 with parameter
+        servers, where nobody waits for others.
+    scores, ledger, attempts, stop_reason, run_id, notices
+        As in :class:`~dask_train.Result`; the ledger is of the rows that the model was trained on.
+    """
+
+    model: Any = field(repr=False)
+    history: dict[str, list[Any]]
+    epoch: list[int]
+    all_reduce_s: float
+    waiting_s: float
+    best_epoch: int | None = None
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write a page about the run: curves, who worked where and when, the last of each metric, the ledger.
+
+        Parameters
+        ----------
+        path
+            Where to write it.
+
+        Returns
+        -------
+        Path
+            The HTML file, which needs no other; what was there before is replaced.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        return write_page(self, self._model_name(), self._metrics(), path)
+
+    def plot(self) -> Any:
+        """A ``matplotlib.figure.Figure`` of the history, each metric over epochs; a notebook shows it.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Not bound to any window.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        return figure_of(self._metrics())
+
+    def _save(self, folder: Path) -> list[Path]:
+        """Write what training has left into a folder: the ledger, the page of :meth:`report`, and the model."""
+        files = super()._save(folder)
+        if self.epoch:
+            files += self._page(folder)
+            files.append(saved(self.model, folder))
+        return files
+
+    def _page(self, folder: Path) -> list[Path]:
+        """Write the page of :meth:`report` where matplotlib is there, which nobody has asked for here."""
+        return [self.report(folder / "report.html")] if find_spec("matplotlib") is not None else []
+
+    def _model_name(self) -> str:
+        name = getattr(self.model, "name", None)
+        return name if isinstance(name, str) else type(self.model).__name__
+
+    def _metrics(self) -> Curves:
+        return Curves(self.history, self.epoch)
+
+    def _values(self) -> list[tuple[str, str]]:
+        last = {name: values[-1] for name, values in self.history.items() if values}
+        best = [] if self.best_epoch is None else [("best epoch", f"{self.best_epoch + 1}")]
+        epochs = f"{self.epoch[-1] + 1}" if self.epoch else "none"
+        numbers = [
+            (name, score_text(value))
+            for name, value in last.items()
+            if isinstance(value, int | float) and not (name.startswith("val_") and math.isnan(value))  # not validated
+        ]
+        return [("model", self._model_name()), ("epochs", epochs), *best, *numbers]
+
+    def _curves(self) -> charts.Curves:
+        curves = charts.Curves()
+        for name, lines in self._metrics().lines().items():
+            for rows, points in lines.items():
+                for point in points:
+                    curves.add(name, rows, point)
+        return curves
+
+
+def trained(result: Result, model: Any, callbacks: Sequence[Any], params: Mapping[str, Any]) -> FitResult:
+    """The result of a run of ``fit``; the user's model and callbacks take over what was trained.
+
+    Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
+    """
+    from dask_train.fitting.roles.sent_callbacks import take_states
+    from dask_train.keras_models.serialization import load_parts
+
+    outcome: Outcome | None = result.results["worker"][0]
+    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
+    if outcome is None:
+        return FitResult(model=model, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, **known)
+    if outcome.header:  # else it is the very model that was trained
+        load_parts(model, outcome.header, outcome.arrays)
+    take_states(callbacks, outcome.callbacks)
+    model.history = _history(model, callbacks, {**params, "steps": outcome.num_steps}, outcome)
+    known.update(ledger=ledger_of_training(result.ledger, outcome))
+    for message in outcome.warnings:
+        warnings.warn(message, stacklevel=2)
+    return FitResult(
+        model=model,
+        history=outcome.history,
+        epoch=outcome.epoch,
+        all_reduce_s=outcome.all_reduce_s,
+        waiting_s=outcome.waiting_s,
+        best_epoch=outcome.best_epoch,
+        **known,
+    )
+
+
+def _history(model: Any, callbacks: Sequence[Any], params: dict[str, Any], outcome: Outcome) -> Any:
+    """What Keras' own ``fit`` returns, and leaves with the model: among its callbacks, if there is one."""
+    from keras.callbacks import History
+
+    history = next((callback for callback in callbacks if isinstance(callback, History)), None) or History()
+    history.set_model(model)
+    history.set_params(params)
+    history.history, history.epoch = outcome.history, outcome.epoch
+    return history
+
+
+def ledger_of_training(ledger: Ledger, outcome: Outcome) -> Ledger:
+    """The rows that the model was trained on, also before it was resumed; those of validation are left out."""
+    lines = [line for line in ledger.lines if line.role == "worker" and line.dataset == 0]
+    # A worker that was killed may have brought a batch that it did not come back from, and a Dask worker that was lost
+    # takes the accounts of its roles with it: what has gone into the weights is known all the same.
+    applied = {(line.rank, line.epoch): line for line in _lines(outcome, outcome.applied)}
+    for place, line in enumerate(lines):
+        known = applied.pop((line.rank, line.epoch), None)
+        rows = 0 if known is None else known.trained
+        lines[place] = replace(line, trained=rows, read=max(line.read, rows))
+    lines += applied.values()
+    for _, size, by_rank in outcome.read:
+        lines += _lines(outcome, by_rank, size)
+    return Ledger.of_lines(lines, lambda _: outcome.num_rows)
+
+
+def _lines(outcome: Outcome, by_rank: dict[int, list[BatchRange]], size: int | None = None) -> tuple[LedgerLine, ...]:
+    """What workers have trained on, as lines of a ledger; of as many workers as are named where no size is given."""
+    accounts = {("worker", rank): [stretches] for rank, stretches in by_rank.items()}
+    counts, rows = {"worker": size or len(by_rank)}, {("worker", 0): outcome.num_rows}
+    return balance(accounts, counts, rows).lines

@@ -1,0 +1,139 @@
+"""The moment at which optimizers apply gradients, for every optimizer of a process, wherever it is kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import keras
+
+from dask_train.fitting.roles.aside import is_aside, is_rehearsed, note_gradients
+from dask_train.keras_models.custom_objects import STANDS_IN_FOR
+
+# Called in place of an optimizer's ``apply``: optimizer, gradients, their variables, and what goes on with gradients.
+Instead = Callable[[Any, list[Any], list[Any], Callable[[Sequence[Any]], Any]], Any]
+
+
+@contextmanager
+def at_every_apply(instead: Instead) -> Iterator[None]:
+    """While it lasts, ``instead`` is called when any Keras optimizer is to apply gradients in a step of this process.
+
+    Parameters
+    ----------
+    instead
+        Called as ``instead(optimizer, gradients, variables, go_on)``, in a step as it is traced, or run eagerly. What
+        the optimizer would have done it does when ``go_on`` is called with gradients.
+
+    Notes
+    -----
+    Methods of classes are replaced, so that it does not matter who holds an optimizer, nor when it is made. The
+    outermost call counts: a loss scaler is given what is scaled, and a subclass what it is to change before it calls
+    its ``super()``; what they call within goes its way.
+    """
+    within = threading.local()
+    with ExitStack() as undone:
+        for cls, name in _methods():
+            original = vars(cls)[name]
+            stand_in = _WRAPPERS[name](original, instead, within)
+            setattr(stand_in, STANDS_IN_FOR, original)  # classes of the user's own travel meanwhile
+            setattr(cls, name, stand_in)
+            undone.callback(setattr, cls, name, original)
+        yield
+
+
+def _applying(original: Callable[..., Any], instead: Instead, within: threading.local) -> Callable[..., Any]:
+    """An ``apply`` that calls ``instead``."""
+
+    @wraps(original)
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        if is_rehearsed():
+            note_gradients(grads)
+            return self._iterations
+        if getattr(within, "apply", False) or is_aside():
+            return original(self, grads, trainable_variables)
+        variables = self._trainable_variables if trainable_variables is None else trainable_variables
+        given = None if trainable_variables is None else list(variables)
+        return _outermost(
+            within, instead, self, list(grads), list(variables), lambda grads: original(self, list(grads), given)
+        )
+
+    return apply
+
+
+def _applying_pairs(original: Callable[..., Any], instead: Instead, within: threading.local) -> Callable[..., Any]:
+    """As :func:`_applying`, of ``apply_gradients``."""
+
+    @wraps(original)
+    def apply_gradients(self: Any, grads_and_vars: Any) -> Any:
+        pairs = list(grads_and_vars)
+        if is_rehearsed():
+            note_gradients(gradient for gradient, _ in pairs)
+            return self._iterations
+        if getattr(within, "apply", False) or is_aside() or not pairs:
+            return original(self, pairs)
+        grads, variables = map(list, zip(*pairs, strict=True))
+        return _outermost(
+            within,
+            instead,
+            self,
+            grads,
+            variables,
+            lambda grads: original(self, list(zip(grads, variables, strict=True))),
+        )
+
+    return apply_gradients
+
+
+def _applying_statelessly(
+    original: Callable[..., Any], instead: Instead, within: threading.local
+) -> Callable[..., Any]:
+    """As :func:`_applying`, of ``stateless_apply``, in which a loss scaler of Keras on JAX looks at gradients first."""
+
+    @wraps(original)
+    def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        if is_rehearsed():
+            note_gradients(grads)
+            return trainable_variables, optimizer_variables
+        if getattr(within, "apply", False) or is_aside():
+            return original(self, optimizer_variables, grads, trainable_variables)
+        variables, held = list(self._trainable_variables), list(self.variables)
+        found: list[Any] = []
+
+        def go_on(grads: Sequence[Any]) -> None:
+            found.append(original(self, optimizer_variables, list(grads), trainable_variables))
+
+        values = zip([*variables, *held], [*trainable_variables, *optimizer_variables], strict=True)
+        with keras.StatelessScope(list(values)) as scope:
+            _outermost(within, instead, self, list(grads), variables, go_on)
+        if found:
+            return found[0]
+        now = [[scope.get_current_value(variable) for variable in some] for some in (variables, held)]
+        return now[0], now[1]
+
+    return stateless_apply
+
+
+_WRAPPERS = {"apply": _applying, "apply_gradients": _applying_pairs, "stateless_apply": _applying_statelessly}
+
+
+def _outermost(within: threading.local, instead: Instead, *args: Any) -> Any:
+    within.apply = True
+    try:
+        return instead(*args)
+    finally:
+        within.apply = False
+
+
+def _methods() -> Iterator[tuple[type, str]]:
+    """Give the methods of all optimizers by which gradients come in."""
+    waiting = [cls for cls in keras.optimizers.Optimizer.__mro__ if any(name in vars(cls) for name in _WRAPPERS)]
+    seen: list[type] = []
+    while waiting:
+        cls = waiting.pop()
+        if cls not in seen:
+            seen.append(cls)
+            waiting.extend(cls.__subclasses__())
+            yield from ((cls, name) for name in _WRAPPERS if name in vars(cls))

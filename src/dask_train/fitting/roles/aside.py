@@ -1,0 +1,117 @@
+"""What callbacks do with a model by themselves, beside the steps of the run that it is trained in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Protocol
+
+# Keras' own methods that begin with resetting the metrics, which would forget what training has counted.
+_RESETTING = ("fit", "evaluate", "train_on_batch", "test_on_batch")
+
+
+class Counted(Protocol):
+    """What training has counted."""
+
+    def state(self) -> Any:
+        """What it is now."""
+
+    def restore(self, state: Any) -> None:
+        """Make it what it was."""
+
+
+class _Place:
+    aside = False
+
+
+class _Rehearsal(threading.local):
+    """The steps that one thread tries; in the user's own process others may train meanwhile."""
+
+    def __init__(self) -> None:
+        self.goes_on = False
+        self.gradients: list[Any] = []
+
+
+_place, _rehearsal = _Place(), _Rehearsal()
+
+
+def is_aside() -> bool:
+    """Whether callbacks run: what is computed then is of this process alone, and no sum is to be awaited for it."""
+    return _place.aside or _rehearsal.goes_on
+
+
+def is_rehearsed() -> bool:
+    """Whether a step is tried only: optimizers shall apply nothing."""
+    return _rehearsal.goes_on
+
+
+def note_gradients(gradients: Iterable[Any]) -> None:
+    """An optimizer was given these in a step that is tried only."""
+    _rehearsal.gradients.extend(one for one in gradients if one is not None)
+
+
+def noted_gradients() -> list[Any]:
+    """What optimizers were given in steps that are tried only, since this was asked last."""
+    found, _rehearsal.gradients = _rehearsal.gradients, []
+    return found
+
+
+@contextmanager
+def rehearsing() -> Iterator[None]:
+    """While it lasts, steps that this thread makes and takes are of this process alone, and train nothing."""
+    _rehearsal.goes_on = True
+    try:
+        yield
+    finally:
+        _rehearsal.goes_on = False
+        noted_gradients()
+
+
+class Aside:
+    """Lets callbacks have the model as Keras leaves it to them.
+
+    Its ``evaluate``, ``predict`` and ``train_on_batch`` work on whatever data they are given, in this process alone.
+    What they count is not counted in training.
+
+    Parameters
+    ----------
+    model : keras.Model
+        That is trained.
+    metrics
+        Its metrics.
+    """
+
+    def __init__(self, model: Any, metrics: Counted) -> None:
+        self._model, self._metrics = model, metrics
+        self._own: tuple[Any, Any] = (None, None)  # Keras makes them when they are first called
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """While callbacks run."""
+        model = self._model
+        ours = model.train_function, model.test_function
+        model.train_function, model.test_function = self._own
+        for name in _RESETTING:
+            object.__setattr__(model, name, self._keeping_metrics(getattr(model, name)))
+        _place.aside = True
+        try:
+            yield
+        finally:
+            _place.aside = False
+            for name in _RESETTING:
+                object.__delattr__(model, name)
+            self._own = model.train_function, model.test_function
+            model.train_function, model.test_function = ours
+
+    def _keeping_metrics(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def keeping(*args: Any, **kwargs: Any) -> Any:
+            counted = self._metrics.state()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._metrics.restore(counted)
+
+        return keeping

@@ -1,0 +1,344 @@
+"""Checkpoints of ``fit``: when one is due, and how it gets to where it is kept, beside training."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from dask_train.checkpoint.best import AUTO, is_better, mode_by_name
+from dask_train.checkpoint.policy import is_due
+from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.epochs import Epochs
+from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
+from dask_train.fitting.spec import FitTask
+from dask_train.role.session import Session
+from dask_train.role.time_spent import CHECKPOINTS
+
+
+@dataclass(kw_only=True, eq=False)
+class _Candidate:
+    """A checkpoint on its way.
+
+    Attributes
+    ----------
+    kept
+        Until it is written.
+    score
+        By which it is the best one so far; None where it is not.
+    awaits
+        The epoch whose score it has, where that is yet to come.
+    name
+        Under which it was written while its score was awaited.
+    """
+
+    kept: FitCheckpoint | None
+    score: float | None = None
+    awaits: int | None = None
+    name: str = ""
+
+
+class Checkpointer:
+    """Keeps checkpoints; in the first worker.
+
+    Parameters
+    ----------
+    epochs
+        Those of the run.
+    mode_of
+        Of a model and the name of one of its scores, whether less ("min") or more ("max") of it is better.
+    clock
+        Monotonic seconds.
+
+    Attributes
+    ----------
+    warning
+        Why there is no best model to end with, where one was asked for; else None.
+    judges_by_validation, judges_later
+        Whether the score by which the best one is known is of validation; and whether it is found by a scorer, after
+        the checkpoint has been kept.
+    """
+
+    warning: str | None = None
+    _has_told = False
+
+    def __init__(
+        self,
+        task: FitTask,
+        session: Session,
+        epochs: Epochs,
+        mode_of: Callable[[Any, str], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._task, self._session, self._epochs, self._clock = task, session, epochs, clock
+        self._mode_of = mode_of
+        self._last_s = clock()
+        self._steps = 0
+        self._lock = threading.Lock()
+        self._writing: threading.Thread | None = None
+        self._waiting: list[_Candidate] = []  # for the one that is being written: the last, and what may be the best
+        self._awaiting: list[_Candidate] = []  # whose scores may come, in the order of their epochs
+        self._settled: list[_Candidate] = []  # whose scores have come, or will not, after they were written
+        self._open: Collection[int] = ()  # epochs whose scores may come
+        self._early: dict[int, float] = {}  # a score that came before its checkpoint
+        policy = task.checkpoint
+        self._of = None if policy is None else policy.best
+        self.judges_by_validation = self._of is not None and self._of.startswith("val_")
+        self.judges_later = task.scored_elsewhere and self.judges_by_validation
+        self._mode = AUTO if policy is None else mode_by_name(policy.best, policy.mode)
+        self._best_score: float | None = None
+        self._score: float | None = None  # of the model at this moment
+        self._failed: BaseException | None = None
+
+    def due(self, steps: int, *, epoch_ends: bool) -> bool:
+        """Whether to keep one now, after so many steps in all.
+
+        While one is being written others wait, but for those at the ends of epochs, which wait with what they hold.
+
+        Raises
+        ------
+        CheckpointError
+            The last one could not be written.
+        """
+        self._raise_failure()
+        if self._task.checkpoint is None:
+            return False
+        if epoch_ends:
+            return True
+        if self._writing is not None:
+            return False
+        policy, seconds = self._task.checkpoint, self._clock() - self._last_s
+        return is_due(policy.every_steps, policy.every_s, steps=steps, last_steps=self._steps, seconds=seconds)
+
+    def keep(self, kept: FitCheckpoint, *, as_scored: bool = True) -> None:
+        """Write one in the background, after the one that is being written; its arrays are not changed any more.
+
+        Parameters
+        ----------
+        as_scored
+            Whether it has the weights that were validated, or are to be: else it is not the best one.
+        """
+        self._last_s, self._steps = self._clock(), kept.steps
+        score, self._score = self._score, None
+        if not as_scored:
+            self._tell_of_set_weights()
+        one, epoch = _Candidate(kept=kept), kept.epoch - 1
+        with self._lock:
+            if as_scored:
+                one.score = self._if_best(score if kept.batch else self._early.pop(epoch, score))
+            if as_scored and not kept.batch and epoch in self._open:
+                one.awaits = epoch
+                self._awaiting.append(one)
+            # In place of an earlier one, if that still waits: this one holds more. What may be the best waits on.
+            self._waiting = [each for each in self._waiting if each.awaits is not None or _outlasts(each, one)]
+            self._waiting.append(one)
+            self._go_on_writing()
+
+    def scored(self, model: Any, logs: dict[str, Any]) -> None:
+        """A whole epoch of a model has ended with these logs, and a checkpoint of it comes next.
+
+        Raises
+        ------
+        ValueError
+            The score by which the best one is known is not among them, or Keras can't tell which of two is better.
+        """
+        self._score = None
+        if self._of is None:
+            return
+        validated = any(name.startswith("val_") for name in logs)
+        if self._of not in logs and not self.judges_later:
+            if validated or not self._of.startswith("val_"):
+                raise ValueError(
+                    f"The best checkpoint is to be known by {self._of!r}, and after an epoch there are "
+                    f"{', '.join(logs)}. Name one of these in dt.Checkpoint(best=...)."
+                )
+            return
+        if self._mode == AUTO:
+            self._mode = self._mode_of(model, self._of)
+        if not self.judges_later:
+            self._score = float(logs[self._of])
+
+    def awaits(self, epochs: Collection[int]) -> None:
+        """Expect scores of no other epochs than these, which a scorer has or is to have; from any thread."""
+        with self._lock:
+            self._open = frozenset(epochs) if self.judges_later else ()
+            for one in [one for one in self._awaiting if one.awaits not in self._open]:
+                self._settle(one)
+
+    def came(self, epoch: int, found: dict[str, float]) -> None:
+        """A scorer has found the scores of an epoch's weights; from any thread."""
+        if not self.judges_later or self._of not in found:
+            return
+        with self._lock:
+            known = [one for one in self._awaiting if one.awaits == epoch]
+            for one in known:
+                one.score = self._if_best(found[self._of])
+                self._settle(one)
+            self._early = {} if known else {epoch: found[self._of]}
+
+    def best(self) -> FitCheckpoint | None:
+        """The best one, where training is to end with it; after :meth:`finish`.
+
+        Raises
+        ------
+        CheckpointError
+            It is damaged, or can't be read.
+        """
+        policy = self._task.checkpoint
+        if policy is None or not policy.restore_best:
+            return None
+        if self._best_score is None:
+            self.warning = (
+                f"restore_best=True: no epoch has ended with a number for {self._of!r}, so the model is as it was last."
+            )
+            return None
+        loaded = self._session.checkpoints().load_best(self._session.scratch)
+        assert loaded is not None
+        return FitCheckpoint.opened(loaded.folder)
+
+    def finish(self) -> None:
+        """Wait for those that are being written; no scores come any more.
+
+        Raises
+        ------
+        CheckpointError
+            One could not be written, or took too long.
+        """
+        self.awaits(())
+        writing = self._writing
+        if writing is not None:
+            with self._session._link.spent.on(CHECKPOINTS):
+                writing.join(self._task.patience_s)
+            if writing.is_alive():
+                raise CheckpointError(
+                    f"A checkpoint is still being written after {self._task.patience_s:g} s.",
+                    "Where checkpoints are kept is slow, or does not answer.",
+                    "Pass checkpoint= a faster place, or raise train.progress.timeout.",
+                )
+        self._raise_failure()
+
+    def load(self) -> FitCheckpoint | None:
+        """The last one, where the run is to go on with it: one of its own, or of another run where ``resume`` says so.
+
+        Raises
+        ------
+        CheckpointError
+            It can't be read, or is of other data or another order.
+        """
+        if self._task.checkpoint is None or not (self._task.resume or self._session.attempt):
+            return None
+        folder = self._session.open_checkpoint(own=not self._task.resume)
+        if folder is None:
+            return None
+        kept = FitCheckpoint.opened(folder)
+        self._check(kept)
+        self._steps = kept.steps
+        self._check_best(kept)
+        return kept
+
+    def order(self) -> dict[str, Any]:
+        """What fixes the order of rows."""
+        task, epochs = self._task, self._epochs
+        workers = (
+            {"workers": self._session.size} if "ps" in self._session.peers else {}
+        )  # each is elsewhere in its rows
+        # Of epochs that are not whole turns through the data, it counts with which one the first turn began.
+        began = {} if epochs.length == epochs.batches_of_data else {"initial_epoch": task.initial_epoch}
+        return {
+            **workers,
+            **began,
+            "rows": self._session.num_rows,
+            "batch_size": task.batch_size,
+            "batches in an epoch": epochs.length,
+            "shuffle": task.shuffle,
+            "seed": task.seed,
+        }
+
+    def _check(self, kept: FitCheckpoint) -> None:
+        here = self.order()
+        for name in {**kept.order, **here}:
+            if here.get(name) != (value := kept.order.get(name)):
+                raise CheckpointError(
+                    f"The checkpoint was made with {name}={value!r}, and this run has {here.get(name)!r}: it could "
+                    "not go on with the rows that are left.",
+                    change="Pass the same data and arguments as then, or another folder.",
+                )
+
+    def _check_best(self, kept: FitCheckpoint) -> None:
+        """Go on with the best score so far."""
+        best = self._session.checkpoints().best
+        if best is not None:
+            self._best_score, self._mode = best.score, best.mode
+        elif self._of is not None and not all(map(math.isnan, kept.history.get(self._of, []))):
+            raise CheckpointError(
+                f"The best checkpoint is to be known by {self._of!r}, and this training went through "
+                f"{len(kept.epochs)} epochs of which none was kept as the best.",
+                "It was begun without best=.",
+                "Leave best= out, or begin anew in another folder.",
+            )
+
+    def _if_best(self, score: float | None) -> float | None:
+        """A score that is the best one from now on; else None."""
+        if score is None or not is_better(score, self._best_score, mode=self._mode):
+            return None
+        self._best_score = score
+        return score
+
+    def _settle(self, one: _Candidate) -> None:
+        """What is known of one's score is all that will be."""
+        self._awaiting.remove(one)
+        one.awaits = None
+        if one.name:
+            self._settled.append(one)
+            self._go_on_writing()
+
+    def _go_on_writing(self) -> None:
+        if self._writing is None:
+            self._writing = threading.Thread(target=self._write, name="dask-train-checkpoint", daemon=True)
+            self._writing.start()
+
+    def _write(self) -> None:
+        """Write what waits, until nothing does."""
+        while True:
+            with self._lock:
+                if not (self._settled or self._waiting):
+                    self._writing = None
+                    return
+                one = self._settled.pop(0) if self._settled else self._waiting.pop(0)
+                score, held = one.score, one.awaits is not None
+            try:
+                folder = self._session.checkpoints()
+                if one.kept is None:
+                    folder.settle(one.name, score, self._mode)
+                    continue
+                where = folder.save(one.kept.write, self._session.scratch, score=score, mode=self._mode, held=held)
+            except BaseException as error:
+                self._failed = error
+                return  # the next step, or the end, raises it
+            with self._lock:
+                one.kept = None  # its arrays are a whole model
+                one.name = where.rpartition("/")[2] if held else ""
+                if held and one.awaits is None:  # meanwhile
+                    self._settled.append(one)
+            del one
+
+    def _tell_of_set_weights(self) -> None:
+        if not self._has_told:
+            self._has_told = True
+            self._session.notice(
+                f"The best checkpoint is to be known by {self._of!r}, and at the end of an epoch callbacks left other "
+                "weights in the model than were validated: no checkpoint has those, so such an epoch's is not taken "
+                "for the best one. Set weights when an epoch begins; SwapEMAWeights has swap_on_epoch=True."
+            )
+
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+
+def _outlasts(waiting: _Candidate, newer: _Candidate) -> bool:
+    """Whether one that is the best so far, and not written yet, is still to be written."""
+    return waiting.score is not None and newer.score is None

@@ -1,0 +1,195 @@
+"""Whether training may go on with a checkpoint: by what model, compilation and data it was begun with.
+
+All of it is plain values, so it is stored in the checkpoint. What names a place in code, or differs between two calls
+of one program, is left out: modules, numbers in names, initial values, seeds, whose state is in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import keras
+
+from dask_train.data.columns import Schema
+from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.weights import value_of
+from dask_train.fitting.spec import FitTask
+from dask_train.keras_models import state
+from dask_train.keras_models.custom_objects import unpack
+
+# How many differences a message names.
+_NAMED = 6
+# Of Keras' configs: places in code, what building adds, how steps are run rather than what they do, initial values.
+_LEFT_OUT = re.compile(
+    r"module|registered_name|shared_object_id|build_config|build_input_shape|build_shapes_dict|built|variables|"
+    r"\w*initializer|seed|seed_generator|run_eagerly|jit_compile|steps_per_execution|auto_scale_loss"
+)
+# What custom objects are called on their way: a key, where it was found, a number.
+_KEY = re.compile(r"dask_train>(?P<name>.*?)(_\d+_by_dask_train|#\d+)?")
+_NUMBERED = re.compile(r"_\d+$")
+
+Configuration = dict[str, Any]
+
+
+def configuration_of(task: FitTask, schema: Schema, model: Any) -> Configuration:
+    """What training is begun with, of a model that was put together from ``task`` and has not been trained since."""
+    custom = unpack(task.header["custom_objects"])
+    names: dict[str, str] = {}
+    config = json.loads(task.header["config"])
+    _collect_names(config, names)
+    compiled = [json.loads(compilation["config"]) for compilation in task.header["compilations"]]
+    return {
+        "keras": keras.__version__,
+        "model": _comparable(config, names, custom),
+        "compiled": [_comparable(each, {}, custom) for each in compiled],
+        "dtype_policy": _comparable(json.loads(task.header["dtype_policy"]), {}, {}),
+        "data": {"columns": [asdict(column) for column in schema.columns], "layout": asdict(task.layout)},
+        "class_weight": task.class_weight,
+        "optimizers": [  # besides those that a compilation tells of
+            [type(optimizer).__name__, places]
+            for optimizer, places in state.held_optimizers(model)
+            if not any(place[1:] == ["optimizer"] for place in places)
+        ],
+        "learning_rate": rates_of(model),
+    }
+
+
+def rates_of(model: Any) -> list[float | None]:
+    """The learning rate of each optimizer that a model holds; None for one that follows a schedule."""
+    return [None if rate is None else float(value_of(rate)) for rate in _rates(model)]
+
+
+def set_rates(model: Any, rates: list[float | None]) -> None:
+    """Set the learning rate of each optimizer that a model holds."""
+    for rate, value in zip(_rates(model), rates, strict=True):
+        if rate is not None:
+            rate.assign(value)
+
+
+def check_same(then: Configuration, now: Configuration, *, rates_then: list[float | None], new_rate: bool) -> None:
+    """See that training goes on as it was begun.
+
+    Parameters
+    ----------
+    then, now
+        What the checkpoint was begun with, and what goes on with it.
+    rates_then
+        The learning rates when the checkpoint was kept, which are as good as those that it was begun with.
+    new_rate
+        Whether another learning rate is meant.
+
+    Raises
+    ------
+    CheckpointError
+        It would not; the message says what differs.
+    """
+    same_keras = then["keras"] == now["keras"]
+    names = [name for name in now if name in then and name not in ("keras", "learning_rate")]
+    found = [each for name in names for each in _differences(then[name], now[name], name, same_keras)]
+    rate = ""
+    if not new_rate and not any(
+        _same_rates(rates, now["learning_rate"]) for rates in (then["learning_rate"], rates_then)
+    ):
+        found += [f"the learning rate was {_shown(rates_then)}, and is {_shown(now['learning_rate'])}"]
+        rate = " For another learning rate, and nothing else, pass resume='new_learning_rate'."
+    if found:
+        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise CheckpointError(
+            f"The checkpoint was begun with something else: {'; '.join(found[:_NAMED])}{more}.",
+            "Going on with it would give neither the one model nor the other.",
+            f"Pass the model, data and arguments of then, or checkpoint= another folder to begin anew.{rate}",
+        )
+
+
+def _rates(model: Any) -> list[Any]:
+    rates = [state.innermost(optimizer)._learning_rate for optimizer, _ in state.held_optimizers(model)]
+    return [rate if isinstance(rate, keras.Variable) else None for rate in rates]
+
+
+def _same_rates(some: list[float | None], others: list[float | None]) -> bool:
+    return len(some) == len(others) and all(map(_same, some, others))
+
+
+def _shown(rates: list[float | None]) -> str:
+    return ", ".join("a schedule" if rate is None else f"{rate:.6g}" for rate in rates)
+
+
+def _collect_names(config: Any, names: dict[str, str]) -> None:
+    """Names of layers, which Keras numbers anew in each model of a process, in the order in which they come."""
+    if isinstance(config, list):
+        for item in config:
+            _collect_names(item, names)
+    if not isinstance(config, dict):
+        return
+    if config.get("class_name") != "DTypePolicy" and isinstance(inner := config.get("config"), dict):
+        inner = inner.get("dask_train_by_value", inner)
+        if isinstance(name := inner.get("name", config.get("name")), str):
+            kind = "input" if config["class_name"] == "InputLayer" else "layer"  # building a model may add the former
+            names.setdefault(name, f"{kind} {sum(known.startswith(kind) for known in names.values())}")
+    for item in config.values():
+        _collect_names(item, names)
+
+
+def _comparable(value: Any, names: dict[str, str], custom: dict[str, Any]) -> Any:
+    """A config without what may differ; see the module."""
+    if isinstance(value, list):
+        kept = [item for item in value if not (isinstance(item, dict) and item.get("class_name") == "InputLayer")]
+        return [names.get(item, item) if isinstance(item, str) else _comparable(item, names, custom) for item in kept]
+    if isinstance(value, str):
+        match = _KEY.fullmatch(value)
+        return value if match is None else _plain(custom.get(value), match["name"])
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, item in value.items():
+        if key == "name" and isinstance(item, str):
+            found[key] = names.get(item) or _NUMBERED.sub("", item)
+        elif key == "learning_rate" and isinstance(item, int | float):
+            found[key] = "a number"
+        elif not _LEFT_OUT.fullmatch(key.lstrip("_")):
+            found[key] = _comparable(item, names, custom)
+    return found
+
+
+def _plain(value: Any, name: str) -> Any:
+    """A value that no config can hold, if it is one to compare; of others what they are called."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, type(item).__name__) for item in value]
+    return name.rpartition(".")[2]
+
+
+def _differences(then: Any, now: Any, where: str, same_keras: bool) -> Iterator[str]:
+    """What differs, in words; what only one version of Keras writes down is passed by."""
+    if isinstance(then, dict) and isinstance(now, dict) and then.get("class_name") == now.get("class_name"):
+        for key in [*then, *(key for key in now if key not in then)]:
+            if same_keras or (key in then and key in now):
+                below = where if key in ("config", "dask_train_by_value") else f"{where}.{key}"
+                yield from _differences(then.get(key), now.get(key), below, same_keras)
+    elif isinstance(then, list | tuple) and isinstance(now, list | tuple) and len(then) == len(now):
+        for place, (one, other) in enumerate(zip(then, now, strict=True)):
+            yield from _differences(one, other, f"{where}[{place}]", same_keras)
+    elif not _same(then, now):
+        yield f"{where} was {_name(then)}, and is {_name(now)}"
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)
+
+
+def _name(value: Any) -> str:
+    """A short text for a config: of an object its class, of a function its name."""
+    if isinstance(value, dict) and "class_name" in value:
+        return str(value["config"] if value["class_name"] == "function" else value["class_name"])
+    if isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
+        return f"[{', '.join(map(_name, value))}]"
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,91 @@
+"""What the first worker tells the others between steps, so that what its callbacks decide acts on all at once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.roles.weights import value_of
+from dask_train.keras_models import state
+
+_FLAGS = ("stop_training", "halt", "gather", "keep", "new_weights", "new_optimizers", "batch_begins", "test_batches")
+
+
+class Flags:
+    """What one worker's callbacks have decided.
+
+    Attributes
+    ----------
+    stop_training
+        Keras' flag: no batch follows.
+    halt
+        The run is to end: no validation either.
+    gather
+        Metrics are added up after the next step.
+    keep
+        A checkpoint is taken now.
+    new_weights, new_optimizers
+        The first worker's weights, or what its optimizers hold, were changed by something else than a step: the weights
+        are sent after this, and what optimizers hold in the latter case.
+    epoch_ends
+        The step just taken was the last of its epoch; each worker knows by itself.
+    testing
+        A validation goes on.
+    looks_at_epochs, looks_at_batches
+        Whether a callback may look at the optimizer, or at all weights: between epochs, or at batches.
+    batch_begins, test_batches
+        Whether a callback acts when a batch begins, or in batches of validation, so that workers agree there, too.
+    """
+
+    def __init__(self) -> None:
+        for name in _FLAGS:
+            setattr(self, name, False)
+        self.epoch_ends = self.testing = self.looks_at_epochs = self.looks_at_batches = False
+
+    stop_training: bool
+    halt: bool
+    gather: bool
+    keep: bool
+    new_weights: bool
+    new_optimizers: bool
+    batch_begins: bool
+    test_batches: bool
+
+
+class Control(Flags):
+    """Flags and learning rates that all workers have after :meth:`agree`, as the first one set them."""
+
+    def __init__(self, model: Any, replicas: ProcessGroup) -> None:
+        super().__init__()
+        self._replicas = replicas
+        optimizers = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
+        rates = [optimizer._learning_rate for optimizer in optimizers]
+        self._rates = [rate for rate in rates if isinstance(rate, keras.Variable)]  # schedules are the same everywhere
+        self._values = np.zeros(len(_FLAGS) + len(self._rates))
+        # Others may still read in one what was told last while the first worker tells more in the other.
+        self._channels = itertools.cycle([replicas.channel([self._values.shape], np.float64) for _ in range(2)])
+        self._places = [slice(len(self._values)), *[slice(0)] * (replicas.size - 1)]
+
+    def agree(self, *, new_rates: bool = True) -> None:
+        """Take over what the first worker has set; learning rates, too, where it says that they may be new."""
+        if self._replicas.size == 1:
+            return
+        values, channel = self._values, next(self._channels)
+        if self._replicas.rank == 0:
+            values[: len(_FLAGS)] = [getattr(self, name) for name in _FLAGS]
+            if new_rates:
+                values[len(_FLAGS) :] = [float(value_of(rate)) for rate in self._rates]
+        self._replicas.exchange(channel, values[self._places[self._replicas.rank]], self._places)
+        if self._replicas.rank == 0:
+            return
+        (agreed,) = channel.totals
+        for name, value in zip(_FLAGS, agreed, strict=False):
+            setattr(self, name, bool(value))
+        for place, rate in enumerate(self._rates, len(_FLAGS)):
+            if agreed[place] != values[place]:
+                values[place] = agreed[place]
+                rate.assign(np.asarray(agreed[place], rate.dtype))

@@ -1,0 +1,107 @@
+"""Which batches make up an epoch, counted as Keras counts them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from dask_train.data.account import BatchRange
+from dask_train.fitting.spec import FitTask
+
+
+class Epochs:
+    """The epochs of a call of ``fit``.
+
+    An epoch of ``steps_per_epoch`` goes on in the data where the last one has ended, takes whole calls of
+    ``steps_per_execution`` batches, and ends with the data at the latest, as Keras (3.15) counts steps on arrays.
+
+    Parameters
+    ----------
+    batches_of_data
+        Batches of one turn through the data.
+    steps_per_epoch, steps_per_execution, initial_epoch
+        As in Keras.
+
+    Attributes
+    ----------
+    length
+        Batches of an epoch; the last epoch of a turn has what is left of it.
+    num_steps
+        Of an epoch, as callbacks are told it: ``steps_per_epoch`` where it is given.
+
+    Notes
+    -----
+    A position is a number of batches: the first batch of the first turn has position 0, and the first epoch begins with
+    turn ``initial_epoch``, so that one who trains epoch by epoch has the rows in another order in each.
+    """
+
+    def __init__(
+        self,
+        batches_of_data: int,
+        steps_per_epoch: int | None = None,
+        steps_per_execution: int = 1,
+        initial_epoch: int = 0,
+    ) -> None:
+        self.batches_of_data, self.steps_per_epoch = batches_of_data, steps_per_epoch
+        self.steps_per_execution, self.initial_epoch = steps_per_execution, initial_epoch
+        self.num_steps = steps_per_epoch or batches_of_data
+        self.length = min(batches_of_data, in_whole_calls(self.num_steps, steps_per_execution))
+        self._of_a_turn = -(-batches_of_data // self.length)
+
+    @classmethod
+    def of(cls, task: FitTask, model: Any, num_rows: int) -> Epochs:
+        """The epochs of a task, with that model and so many rows."""
+        batches = -(-num_rows // task.batch_size)
+        return cls(batches, task.steps_per_epoch, operator.index(model.steps_per_execution), task.initial_epoch)
+
+    def first(self, epoch: int) -> int:
+        """The position of an epoch's first batch."""
+        turn, place = divmod(epoch - self.initial_epoch, self._of_a_turn)
+        return (self.initial_epoch + turn) * self.batches_of_data + place * self.length
+
+    def size(self, epoch: int) -> int:
+        """Batches of an epoch."""
+        return self.first(epoch + 1) - self.first(epoch)
+
+    def place(self, position: int) -> tuple[int, int]:
+        """The epoch, and which batch of it, that lies there."""
+        turn, batch = divmod(position, self.batches_of_data)
+        place, batch = divmod(batch, self.length)
+        return self.initial_epoch + (turn - self.initial_epoch) * self._of_a_turn + place, batch
+
+    def begins_turn(self, epoch: int) -> bool:
+        """Whether an epoch begins with the data."""
+        return self.first(epoch) % self.batches_of_data == 0
+
+    def in_call(self, epoch: int, batch: int) -> int:
+        """How many batches a call of Keras' that begins there takes."""
+        return min(self.steps_per_execution, self.size(epoch) - batch)
+
+    def taken(self, first: int, stop: int, batch_size: int) -> list[BatchRange]:
+        """Batches of so many rows from one position to another (excluded), as the ledger counts."""
+        found = []
+        while first < stop:
+            epoch, batch = divmod(first, self.batches_of_data)
+            some = min(self.batches_of_data - batch, stop - first)
+            found.append(
+                BatchRange(dataset=0, turn=0, epoch=epoch, batch_size=batch_size, first=batch, taken=some, done=some)
+            )
+            first += some
+        return found
+
+    def warning(self) -> str | None:
+        """What Keras warns of: epochs that end with the data before they have all of their steps."""
+        short = self.batches_of_data - (self._of_a_turn - 1) * self.length
+        if self.steps_per_epoch is None or short >= self.steps_per_epoch:
+            return None
+        which = "each epoch" if self._of_a_turn == 1 else f"one epoch of {self._of_a_turn}"
+        return (
+            f"steps_per_epoch={self.steps_per_epoch}, and the data has {self.batches_of_data} batches: as in Keras, an "
+            f"epoch ends with the data, here {which} after {short} steps. Leave steps_per_epoch out to go through all "
+            "of the data in each epoch."
+        )
+
+
+def in_whole_calls(num_steps: int, steps_per_execution: int) -> int:
+    """So many steps, in calls of Keras' that each take as many."""
+    return -(-num_steps // steps_per_execution) * steps_per_execution

@@ -1,0 +1,128 @@
+"""What a checkpoint of ``fit`` holds, and how it is stored: as values and arrays, without a class of ours by name."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dask_train.checkpoint.stored import store, stored
+from dask_train.data.account import BatchRange
+from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.sent_callbacks import Held
+from dask_train.fitting.spec import Read
+
+# Raised when what is stored means something else than before.
+FORMAT = 1
+# Of a model that was taken apart: what it takes to make one, which is known where training goes on.
+MAKING = ("config", "compilations", "custom_objects")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitCheckpoint:
+    """What a checkpoint holds.
+
+    Attributes
+    ----------
+    run
+        Of which run it is.
+    order
+        What fixes the order of rows, which must be the same where it is resumed: number of rows, batch size, batches of
+        an epoch, shuffle, seed.
+    configuration
+        What training was begun with; see :mod:`dask_train.fitting.roles.configuration`.
+    rates
+        The learning rates at this moment.
+    epoch, batch
+        The next batch, as Keras counts.
+    steps
+        How many have been taken.
+    header, arrays
+        The first worker's model, taken apart, with its optimizers.
+    own
+        Of each worker: seeds and moving averages, which are its own between epochs.
+    metrics
+        What metrics have counted in this epoch.
+    history, epochs
+        As in ``History``.
+    callbacks
+        What each callback holds.
+    read
+        What was trained on so far, by which runs.
+    steps_by_rank, progress, counted
+        With parameter servers: how many steps each worker has taken; the same as each server has it, with how often
+        gradients of the step after were applied; and what metrics have counted in each epoch.
+    """
+
+    run: str
+    order: dict[str, Any]
+    configuration: dict[str, Any] = field(repr=False)
+    rates: list[float | None]
+    epoch: int
+    batch: int
+    steps: int
+    header: dict[str, Any] = field(repr=False)
+    arrays: list[np.ndarray] = field(repr=False)
+    history: dict[str, list[Any]]
+    epochs: list[int]
+    callbacks: list[Held] = field(repr=False)
+    read: list[Read]
+    own: list[list[np.ndarray]] = field(default_factory=list, repr=False)
+    metrics: list[np.ndarray] = field(default_factory=list, repr=False)
+    steps_by_rank: dict[int, int] = field(default_factory=dict)
+    progress: list[dict[int, tuple[int, int]]] = field(default_factory=list)
+    counted: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False)
+
+    def write(self, folder: Path) -> None:
+        """Write it into an empty local folder.
+
+        Raises
+        ------
+        TypeError
+            Something in it is of a kind that can't be stored, such as what a callback has put into the history.
+        """
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told["header"] = {name: value for name, value in self.header.items() if name not in MAKING}
+        told["read"] = [
+            (run, size, {rank: [astuple(stretch) for stretch in stretches] for rank, stretches in by_rank.items()})
+            for run, size, by_rank in self.read
+        ]
+        store(folder, {"format": FORMAT, **told})
+
+    @classmethod
+    def opened(cls, folder: Path) -> FitCheckpoint:
+        """What :meth:`write` has written there.
+
+        Raises
+        ------
+        CheckpointError
+            It is no checkpoint of ``fit``, or one of a later version.
+        """
+        try:
+            told = stored(folder)
+            version = told.pop("format")
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            names = ", ".join(sorted(file.name for file in folder.rglob("*") if file.is_file()))
+            raise CheckpointError(
+                f"The checkpoint, which has the files {names}, is none of dt.fit.",
+                "It was made with dt.train, or by other code.",
+                "Pass checkpoint= another folder.",
+            ) from error
+        if version > FORMAT:
+            raise CheckpointError(
+                f"The checkpoint has format {version} of dt.fit, and this dask-train reads up to {FORMAT}.",
+                "A later version has written it.",
+                "Install that version where the roles run, or pass checkpoint= another folder.",
+            )
+        told["callbacks"] = [Held(*held) for held in told["callbacks"]]
+        told["read"] = [
+            (
+                run,
+                size,
+                {rank: [BatchRange.of(stretch) for stretch in stretches] for rank, stretches in by_rank.items()},
+            )
+            for run, size, by_rank in told["read"]
+        ]
+        return cls(**told)

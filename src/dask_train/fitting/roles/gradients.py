@@ -1,0 +1,204 @@
+"""Gradients summed over all workers, where every optimizer passes them: on entry to its ``apply``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.backends import Backend, Slices
+from dask_train.fitting.roles.applying import at_every_apply
+
+
+class RowFraction:
+    """This worker's part of the global batch in hand.
+
+    Attributes
+    ----------
+    weight
+        Its rows over those of the global batch; 0 where it has none of them. Set for each batch, once.
+    number
+        Of the batch: how often that was.
+    rows
+        How many go into the step: one where it has none of the batch.
+    """
+
+    def __init__(self) -> None:
+        self._weight, self.number, self.rows = 1.0, 0, 0
+
+    @property
+    def weight(self) -> float:
+        """What this worker's gradients count in the sum."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self._weight, self.number = weight, self.number + 1
+
+
+@contextmanager
+def summed_gradients(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
+    """While it lasts, what optimizers apply is the gradient of the whole global batch, on every worker.
+
+    Notes
+    -----
+    A loss scaler is given what is summed, and so skips a step on all workers or on none; clipping, accumulation and
+    weight decay are below it as well. Each worker's gradient is of the mean over its own rows, so the sum of them times
+    each one's share of the rows is that of the mean over all rows. Half-precision gradients are summed in float32.
+
+    Slices of embeddings are what they would be in one process, since optimizers treat each slice by itself (Adam
+    squares the slices of a row that was looked up twice one by one): of rows that are looked up for each row of the
+    batch, those of all workers come one after the other; what is looked up once a batch, such as positions, is summed.
+    """
+    summing = _Summing(replicas, backend, share)
+
+    def summed(_: Any, grads: list[Any], variables: list[Any], go_on: Callable[[Sequence[Any]], Any]) -> Any:
+        return summing(grads, variables, go_on)
+
+    with at_every_apply(summed):
+        yield
+
+
+# Of gradients; those that are sparse count _SPARSE more in what workers tell each other.
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_SPARSE = len(_DTYPES)
+
+
+class _Summing:
+    """Sums the gradients that go into an ``apply``."""
+
+    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction) -> None:
+        self._replicas, self._backend, self._share = replicas, backend, share
+        self._channels: dict[Any, Any] = {}
+        self._summed_in: dict[Any, int] = {}  # by channel: the batch in which it was last used
+
+    def __call__(self, grads: list[Any], variables: list[Any], go_on: Callable[[Sequence[Any]], Any]) -> Any:
+        grads = self._completed(grads, variables) if self._backend.may_lack_gradients else list(grads)
+        sparse = {place: pieces for place, one in enumerate(grads) if (pieces := self._backend.slices_of(one))}
+        for place, pieces in sparse.items():
+            for number, piece in enumerate(pieces):
+                if not piece.alike:
+                    function = partial(self._slices, (place, number), piece)
+                    piece.indices, piece.values = self._backend.on_host(function, [piece.indices, piece.values])
+        dense: dict[Any, Any] = {
+            (place, None): one for place, one in enumerate(grads) if one is not None and place not in sparse
+        }
+        for place, pieces in sparse.items():
+            dense |= {(place, number): piece.values for number, piece in enumerate(pieces) if piece.alike}
+        kept: set[Any] = set()
+        summed = self._summed(dense, kept)
+        for (place, number), tensor in summed.items():
+            if number is None:
+                grads[place] = tensor
+            else:
+                sparse[place][number].values = tensor
+        for place, pieces in sparse.items():
+            grads[place] = self._backend.sparse(pieces, grads[place])
+        result = go_on(grads)
+        kept.update(key for key, tensor in summed.items() if self._backend.may_be_kept(tensor))
+        return result
+
+    def _completed(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Zeros where only other workers have a gradient, of the kind that theirs is, so that all sum the same.
+
+        None where nobody has one: then an optimizer passes a variable by. A worker without rows has none.
+
+        Raises
+        ------
+        ValueError
+            Gradients of a variable are of several kinds.
+        """
+        kinds = np.array([self._kind(one) if self._share.weight else 0.0 for one in grads])
+        channel = self._channel(("kinds", len(kinds)), [kinds.shape] * 2, np.float64)
+        told = self._replicas.combine(channel, [kinds, np.where(kinds, -kinds, -np.inf)], np.maximum)
+        found = []
+        for one, variable, mine, most, least in zip(grads, variables, kinds, told[0], -told[1], strict=True):
+            if most not in (0, least):
+                raise ValueError(
+                    f"The gradient of {variable.path!r} is {_named(most)} on one worker and {_named(least)} on another "
+                    "one, which can't be summed. Make it of one kind whatever a batch holds, or pass workers=1."
+                )
+            given = one if mine or self._kind(one) == most else None  # without rows it weighs nothing
+            found.append(self._zeros(variable, int(most)) if given is None and most else given)
+        return found
+
+    def _kind(self, gradient: Any) -> float:
+        """A number for a gradient's dtype and whether it is sparse; 0 for none."""
+        if gradient is None:
+            return 0.0
+        number = 1.0 + _DTYPES.index(keras.backend.standardize_dtype(gradient.dtype))
+        return number + _SPARSE if self._backend.slices_of(gradient) else number
+
+    def _zeros(self, variable: Any, kind: int) -> Any:
+        dtype = _DTYPES[(kind - 1) % _SPARSE]
+        if kind <= _SPARSE:
+            return keras.ops.zeros(variable.shape, dtype)
+        none = keras.ops.zeros((0,), "int64"), keras.ops.zeros((0, *variable.shape[1:]), dtype)
+        return self._backend.sparse([Slices(*none, alike=False)], variable)
+
+    def _channel(self, key: Any, shapes: Sequence[tuple[int, ...]], dtype: Any) -> Any:
+        if key not in self._channels:
+            self._channels[key] = self._replicas.channel(shapes, dtype)
+        return self._channels[key]
+
+    def _summed(self, tensors: dict[Any, Any], kept: set[Any]) -> dict[Any, Any]:
+        """Sum each over all workers; copies of those that are ``kept``, which is known when it is run."""
+        found: dict[Any, Any] = {}
+        for dtype, keys in _by_dtype(tensors).items():
+            function = partial(self._sum, dtype, keys, kept)
+            sums = self._backend.on_host(function, [tensors[key] for key in keys])
+            found.update(zip(keys, sums, strict=True))
+        return found
+
+    def _sum(self, dtype: str, keys: list[Any], kept: set[Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
+        exact = np.dtype(dtype).itemsize >= 4 and np.dtype(dtype).isbuiltin == 1
+        shapes = tuple(array.shape for array in arrays)
+        # What is applied may still be read from the memory of a sum when the same step comes to another one like it.
+        again = self._summed_in.get((dtype, shapes)) == self._share.number
+        self._summed_in[dtype, shapes] = self._share.number
+        key = (dtype, shapes, again)
+        channel = self._channel(key, shapes, dtype if exact else np.float32)
+        total = self._replicas.sum(channel, arrays, self._share.weight)
+        if not exact:
+            return [array.astype(dtype) for array in total]
+        return [array.copy() if again or key in kept else array for key, array in zip(keys, total, strict=True)]
+
+    def _slices(self, key: Any, piece: Slices, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """A worker's slices as one process would have them for all rows."""
+        indices, values = arrays
+        weight = self._share.weight
+        key = (key, indices.dtype.str, values.dtype.str, values.shape[1:])
+        if piece.alike is None:
+            (everyones,) = self._replicas.gather((key, "looked up"), [indices])
+            by_worker = everyones.reshape(self._replicas.size, -1) if not len(everyones) % self._replicas.size else None
+            if by_worker is not None and (by_worker == by_worker[0]).all():
+                return [indices, self._sum(values.dtype.name, [key], {key}, [values])[0]]
+        mine = [indices, values * values.dtype.type(weight)] if weight else [indices[:0], values[:0]]
+        indices, values = self._replicas.gather(key, mine)
+        return _added_up(indices, values) if piece.distinct else [indices, values]
+
+
+def _added_up(indices: np.ndarray, values: np.ndarray) -> list[np.ndarray]:
+    """Each index once, with the sum of its values."""
+    distinct, places = np.unique(indices, return_inverse=True)
+    total = np.zeros((len(distinct), *values.shape[1:]), values.dtype)
+    np.add.at(total, places, values)
+    return [distinct, total]
+
+
+def _named(kind: float) -> str:
+    """What a gradient of that kind is."""
+    return f"{'sparse' if kind > _SPARSE else 'dense'} in {_DTYPES[(int(kind) - 1) % _SPARSE]}"
+
+
+def _by_dtype(tensors: dict[Any, Any]) -> dict[str, list[Any]]:
+    """The keys of tensors by the name of their dtype."""
+    found: dict[str, list[Any]] = {}
+    for key, tensor in tensors.items():
+        found.setdefault(keras.backend.standardize_dtype(tensor.dtype), []).append(key)
+    return found

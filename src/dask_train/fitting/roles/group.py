@@ -1,0 +1,38 @@
+"""The group of all workers of a run that agree in every step; imports no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Protocol
+
+from dask_train.collectives import ProcessGroup
+from dask_train.collectives.ring import Ring
+from dask_train.role.session import Session
+from dask_train.transport.connections import Credentials
+
+
+class Patient(Protocol):
+    """What workers are given to do together."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long one may wait for the others in a step, in seconds."""
+
+    def credentials(self, session: Session) -> Credentials:
+        """What roles of this run on other hosts have to have."""
+
+
+@contextmanager
+def process_group(task: Patient, session: Session) -> Iterator[ProcessGroup]:
+    """The workers of a run, met through the session; the first one of each host is connected with those of others."""
+    with ExitStack() as stack:
+        hosts, memory = session.meeting
+        across = None
+        if len(hosts.groups) > 1 and session.rank in hosts.leaders:
+            addresses, place = [hosts.addresses[rank] for rank in hosts.leaders], hosts.leaders.index(session.rank)
+            across = stack.enter_context(closing(Ring(addresses, place, task.credentials(session), task.patience_s)))
+        group = ProcessGroup(hosts, session.rank, memory, across, task.patience_s)
+        stack.enter_context(session._link.spent.following(group))
+        group.begin_again()  # in a search the same workers have trained another model before
+        yield group

@@ -1,0 +1,170 @@
+"""What the metrics of a model have counted, as numbers that can be added up over workers.
+
+Exact for metrics whose variables are sums over rows, as are those of Keras: means, counts, confusion matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.backends import Derived
+from dask_train.fitting.backends.base import flat
+from dask_train.fitting.roles.gradients import RowFraction
+from dask_train.fitting.roles.weights import value_of
+from dask_train.keras_models import state
+
+
+class Told(NamedTuple):
+    """What a step has returned.
+
+    Attributes
+    ----------
+    values
+        Logs by name.
+    derived
+        What is known of them.
+    """
+
+    values: dict[str, Any]
+    derived: Derived = Derived()
+
+    @classmethod
+    def of(cls, logs: Any, derived: Derived) -> Told:
+        """Make logs of what a ``train_step`` has returned, which may be no logs."""
+        return cls(flat(logs), derived)
+
+
+class Metrics:
+    """The metrics of one worker's model.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Its metrics have no variables before its first step.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._variables: list[Any] = []
+        self._zeros: list[np.ndarray] = []  # what they hold before the first row
+        self._from: list[np.ndarray] = []  # what is taken off to count: zeros, but for those that are infinite
+
+    def counted(self) -> list[np.ndarray]:
+        """What they have counted since they were last reset, float64."""
+        self._see_variables()
+        pairs = zip(self._variables, self._from, strict=True)
+        return [np.asarray(value_of(variable), np.float64) - zero for variable, zero in pairs]
+
+    def places(self) -> dict[int, int]:
+        """Where what a variable has counted lies in :meth:`counted`, by the variable's ``id``."""
+        self._see_variables()
+        return {id(variable): place for place, variable in enumerate(self._variables)}
+
+    def set(self, counted: Sequence[Any] | None) -> None:
+        """Let them have counted that; None for nothing."""
+        self._see_variables()
+        for number, (variable, zero) in enumerate(zip(self._variables, self._zeros, strict=True)):
+            value = zero if counted is None else self._from[number] + counted[number]
+            variable.assign(np.asarray(value, variable.dtype))
+
+    def results(self) -> dict[str, Any]:
+        """What the metrics say."""
+        results: dict[str, Any] = self._model.get_metrics_result()
+        return results
+
+    def variables(self) -> list[Any]:
+        """In which they count."""
+        self._see_variables()
+        return self._variables
+
+    def renewed(self, told: Told) -> dict[str, Any]:
+        """The logs of a step that depend on what metrics have counted, from what these hold now.
+
+        Where it is not known what logs depend on, they are metrics' results that have a metric's name.
+        """
+        derived = told.derived
+        found = dict(zip(derived.names, derived.again(), strict=True))
+        unknown = told.values.keys() - found.keys() - derived.raw
+        results = self.results() if unknown else {}
+        return {**found, **{name: results[name] for name in unknown if name in results}}
+
+    def state(self) -> list[np.ndarray]:
+        """A copy of their variables, which :meth:`restore` takes."""
+        return [np.array(value_of(variable)) for variable in _variables(self._model)]
+
+    def restore(self, state: list[np.ndarray]) -> None:
+        """Set their variables; nothing counted where they were not there yet."""
+        variables = _variables(self._model)
+        if len(variables) == len(state):
+            for variable, value in zip(variables, state, strict=True):
+                variable.assign(value)
+        else:
+            self._model.reset_metrics()
+
+    def _see_variables(self) -> None:
+        """The variables, and what they hold before the first row."""
+        found = _variables(self._model)
+        if [id(variable) for variable in found] == [id(variable) for variable in self._variables]:
+            return
+        counted = self.state()
+        self._model.reset_metrics()
+        self._variables, self._zeros = found, [np.array(value_of(variable), np.float64) for variable in found]
+        self._from = [np.where(np.isfinite(zero), zero, 0.0) for zero in self._zeros]
+        self.restore(counted)
+
+
+class MetricSums(Metrics):
+    """Metrics whose counts go to the first worker, where callbacks look.
+
+    Notes
+    -----
+    The first worker's metrics hold the sums of all, those of the others what came since they were last added up.
+    """
+
+    def __init__(self, model: Any, replicas: ProcessGroup, share: RowFraction) -> None:
+        super().__init__(model)
+        self._replicas, self._share = replicas, share
+        self._channels: dict[Any, Any] = {}
+        self._carried: list[np.ndarray] = []
+
+    def gather(self, told: Told) -> dict[str, Any]:
+        """Add up, after a step; the logs of that step over all workers, as the first worker has them.
+
+        What does not depend on what metrics have counted is counted with this worker's share of the rows.
+        """
+        counted = self.counted()
+        if self._carried:
+            counted = [mine + before for mine, before in zip(counted, self._carried, strict=True)]
+            self._carried = []
+        total = self._replicas.sum(self._channel("metrics", counted), counted)
+        self.set(total if self._replicas.rank == 0 else None)
+        renewed = self.renewed(told)
+        others = sorted(told.values.keys() - renewed.keys())
+        found = {**told.values, **renewed}
+        if others:
+            mine = [np.asarray(state.as_array(told.values[name]), np.float64) for name in others]
+            means = self._replicas.sum(self._channel(tuple(others), mine), mine, self._share.weight)
+            found.update((name, np.array(mean)[()]) for name, mean in zip(others, means, strict=True))
+        return found
+
+    def carry(self, counted: list[np.ndarray]) -> None:
+        """Add what another process has counted of this epoch when it is next added up."""
+        self._carried = counted
+
+    def _channel(self, key: Any, arrays: list[np.ndarray]) -> Any:
+        key = (key, tuple(array.shape for array in arrays))
+        if key not in self._channels:
+            self._channels[key] = self._replicas.channel([array.shape for array in arrays], np.float64)
+        return self._channels[key]
+
+
+def _variables(model: Any) -> list[Any]:
+    found: dict[int, Any] = {}
+    for metric in model.metrics:
+        for variable in metric.variables:
+            found[id(variable)] = variable
+    return list(found.values())

@@ -1,0 +1,97 @@
+"""Whether metrics of a user's own can be added up over workers, or partitions: that is tried on real rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.fitting.backends import Backend
+from dask_train.fitting.roles.metrics import Metrics
+from dask_train.fitting.roles.rehearsal import rehearsed
+
+
+def check_sums(model: Any, metrics: Metrics, counted: Callable[[int], list[np.ndarray]], over: str) -> None:
+    """See that metrics of one's own count sums over rows: what a batch counts twice, it counts double.
+
+    Parameters
+    ----------
+    counted
+        Called with how often a batch is gone through; what metrics count then, beginning with nothing. They have their
+        variables by then.
+    over
+        Over what they are to be added up, for the error.
+
+    Raises
+    ------
+    ValueError
+        One holds something else, such as a maximum, which can't be added up.
+    """
+    own = [metric for metric in _all_metrics(model) if _is_own(metric)]
+    if not own:
+        return
+    once, again, twice = counted(1), counted(1), counted(2)
+    places = metrics.places()
+    for metric in own:
+        for variable in metric.variables:
+            number = places.get(id(variable))
+            if number is None or not _alike(once[number], again[number]):
+                continue  # of a batch that counts something else each time, such as of random numbers, nothing is known
+            if not _alike(2 * once[number], twice[number]):
+                raise ValueError(
+                    f"Metric {metric.name!r} of class {type(metric).__name__} does not count sums over rows "
+                    f"(variable {variable.name!r}), so it can't be added up over {over}. Keep sums in its variables "
+                    "and divide in result(); or predict, and compute it of predictions and targets."
+                )
+
+
+def check_sums_in_steps(model: Any, metrics: Metrics, backend: Backend, step: Callable[[Any], Any], batch: Any) -> None:
+    """As :func:`check_sums`, of steps on a batch that train nothing and leave nothing behind.
+
+    Raises
+    ------
+    ValueError
+        A metric can't be added up over workers.
+    """
+    if not any(map(_is_own, [*_all_metrics(model), *_compiled_with(model)])):
+        return
+    with rehearsed(model, metrics) as set_back:
+        tried = backend.compiled(step, model, batch)
+
+        def counted(times: int) -> list[np.ndarray]:
+            model.reset_metrics()
+            for _ in range(times):
+                tried(batch)
+                set_back()
+            return metrics.counted()
+
+        tried(batch)  # it makes the metrics' variables
+        set_back()
+        check_sums(model, metrics, counted, "workers")
+
+
+def _all_metrics(model: Any) -> list[Any]:
+    """All metrics of a model, and what they are made of."""
+    found, waiting = [], list(model.metrics)
+    while waiting:
+        metric = waiting.pop()
+        found.append(metric)
+        waiting.extend(getattr(metric, "_metrics", None) or getattr(metric, "metrics", None) or [])
+    return found
+
+
+def _compiled_with(model: Any) -> list[Any]:
+    """The metrics that ``compile`` was given, which are among the model's own after the first step only."""
+    given = model._compile_metrics
+    found = keras.tree.flatten([] if given is None else [given._user_metrics, given._user_weighted_metrics])
+    return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]
+
+
+def _is_own(metric: Any) -> bool:
+    return not type(metric).__module__.startswith("keras.")
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True))

@@ -1,0 +1,270 @@
+"""A parameter server: holds weights and the user's optimizer, takes gradients as they come, gives weights."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.fitting.backends import Backend, backend_of
+from dask_train.fitting.roles.answering import Answering
+from dask_train.fitting.roles.models import build, made
+from dask_train.fitting.roles.servers import Gradient, Progress
+from dask_train.fitting.roles.shards import columns_of, shards_of, slot_of
+from dask_train.fitting.roles.weights import scale_of, value_of
+from dask_train.fitting.spec import FitTask
+from dask_train.keras_models import state
+from dask_train.role.session import Session
+from dask_train.transport.array_layout import ArraySlot
+from dask_train.transport.channels import Channel
+from dask_train.transport.dialling import receptions
+
+
+def serve_parameters(task: FitTask, session: Session) -> None:
+    """Serve until the run ends."""
+    server = ParameterServer(task, session, backend_of(keras.backend.backend()))
+    try:
+        session.wait_until_stopped()
+        server.wait_until_alone(_LINGER_S)
+    finally:
+        server.close()
+
+
+# How long a server that is to stop serves those who still end; the run's own deadline is mostly shorter.
+_LINGER_S = 30.0
+
+
+@dataclass
+class Caller:
+    """A worker that has dialled.
+
+    Attributes
+    ----------
+    line
+        To it.
+    applying
+        By optimizer, numbers of its variables on the line, and which of them get slices: what applies gradients.
+    """
+
+    line: Channel
+    applying: dict[Any, Callable[[Sequence[Gradient]], None]] = field(default_factory=dict)
+
+
+class ParameterServer(Answering):
+    """A parameter server; a thread for each worker that has dialled, one at a time in what changes weights.
+
+    Notes
+    -----
+    A worker's steps are numbered, as are the calls of optimizers in each, and one that was applied is not applied
+    again: a worker that takes another's place goes on after the last one. What workers have counted, rows and metrics,
+    is added up here under the same lock, so counts are exact.
+    """
+
+    def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:
+        super().__init__()
+        self._session, self._patience_s = session, task.patience_s
+        model = made(task.header, task.arrays)
+        build(model, task.layout, ())
+        shard = shards_of(model, session.size)[session.rank]
+        self._optimizers = [optimizer for optimizer, _ in state.held_optimizers(model)]
+        columns = columns_of(model, shard)
+        self._num_weights, self._after_slots = len(shard.weights), len(shard.weights) + len(shard.slots)
+        self._variables = columns[: self._after_slots]  # weights, then what optimizers keep
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._moved = threading.Condition(self._lock)  # a step was counted, or a worker has ended
+        self._ready = threading.Event()
+        self._progress: Progress = {}
+        self._counted: dict[int, list[np.ndarray]] = {}  # by epoch
+        self._statistics: dict[int, list[np.ndarray]] = {}  # by worker
+        self._first_statistics = [value_of(variable) for variable in columns[self._after_slots :]]
+        self._ended: set[int] = set()
+        self._stop = False
+        self._others: list[np.ndarray] = []
+        self._version = 0  # of these
+        self._num_steps = 0
+        self._remembered: Any = None
+        self._slot: ArraySlot = slot_of(model, shard)
+        self.answer(receptions(session.peers["ps"][session.rank], self._slot, task.credentials(session)))
+
+    def caller_of(self, line: Channel) -> Caller:
+        """What is known of who has dialled."""
+        return Caller(line)
+
+    # What workers ask
+
+    def _on_begin(self, caller: Caller, *, rank: int) -> dict[str, Any]:
+        """A worker begins: with the steps that are known of it; the first one may have to bring the weights."""
+        if rank != 0 and not self._ready.wait(self._patience_s):
+            return {"ready": False, "steps": 0, "remembered": None, "version": 0}
+        with self._lock:
+            self._ended.discard(rank)
+            if self._ready.is_set():
+                self._give_weights(caller.line)
+            return {
+                "ready": self._ready.is_set(),
+                "steps": self._progress_of(rank)[0],
+                "remembered": self._remembered if rank == 0 else None,
+                "version": self._version,
+            }
+
+    def _on_remember(self, _: Caller, *, value: Any) -> None:
+        """What the first worker would take with it."""
+        self._remembered = value
+
+    def _on_bring(self, caller: Caller, *, progress: Progress, counted: dict[int, list[np.ndarray]]) -> None:
+        """Weights, optimizer and counts to begin with."""
+        with self._lock:
+            self._take(caller.line, range(len(caller.line.into)))
+            self._give_weights(caller.line)
+            self._progress, self._counted = dict(progress), dict(counted)
+            self._ready.set()
+
+    def _on_apply(
+        self,
+        caller: Caller,
+        *,
+        rank: int,
+        steps: int,
+        index: int,
+        optimizer: int,
+        places: tuple[int, ...],
+        slices: dict[int, Gradient],
+        scale: float | None,
+    ) -> None:
+        """Gradients for an optimizer, those of embeddings as ``slices`` of their tables; the new weights go back."""
+        with self._lock:
+            done, calls = self._progress_of(rank)
+            if (steps, index) == (done + 1, calls):
+                arrays = [slices[place][1] if place in slices else caller.line.into[place] for place in places]
+                self._rescale(arrays, self._optimizers[optimizer], scale)
+                self._apply(caller, optimizer, places, slices)
+                self._progress[rank] = (done, calls + 1)
+            self._give_weights(caller.line, places)
+
+    def _on_step(
+        self,
+        caller: Caller,
+        *,
+        rank: int,
+        steps: int,
+        counted: tuple[int, list[np.ndarray]] | None,
+        statistics: bool,
+        weights: bool,
+    ) -> dict[str, Any]:
+        """A worker's next step is over; what its rows have counted, if it had any."""
+        with self._lock:
+            if steps > self._progress_of(rank)[0]:
+                self._progress[rank] = (steps, 0)
+                if counted is not None:
+                    self._count(*counted)
+                    self._num_steps += 1
+                    self._moved.notify_all()
+                if statistics:
+                    self._statistics[rank] = [array.copy() for array in caller.line.into[self._after_slots :]]
+            if weights:
+                self._give_weights(caller.line)
+            return {
+                "counted": None if counted is None else self._counted[counted[0]],
+                "scales": [scale_of(optimizer) for optimizer in self._optimizers],
+                "stop": self._stop,
+                "version": self._version,
+            }
+
+    def _on_weights(self, caller: Caller, *, seen: int, wait_s: float) -> dict[str, Any]:
+        """Weights as they are now, and moving averages as means over the workers; after another step than was seen."""
+        if not self._ready.wait(self._patience_s):
+            return {"steps": -1, "version": 0}
+        with self._moved:
+            self._moved.wait_for(lambda: self._num_steps != seen, wait_s)
+            self._give_weights(caller.line)
+            self._give_statistics(caller.line)
+            return {"steps": self._num_steps, "version": self._version}
+
+    def _on_set(self, caller: Caller, *, places: Sequence[int]) -> None:
+        """What a callback has set; weights go back as they are then."""
+        with self._lock:
+            self._take(caller.line, places)
+            self._give_weights(caller.line)
+
+    def _on_set_others(self, _: Caller, *, values: list[np.ndarray]) -> None:
+        """What a callback has set that no server has."""
+        with self._lock:
+            self._others, self._version = values, self._version + 1
+
+    def _on_others(self, _: Caller) -> dict[str, Any]:
+        """Give what a callback has set that no server has to the other workers."""
+        with self._lock:
+            return {"values": self._others, "version": self._version}
+
+    def _on_everything(self, caller: Caller) -> dict[str, Any]:
+        """All that a checkpoint holds, of one moment."""
+        with self._lock:
+            caller.line.put(0, map(value_of, self._variables))
+            self._give_statistics(caller.line)
+            counted = {epoch: [array.copy() for array in arrays] for epoch, arrays in self._counted.items()}
+            return {"progress": dict(self._progress), "counted": counted}
+
+    def _on_end(self, _: Caller, *, rank: int, stop: bool) -> None:
+        """A worker has gone through all of its batches, or the first one's callbacks end training."""
+        with self._lock:
+            self._ended.add(rank)
+            self._stop = self._stop or stop
+            self._moved.notify_all()
+
+    def _on_ended(self, _: Caller, *, known: set[int], wait_s: float) -> dict[str, Any]:
+        """Which workers have, and how far the others are; as soon as others have than are known."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._ended != known, wait_s)
+            return {"ended": set(self._ended), "steps": {rank: steps for rank, (steps, _) in self._progress.items()}}
+
+    # With the lock held
+
+    def _progress_of(self, rank: int) -> tuple[int, int]:
+        return self._progress.get(rank, (0, 0))
+
+    def _apply(self, caller: Caller, number: int, places: tuple[int, ...], slices: dict[int, Gradient]) -> None:
+        key = (number, places, tuple(slices))
+        if key not in caller.applying:
+            caller.applying[key] = self._backend.applying(
+                self._optimizers[number],
+                [self._variables[place] for place in places],
+                [None if place in slices else caller.line.into[place] for place in places],
+            )
+        caller.applying[key]([slices[place] for place in places if place in slices])
+
+    def _count(self, epoch: int, arrays: list[np.ndarray]) -> None:
+        known = self._counted.get(epoch)
+        self._counted[epoch] = arrays if known is None else [a + b for a, b in zip(known, arrays, strict=True)]
+
+    def _rescale(self, gradients: Sequence[np.ndarray], optimizer: Any, scale: float | None) -> None:
+        """Gradients of a loss that was scaled otherwise than the next one is to be: another worker came between."""
+        now = scale_of(optimizer)
+        if now is not None and scale is not None and now != scale:
+            with np.errstate(over="ignore"):  # infinity is seen, and lowers the scale
+                for gradient in gradients:
+                    np.multiply(gradient, now / scale, out=gradient)
+
+    def _give_weights(self, line: Channel, places: Sequence[int] | None = None) -> None:
+        for place in range(self._num_weights) if places is None else places:
+            line.put(place, [value_of(self._variables[place])])
+
+    def _give_statistics(self, line: Channel) -> None:
+        told = list(self._statistics.values())
+        means = [np.mean(arrays, axis=0) for arrays in zip(*told, strict=True)] if told else self._first_statistics
+        line.put(self._after_slots, means)
+
+    def _take(self, line: Channel, places: Sequence[int]) -> None:
+        """Take over what has come in these places; moving averages are then those of all workers."""
+        for place in places:
+            if place < self._after_slots:
+                variable = self._variables[place]
+                variable.assign(keras.ops.cast(np.array(line.into[place]), variable.dtype))
+            else:
+                number, value = place - self._after_slots, line.into[place].copy()
+                for known in (self._first_statistics, *self._statistics.values()):
+                    known[number] = value

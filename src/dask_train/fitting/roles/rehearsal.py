@@ -1,0 +1,72 @@
+"""Steps that are tried before the first one is taken: they train nothing, and leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+
+from dask_train.fitting.backends import Backend
+from dask_train.fitting.roles.aside import noted_gradients, rehearsing
+from dask_train.fitting.roles.metrics import Metrics
+from dask_train.fitting.roles.models import is_own
+from dask_train.fitting.roles.weights import assign, value_of
+from dask_train.keras_models import state
+from dask_train.keras_models.held import unknown_variables
+from dask_train.keras_models.torch_state import torch_buffers, torch_random
+
+
+@contextmanager
+def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
+    """While it lasts, steps are of this process alone and apply nothing; then all is as it was before.
+
+    Yields
+    ------
+    function
+        Sets weights, optimizers and random numbers back; metrics go on counting.
+    """
+    held = [*model.variables, *state.optimizer_variables(model), *unknown_variables(model)]
+    held += [*torch_buffers(model), *torch_random()]
+    before = [value_of(variable) for variable in held]
+    with rehearsing():
+        kept = metrics.state()
+        try:
+            yield lambda: assign(held, before)
+        finally:
+            assign(held, before)
+            metrics.restore(kept)
+
+
+def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[Any], Any], batch: Any) -> None:
+    """Let a backend see what the losses of a step are, where some of them may be the user's own.
+
+    A step that takes a batch and not one whose rows come twice is an error.
+    """
+    if backend.graphs_tell_more or not may_have_own_losses(model):
+        return
+    with rehearsed(model, metrics) as set_back:
+
+        def tried(times: int) -> None:
+            set_back()
+            run(keras.tree.map_structure(lambda rows: keras.ops.concatenate([rows] * times), batch))
+
+        backend.learn(tried, noted_gradients, model)
+
+
+def may_have_own_losses(model: Any) -> bool:
+    """Whether a step may add up what is not Keras' own, so that nothing is known of it."""
+    losses = [getattr(loss, "fn", loss) for loss in keras.tree.flatten(model.loss)]
+    own = [loss for loss in losses if not isinstance(loss, str | None) and not _is_of_keras(loss)]
+    steps = any(is_own(model, name) for name in ("train_step", "compute_loss"))
+    layers = model._flatten_layers()
+    own += [layer for layer in layers if not _is_of_keras(type(layer))]
+    regularizers = [getattr(layer, "activity_regularizer", None) for layer in layers]
+    regularizers += [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
+    own += [one for one in regularizers if one is not None and not _is_of_keras(one)]
+    return steps or bool(own)
+
+
+def _is_of_keras(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "keras"

@@ -1,0 +1,157 @@
+"""A scorer: validates the latest weights, beside training, and reports what it finds."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import keras
+
+from dask_train.fitting.backends import backend_of
+from dask_train.fitting.roles.gradients import RowFraction
+from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.models import build, made
+from dask_train.fitting.roles.servers import servers_of
+from dask_train.fitting.roles.spool import SpooledWeights
+from dask_train.fitting.roles.steps import Rank, Steps
+from dask_train.fitting.roles.validation import Validation
+from dask_train.fitting.spec import VALIDATION, FitTask
+from dask_train.role.session import Session
+
+# How often it looks whether it is to stop while there are no new weights.
+_LOOK_S = 0.25
+# How often it tells, in mid-validation, that it gets on.
+_TELL_S = 1.0
+
+
+def score(task: FitTask, session: Session) -> None:
+    """Report ``val_`` metrics of weights and which weights they were, the latest over and over, until the end.
+
+    Raises
+    ------
+    ValueError
+        The rule to stop by, or the best checkpoint, looks at a score of validation that there is none of.
+    """
+    backend = backend_of(keras.backend.backend())
+    model = made(task.header, task.arrays)
+    data = session.dataset(VALIDATION).whole()
+    assert task.validation_layout is not None
+    build(model, task.validation_layout, data.schema.columns)
+    validation = Validation(task, data, operator.index(model.steps_per_execution))
+    rank = Rank(
+        session=session, backend=backend, model=model, share=RowFraction(), weights=None, metrics=Metrics(model)
+    )
+    spooled = "ps" not in session.peers
+    source: Weights = SpooledWeights(task, model, session) if spooled else ServedWeights(task, model, session)
+    after = partial(_unless_stopped, session, model, validation, _NowAndThen(source.moved))
+    model.test_function = backend.as_function(Steps(rank, validation.feed, model.test_step, after), model)
+    try:
+        while not session.should_stop():
+            if (which := source.next(_LOOK_S)) is None:
+                continue
+            logs = model.evaluate(backend.counted(validation.num_batches), return_dict=True, verbose=0)
+            if session.should_stop():
+                return
+            found = {f"val_{name}": float(value) for name, value in logs.items()}
+            _check_names(task, found)
+            session.report(**which, **found)
+            source.scored(found)
+    except (EOFError, OSError):
+        if not _stops_soon(session):
+            raise
+    finally:
+        source.close()
+
+
+class Weights(Protocol):
+    """Where the scorer's model has its weights from."""
+
+    def next(self, wait_s: float) -> dict[str, int] | None:
+        """What tells which weights the model has now; None where there are no new ones for so long."""
+
+    def moved(self) -> None:
+        """Tell that a step was taken."""
+
+    def scored(self, found: dict[str, float]) -> None:
+        """Tell what was found."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class ServedWeights:
+    """Weights that parameter servers hold at the moment, told by after how many steps."""
+
+    def __init__(self, task: FitTask, model: Any, session: Session) -> None:
+        self._servers, self._seen = servers_of(task, model, session), -1
+
+    def next(self, wait_s: float) -> dict[str, int] | None:
+        """See :meth:`Weights.next`."""
+        steps = self._servers.pull(self._seen, wait_s)["steps"]
+        if steps == self._seen:
+            return None
+        self._seen = steps
+        return {"updates": steps}
+
+    def moved(self) -> None:
+        """Nobody waits."""
+
+    def scored(self, found: dict[str, float]) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """Hang up."""
+        self._servers.close()
+
+
+class _NowAndThen:
+    """Calls a function at most once in :data:`_TELL_S` seconds."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function, self._last_s = function, time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._last_s > _TELL_S:
+            self._last_s = time.monotonic()
+            self._function()
+
+
+def _check_names(task: FitTask, found: dict[str, float]) -> None:
+    missing = sorted(name for name in task.stop_names if name.startswith("val_") and name not in found)
+    if missing:
+        raise ValueError(
+            f"stop looks at {', '.join(missing)}, and the scorer has found {', '.join(found)}. Name one of these."
+        )
+    best = None if task.checkpoint is None else task.checkpoint.best
+    if best is not None and best.startswith("val_") and best not in found:
+        raise ValueError(
+            f"The best checkpoint is to be known by {best!r}, and the scorer has found {', '.join(found)}. Name one of "
+            "these in dt.Checkpoint(best=...)."
+        )
+
+
+def _unless_stopped(
+    session: Session,
+    model: Any,
+    validation: Validation,
+    moved: Callable[[], None],
+    told: Told,
+    *,
+    ends: bool,  # noqa: ARG001
+) -> Any:
+    """The logs of a step; the last one where the run is to end."""
+    validation.took()
+    moved()
+    model.stop_evaluating = session.should_stop()
+    return told.values
+
+
+def _stops_soon(session: Session) -> bool:
+    """Whether the run ends: its servers may have heard of it earlier."""
+    deadline = time.monotonic() + 2.0
+    while not session.should_stop() and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    return session.should_stop()

@@ -1,0 +1,186 @@
+"""The functions that ``fit`` calls for each batch, in place of Keras' own: they take batches from the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.errors import DataError
+from dask_train.fitting.backends import Backend, Derived
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.roles.gradients import RowFraction
+from dask_train.fitting.roles.metrics import Metrics, Told
+from dask_train.fitting.roles.own_metrics import check_sums_in_steps
+from dask_train.fitting.roles.rehearsal import learn_losses
+from dask_train.fitting.roles.weights import Weights
+from dask_train.role.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """What the parts of one worker have in common; with no ``weights`` where it waits for nobody in its steps.
+
+    What metrics count is added to what others count where it ``adds_metrics``.
+    """
+
+    session: Session
+    backend: Backend
+    model: Any
+    share: RowFraction
+    weights: Weights | None
+    metrics: Metrics
+    adds_metrics: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchFeed:
+    """Where steps take their batches, and what they make of them.
+
+    Attributes
+    ----------
+    batches
+        This worker's shares of global batches, as tuples of tensors.
+    num_in_call
+        How many of them the next call of Keras' takes: ``steps_per_execution``, but for the last ones.
+    layout
+        What these tensors mean.
+    some_row
+        Gives a batch of one row of the data, while there are batches.
+    class_weight
+        As in Keras.
+    num_classes
+        Targets are class numbers below it; None where they are not.
+    """
+
+    batches: Iterator[Any]
+    num_in_call: Callable[[], int]
+    layout: Layout
+    some_row: Callable[[], Any]
+    class_weight: dict[int, float] | None = None
+    num_classes: int | None = None
+
+
+class Steps:
+    """The steps of a worker, one call of Keras' after the other; what its ``train_function`` or ``test_function`` is.
+
+    Parameters
+    ----------
+    rank
+        Whose.
+    feed
+        Batches.
+    step
+        ``model.train_step`` or ``model.test_step``.
+    after
+        Called with what each step has told, and whether the call ``ends`` with it; returns the logs that callbacks see.
+
+    Notes
+    -----
+    Where workers agree in steps, one without rows of a batch goes through the step with some row of the data that
+    weighs nothing, so that it takes part in every sum; then its metrics and moving averages are set back.
+    """
+
+    def __init__(self, rank: Rank, feed: BatchFeed, step: Callable[[Any], Any], after: Callable[..., Any]) -> None:
+        self._rank, self._feed, self._step, self._after = rank, feed, step, after
+        self._floatx = keras.config.floatx()
+        self._run: Callable[[Any], Any] | None = None
+        self._derived = Derived()
+        self._told = Told({})
+
+    def __call__(self, iterator: Any) -> Any:  # noqa: ARG002 - Keras' own iterator, which counts steps only
+        """Take the steps of one call; the logs of the last one."""
+        logs: Any = None
+        for left in reversed(range(self._feed.num_in_call())):
+            self._told = self._step_on(next(self._feed.batches))
+            logs = self._after(self._told, ends=left == 0)
+        return logs
+
+    def _step_on(self, columns: Sequence[Any]) -> Told:
+        rank = self._rank
+        rows = rank.backend.num_rows(columns[0])
+        rank.share.weight, rank.share.rows = rows / rank.session.global_rows, max(1, rows)
+        return self._stepped(columns) if rows else self._stepped_without_rows()
+
+    def _stepped_without_rows(self) -> Told:
+        rank = self._rank
+        if rank.weights is None:
+            return self._told
+        metrics, statistics = rank.metrics.state(), rank.weights.statistics()
+        told = self._stepped(self._feed.some_row())
+        rank.metrics.restore(metrics)
+        rank.weights.set_statistics(statistics)
+        return told
+
+    def _stepped(self, columns: Sequence[Any]) -> Told:
+        backend = self._rank.backend
+        batch = self._packed([backend.as_floatx(column, self._floatx) for column in columns])
+        if self._run is not None:
+            return Told.of(self._run(batch), self._derived)
+        if self._rank.adds_metrics:
+            check_sums_in_steps(self._rank.model, self._rank.metrics, backend, self._step, batch)
+        self._run = backend.compiled(self._step, self._rank.model, batch)
+        if self._rank.weights is not None and self._rank.session.size > 1:
+            learn_losses(self._rank.model, self._rank.metrics, backend, self._run, batch)
+        logs = self._run(batch)  # it makes the metrics' variables
+        self._derived = backend.derived(self._run, self._rank.metrics.variables())
+        return Told.of(logs, self._derived)
+
+    def _packed(self, columns: list[Any]) -> Any:
+        x, y, sample_weight = self._feed.layout.pack(columns)
+        if self._feed.num_classes is not None:
+            check_class_numbers(y, self._feed.num_classes)
+        if self._feed.class_weight is not None:
+            sample_weight = keras.ops.convert_to_tensor(weights_of(y, self._feed.class_weight))
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+
+def check_class_numbers(y: Any, num_classes: int) -> None:
+    """See that labels of a batch are numbers of classes that there are.
+
+    Raises
+    ------
+    DataError
+        They are not.
+    """
+    labels = np.asarray(keras.ops.convert_to_numpy(y))
+    if labels.dtype.kind not in "biuf":
+        raise DataError(
+            f"A batch has labels that are text, {labels.flat[0]!r} for one, and the loss takes class numbers.",
+            change="Make numbers of them, of a frame's column with .astype('category') for instance.",
+        )
+    low, high = labels.min(), labels.max()
+    if low < 0 or high >= num_classes:
+        raise DataError(
+            f"A batch has labels from {low} to {high}, and the model tells {num_classes} classes apart.",
+            change="Number the classes from 0, or give the last layer as many units as there are classes.",
+        )
+
+
+def weights_of(y: Any, by_class: dict[int, float]) -> np.ndarray:
+    """Sample weights by class, as Keras' ``class_weight`` means them: classes that it does not name weigh 1.
+
+    Parameters
+    ----------
+    y
+        ``(n,)`` or ``(n, 1)`` of labels, which may be of any number type; or ``(n, classes)``, of which the largest
+        counts.
+
+    Returns
+    -------
+    np.ndarray
+        ``(n,)``, of Keras' ``floatx``.
+    """
+    labels = np.asarray(keras.ops.convert_to_numpy(y))
+    if labels.ndim > 1:
+        labels = labels.argmax(-1) if labels.shape[-1] != 1 else labels[..., 0]
+    if labels.ndim != 1:
+        raise DataError(
+            f"class_weight is by the class of each row, and rows have targets of shape {tuple(y.shape[1:])}.",
+            change="Pass sample_weight, of the shape that the loss has.",
+        )
+    classes, place = np.unique(np.round(labels).astype(np.int32), return_inverse=True)
+    return np.array([by_class.get(int(number), 1.0) for number in classes], keras.config.floatx())[place]

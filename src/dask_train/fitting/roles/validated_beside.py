@@ -1,0 +1,75 @@
+"""Validation by a scorer, as the first of workers that train synchronously sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dask_train.fitting.roles.spool import Spool
+from dask_train.fitting.roles.worker import Worker
+
+# What part of a worker's patience the scorer has at the end for each step that it takes: a run in which no worker gets
+# on for two thirds of that is ended.
+_PATIENCE = 1 / 3
+
+
+class ValidationBeside:
+    """Gives weights to the scorer at the ends of epochs, and puts what it finds into the history.
+
+    Parameters
+    ----------
+    worker
+        The first one.
+    spool
+        On which the scorer finds weights; closed with this.
+    """
+
+    def __init__(self, worker: Worker, spool: Spool) -> None:
+        self._worker, self._spool = worker, spool
+
+    def epoch_ends(self, epoch: int) -> bool:
+        """Let the weights of the moment be validated, if they are to be, and have not been; whether they will."""
+        model = self._worker.model
+        if epoch in self._spool.scores or not model._should_eval(epoch, self._worker.task.validation_freq):
+            return False
+        self._spool.put(epoch, model)
+        return True
+
+    def found(self, epochs: Sequence[int]) -> dict[str, list[float]]:
+        """Scores by name, one for each of these epochs; NaN for those that were not validated."""
+        return self._spool.aligned(epochs)
+
+    def take_known(self, history: dict[str, list[Any]], epochs: Sequence[int]) -> None:
+        """Take what a checkpoint has of validation out of its history: Keras goes on with the rest."""
+        worker = self._worker
+        validated = [epoch for epoch in epochs if worker.model._should_eval(epoch, worker.task.validation_freq)]
+        for name in [name for name in history if name.startswith("val_")]:
+            values = history.pop(name)
+            of = epochs if len(values) == len(epochs) else validated
+            if len(of) != len(values):
+                worker.session.notice(
+                    f"The checkpoint has {len(values)} values of {name} for {len(epochs)} epochs, and does not tell "
+                    "of which: the history begins without them. Pass validation_freq as it was then to keep them."
+                )
+                continue
+            for epoch, value in zip(of, values, strict=True):
+                if not math.isnan(value):
+                    self._spool.scores.setdefault(epoch, {})[name] = value
+
+    def finish(self) -> None:
+        """Wait for the last epoch's scores, unless the run is to stop; a notice tells where they do not come."""
+        session, patience_s = self._worker.session, self._worker.task.patience_s * _PATIENCE
+        session._link.moved("waiting for the scorer")
+        in_time = self._spool.wait_for_last(
+            patience_s, moved=lambda: session._link.moved("waiting for the scorer"), should_stop=session.should_stop
+        )
+        if not in_time and not session.should_stop():
+            session.notice(
+                f"The scorer has not validated the last epoch: it took no step for {patience_s:g} s. Its scores are "
+                "NaN in the history."
+            )
+
+    def close(self) -> None:
+        """Hang up."""
+        self._spool.close()

@@ -1,0 +1,238 @@
+"""Weights on all workers: sent from the first one, and statistics averaged where weights are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.collectives import ProcessGroup
+from dask_train.keras_models import state
+from dask_train.keras_models.held import dtype_of, unknown_variables
+from dask_train.keras_models.torch_state import torch_buffers, torch_random
+
+
+class WatchedWeights:
+    """The weights of a model and what its optimizers hold, to see whether somebody has set them.
+
+    Learning rates are left out: they are agreed on by themselves.
+
+    Attributes
+    ----------
+    new_optimizers
+        Whether :meth:`changed` has found something new in optimizers.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._own = list(model.weights)
+        optimizers = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
+        rates = {id(getattr(optimizer, "_learning_rate", None)) for optimizer in optimizers}
+        self._of_optimizers = [one for one in state.optimizer_variables(model) if id(one) not in rates]
+        self._seen: list[np.ndarray] = []
+        self.new_optimizers = False
+
+    def note(self) -> None:
+        """Remember them; a snapshot each, without a copy."""
+        self._seen = [value_of(variable) for variable in (*self._own, *self._of_optimizers)]
+
+    def changed(self) -> bool:
+        """Whether they are others than those that were noted, which are forgotten."""
+        seen, self._seen = self._seen, []
+        count = len(self._own)
+        self.new_optimizers = _differ(self._of_optimizers, seen[count:])
+        return self.new_optimizers or _differ(self._own, seen[:count])
+
+
+class Weights(WatchedWeights):
+    """The variables of one worker's model that all workers have to agree on.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built, its optimizers, too.
+
+    Notes
+    -----
+    Seed generators are each worker's own, or the same units would drop out in all shares of a batch. Variables that
+    Keras does not know, such as a ``tf.Variable`` that callbacks set, count as weights.
+    """
+
+    def __init__(self, model: Any, replicas: ProcessGroup) -> None:
+        super().__init__(model)
+        self._model, self._replicas = model, replicas
+        unknown = unknown_variables(model)
+        self._own += [*unknown, *averaged_buffers(model)]
+        self._statistics = [*statistics_of(model), *(v for v in unknown if not v.trainable and "float" in dtype_of(v))]
+        self._of_keras = {
+            id(variable)
+            for layer in model._flatten_layers()
+            if type(layer).__module__.startswith("keras.")
+            for variable in layer._non_trainable_variables
+        } | set(map(id, torch_buffers(model)))
+        self._channels: dict[str, list[tuple[Any, list[Any]]]] = {}
+
+    def send(self, *, optimizers: bool = False) -> None:
+        """Give all workers the weights of the first one; where asked for, what its optimizers hold as well."""
+        variables = [*self._own, *(state.optimizer_variables(self._model) if optimizers else ())]
+        for channel, some in self._channels_of("all" if optimizers else "weights", variables):
+            sent = self._replicas.broadcast(channel, [value_of(variable) for variable in some])
+            if self._replicas.rank:
+                assign(some, sent)
+
+    def average_statistics(self) -> list[str]:
+        """Moving averages, such as those of BatchNormalization, become the means over all workers.
+
+        Returns
+        -------
+        list of str
+            Names of those that differed, and are of no layer of Keras': they may be something else than averages.
+        """
+        differed = []
+        for channel, some in self._channels_of("statistics", self._statistics):
+            mine = [value_of(variable) for variable in some]
+            means = [total / self._replicas.size for total in self._replicas.sum(channel, mine)]
+            for variable, one, mean in zip(some, mine, means, strict=True):
+                if id(variable) not in self._of_keras and not np.allclose(
+                    one, mean, rtol=1e-3, atol=1e-6, equal_nan=True
+                ):
+                    differed.append(str(getattr(variable, "path", variable.name)))
+            assign(some, means)
+        return differed
+
+    @property
+    def same(self) -> list[Any]:
+        """The variables that are the same in all workers after each step."""
+        own = {id(variable) for variable in self._statistics}
+        return [variable for variable in self._own if id(variable) not in own]
+
+    def statistics(self) -> list[np.ndarray]:
+        """A copy of the moving averages of this worker."""
+        return [np.array(value_of(variable)) for variable in self._statistics]
+
+    def set_statistics(self, values: list[np.ndarray]) -> None:
+        """Set them to what :meth:`statistics` has told."""
+        assign(self._statistics, values)
+
+    def own(self) -> list[list[np.ndarray]]:
+        """Gather what is each worker's own: seeds, moving averages, and torch's random numbers, in the first worker.
+
+        All workers ask at once.
+        """
+        found = []
+        for rank in range(self._replicas.size):
+            values: list[np.ndarray] = []
+            for channel, some in self._own_channels():
+                weight = 1.0 if rank == self._replicas.rank else 0.0
+                told = self._replicas.sum(channel, [value_of(variable) for variable in some], weight)
+                values += [np.array(value) for value in told]
+            found.append(values)
+        return found
+
+    def set_own(self, found: list[list[np.ndarray]] | None, count: int) -> None:
+        """Give each worker back what was its own. All workers at once.
+
+        Parameters
+        ----------
+        found
+            What :meth:`own` has told, on this or another backend; it is looked at in the first worker.
+        count
+            How many arrays that are for each worker. Of another backend there may be more, which are left out, or none
+            of torch's random numbers, which go on as they are then.
+        """
+        for rank in range(self._replicas.size):
+            given = 0
+            for channel, some in self._own_channels():
+                given += len(some)
+                if given > count:
+                    break
+                values = found[rank][given - len(some) : given] if found else map(value_of, some)
+                pairs = zip(values, some, strict=True)
+                told = self._replicas.broadcast(channel, [value.astype(_summed_in(one)) for value, one in pairs])
+                if rank == self._replicas.rank:
+                    assign(some, told)
+
+    def _own_channels(self) -> list[tuple[Any, list[Any]]]:
+        """What only some backends have comes last; it has a dtype, and so a channel, of its own."""
+        return self._channels_of("own", [*state.seed_states(self._model), *self._statistics, *torch_random()])
+
+    def _channels_of(self, key: str, variables: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
+        if key not in self._channels:
+            by_dtype: dict[np.dtype, list[Any]] = {}
+            for variable in variables:
+                by_dtype.setdefault(_summed_in(variable), []).append(variable)
+            self._channels[key] = [
+                (self._replicas.channel([tuple(variable.shape) for variable in some], dtype), some)
+                for dtype, some in by_dtype.items()
+            ]
+        return self._channels[key]
+
+
+def seeds_of_rank(model: Any, rank: int) -> None:
+    """Let the random numbers of a worker be its own; the first one's stay as they are."""
+    for variable in state.seed_states(model) if rank else ():
+        seed = value_of(variable)
+        mixed = np.random.SeedSequence([int(seed.ravel()[0]), rank]).generate_state(1)[0]
+        seed = np.array(seed)
+        seed.ravel()[0] = mixed % (2**31)
+        variable.assign(seed)
+
+
+def statistics_of(model: Any) -> list[Any]:
+    """Numbers that layers update by themselves, unlike weights that are merely frozen."""
+    seeds = {id(variable) for variable in state.seed_states(model)}
+    found: dict[int, Any] = {}
+    for layer in model._flatten_layers():
+        for variable in layer._non_trainable_variables:
+            if id(variable) not in seeds and "float" in str(variable.dtype):
+                found[id(variable)] = variable
+    weights = {id(variable) for variable in model.weights}
+    own = [variable for number, variable in found.items() if number in weights]
+    return [*own, *averaged_buffers(model)]
+
+
+def averaged_buffers(model: Any) -> list[Any]:
+    """What modules of torch average; they count batches as well, which is each worker's own."""
+    return [buffer for buffer in torch_buffers(model) if "float" in buffer.dtype]
+
+
+def others_of(model: Any) -> list[Any]:
+    """What neither gradients nor layers change: weights that are frozen, or of integers; variables unknown to Keras."""
+    known = {id(variable) for variable in (*model.trainable_variables, *statistics_of(model))}
+    return [*(variable for variable in model.weights if id(variable) not in known), *unknown_variables(model)]
+
+
+def scale_of(optimizer: Any) -> float | None:
+    """By what a loss scaler scales the loss now; None without one."""
+    return float(value_of(optimizer.dynamic_scale)) if hasattr(optimizer, "inner_optimizer") else None
+
+
+def _summed_in(variable: Any) -> np.dtype:
+    """A dtype in which NumPy adds, and in which values come through unchanged."""
+    name = dtype_of(variable)
+    if name in ("float64", "float32", "int64", "uint64", "int32", "uint32", "int8", "uint8", "int16", "uint16"):
+        return np.dtype(name)
+    return np.dtype(np.float64 if name == "bool" else np.float32)
+
+
+def _differ(variables: Sequence[Any], seen: Sequence[np.ndarray]) -> bool:
+    return any(not _same(value_of(variable), before) for variable, before in zip(variables, seen, strict=True))
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two snapshots of a variable are equal; at once where they are the same memory."""
+    same_memory = one.__array_interface__["data"] == other.__array_interface__["data"]
+    return same_memory or np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def assign(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+    """Let variables have these values."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(keras.ops.cast(np.array(value), variable.dtype))
+
+
+def value_of(variable: Any) -> np.ndarray:
+    """A variable's value in a dtype of NumPy's own, perhaps read-only: a snapshot, see :func:`state.as_array`."""
+    value = state.as_array(variable)
+    return value if value.dtype.isbuiltin == 1 else value.astype(np.float32)

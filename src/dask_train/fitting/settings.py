@@ -1,0 +1,49 @@
+"""The keywords of ``fit`` as a type, for its overloads; what they mean is told there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from dask_train.checkpoint.policy import Checkpoint
+from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.stopping import StopRule
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+
+class FitSettings(TypedDict, total=False):
+    """All keywords of :func:`dask_train.fit` but ``wait``, on which its type depends."""
+
+    batch_size: int | None
+    epochs: int
+    verbose: str | int | bool
+    callbacks: Any
+    validation_split: float
+    validation_data: Any
+    shuffle: bool | str
+    class_weight: Mapping[int, float] | None
+    sample_weight: Any
+    initial_epoch: int
+    steps_per_epoch: int | None
+    validation_steps: int | None
+    validation_batch_size: int | None
+    validation_freq: int | Sequence[int]
+    features: str | Sequence[str] | Mapping[str, Any] | None
+    label: str | Sequence[str] | Mapping[str, Any] | None
+    workers: int | None
+    ps: int
+    scorer: int
+    seed: int
+    streaming: bool | int
+    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None
+    resume: bool | str
+    recovery: str | RecoveryPolicy | None
+    on: Sequence[str] | None
+    resources: Mapping[str, Any] | None
+    client: Client | None
+    name: str | None
+    log: Any

@@ -1,0 +1,143 @@
+"""What workers that train one module agree on, besides gradients; and what is each one's own."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.torch_module.values import as_array, set_all
+
+_NORMS = tuple(getattr(torch.nn, f"{kind}Norm{axes}d") for kind in ("Batch", "Instance") for axes in (1, 2, 3))
+
+
+class Agreed:
+    """What the first worker says, on all workers."""
+
+    def __init__(self, replicas: ProcessGroup) -> None:
+        self._replicas = replicas
+        self._flags = replicas.channel([(2,)], np.float64)
+
+    def on(self, value: Any) -> Any:
+        """The first worker's value; those of others are not looked at. It comes by way of a pickle."""
+        if self._replicas.size == 1:
+            return value
+        data = np.frombuffer(pickle.dumps(value), np.uint8) if self._replicas.rank == 0 else np.empty(0, np.uint8)
+        (found,) = self._replicas.gather("of the first worker", [data])
+        return pickle.loads(found.tobytes())  # noqa: S301 - of a worker of this run
+
+    def on_flags(self, keep: bool, halt: bool) -> tuple[bool, bool]:
+        """The first worker's flags."""
+        if self._replicas.size == 1:
+            return keep, halt
+        (found,) = self._replicas.broadcast(self._flags, [np.array([keep, halt], np.float64)])
+        return bool(found[0]), bool(found[1])
+
+
+class Named(NamedTuple):
+    """A parameter or buffer of a module, looked up anew each time: a module may put other tensors in their place."""
+
+    path: str
+    owner: torch.nn.Module
+    name: str
+
+    @classmethod
+    def buffers(cls, module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> list[Named]:
+        """The buffers of a module; those of parts of some kinds alone."""
+        return [
+            cls(f"{path}.{name}".lstrip("."), part, name)
+            for path, part in module.named_modules()
+            if isinstance(part, kinds or (torch.nn.Module,))
+            for name, _ in part.named_buffers(recurse=False)
+        ]
+
+    @classmethod
+    def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
+        """What all workers have the same of: parameters, and buffers but for those of :func:`norms`."""
+        own = {each.path for each in norms(module)}
+        found = [cls(path, module, path) for path, _ in module.named_parameters()]
+        return [*found, *(each for each in cls.buffers(module) if each.path not in own)]
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """What is there now."""
+        found: torch.Tensor = operator.attrgetter(self.name)(self.owner)
+        return found
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor."""
+        return tuple(self.tensor.shape)
+
+    @staticmethod
+    def value_of(named: Named) -> np.ndarray:
+        """The tensor's values in a dtype of NumPy's."""
+        value = named.tensor.detach().cpu()
+        return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
+
+    @staticmethod
+    def assign(several: Sequence[Named], values: Sequence[np.ndarray]) -> None:
+        """Set the values."""
+        with torch.no_grad():
+            for named, value in zip(several, values, strict=True):
+                named.tensor.copy_(torch.from_numpy(np.array(value)))
+
+
+def norms(module: torch.nn.Module) -> list[Named]:
+    """The buffers of torch's own normalisations: moving averages of a worker's rows, and counts of its batches.
+
+    No others may depend on rows: in training nothing looks at these.
+    """
+    return Named.buffers(module, *_NORMS)
+
+
+class Buffers:
+    """The buffers of a module: moving averages are each worker's own between the ends of epochs."""
+
+    def __init__(self, module: torch.nn.Module, replicas: ProcessGroup) -> None:
+        self._all, self._replicas = Named.buffers(module), replicas
+        self._averaged = [each for each in norms(module) if each.tensor.is_floating_point()]
+
+    def average(self) -> None:
+        """Let moving averages become the means over all workers."""
+        if self._replicas.size == 1 or not self._averaged:
+            return
+        averaged = [each.tensor for each in self._averaged]
+        mine = [one.detach().double().cpu().numpy()[None] for one in averaged]
+        for number, (one, value) in enumerate(zip(averaged, mine, strict=True)):
+            (everyones,) = self._replicas.gather(("buffer", number), [value])
+            mean = everyones[0] + (everyones - everyones[0]).mean(0)
+            with torch.no_grad():
+                one.copy_(torch.from_numpy(np.asarray(mean)))
+
+    def own(self) -> list[list[np.ndarray]]:
+        """What each worker has for itself, by worker: its buffers, and the state of its random numbers."""
+        mine = [torch.get_rng_state().numpy(), *(as_array(each.tensor).copy() for each in self._all)]
+        if self._replicas.size == 1:
+            return [mine]
+        by_kind = [
+            self._replicas.gather(("own", number), [np.ascontiguousarray(one[None])])[0]
+            for number, one in enumerate(mine)
+        ]
+        return [[np.array(one[rank]) for one in by_kind] for rank in range(self._replicas.size)]
+
+    def set_own(self, own: Sequence[np.ndarray]) -> None:
+        """Go on with what :meth:`own` has told of this worker."""
+        random, *buffers = own
+        torch.set_rng_state(torch.from_numpy(np.array(random)))
+        set_all([each.tensor for each in self._all], buffers)
+
+
+def seed_rank(state: np.ndarray | None, rank: int) -> None:
+    """Let the first worker's random numbers be those of the client, and each other's its own."""
+    assert state is not None
+    (seed,) = np.random.SeedSequence([zlib.crc32(state.tobytes()), rank]).generate_state(1)
+    torch.manual_seed(int(seed))  # also those of a GPU, whose state is not the client's on any worker
+    if rank == 0:
+        torch.set_rng_state(torch.from_numpy(np.array(state)))

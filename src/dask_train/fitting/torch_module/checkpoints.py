@@ -1,0 +1,122 @@
+"""Whether training of a module may go on with a checkpoint, and which of two of its scores is the better one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from dask_train.data.columns import Column
+from dask_train.errors import CheckpointError
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.torch_module.losses import name_of
+from dask_train.fitting.torch_module.task import ModuleTraining
+
+# How many differences a message names.
+_NAMED = 6
+# Of optimizers: how their steps are run, rather than what they do.
+_LEFT_OUT = frozenset({"foreach", "fused", "capturable", "differentiable"})
+
+
+def configuration_of(
+    training: ModuleTraining, optimizer: Any, scheduler: Any, layout: Layout, columns: tuple[Column, ...] | None
+) -> dict[str, Any]:
+    """What training is begun with, as plain values; ``optimizer`` and ``scheduler`` as the factories have made them."""
+    state = training.module.state_dict()
+    tensors = [[name, str(one.dtype), list(one.shape)] for name, one in state.items() if isinstance(one, torch.Tensor)]
+    found = {
+        "module": {"class": type(training.module).__name__, "tensors": tensors},
+        "loss": _told(training.loss),
+        "optimizer": _told_of_optimizer(optimizer),
+        "scheduler": None if scheduler is None else type(scheduler).__name__,
+        "layout": [_listed(each) for each in (layout.x, layout.y, layout.sample_weight)],
+    }
+    if columns is not None:
+        found["columns"] = [[one.dtype, list(one.row_shape)] for one in columns]
+    return found
+
+
+def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
+    """See that training goes on as it was begun.
+
+    Raises
+    ------
+    CheckpointError
+        It would not; the message says what differs.
+    """
+    if "tensors" not in (then.get("module") or {}):
+        raise CheckpointError(
+            "The checkpoint is of a Keras model, and this run trains a module of torch.",
+            change="Pass checkpoint= another folder.",
+        )
+    found = list(_differences(then, now, ""))
+    if found:
+        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise CheckpointError(
+            f"The checkpoint was begun with something else: {'; '.join(found[:_NAMED])}{more}.",
+            "Going on with it would give neither the one model nor the other.",
+            "Pass the module, data and arguments of then, or checkpoint= another folder to begin anew.",
+        )
+
+
+def mode_of(model: Any, name: str) -> str:
+    """Whether less or more of a score is better; metrics of torch don't say it by their names."""
+    raise ValueError(
+        f"The best checkpoint is to be known by {name!r} of {type(model).__name__}, which does not say whether less or "
+        "more of it is better. Pass mode='min' or mode='max' to dt.Checkpoint."
+    )
+
+
+def _told_of_optimizer(optimizer: Any) -> dict[str, Any]:
+    groups = [
+        {
+            **{name: _plain(value) for name, value in group.items() if name not in ("params", *_LEFT_OUT)},
+            "params": len(group["params"]),
+        }
+        for group in optimizer.param_groups
+    ]
+    return {"class": type(optimizer).__name__, "groups": groups}
+
+
+def _told(given: Any) -> dict[str, Any]:
+    """A loss by its name and what it was made with."""
+    found: dict[str, Any] = {"name": name_of(given)}
+    if isinstance(given, partial):
+        found["with"] = {name: _plain(value) for name, value in sorted(given.keywords.items())}
+    elif isinstance(given, torch.nn.Module):
+        own = {name: value for name, value in sorted(vars(given).items()) if not name.startswith("_")}
+        own.pop("training", None)
+        found["with"] = {name: _plain(value) for name, value in {**own, **dict(given.named_buffers())}.items()}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
+
+
+def _listed(places: Any) -> Any:
+    if isinstance(places, dict):
+        return {name: _listed(below) for name, below in places.items()}
+    return [_listed(below) for below in places] if isinstance(places, tuple | list) else places
+
+
+def _differences(then: Any, now: Any, where: str) -> Iterator[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name in [*then, *(name for name in now if name not in then)]:
+            yield from _differences(then.get(name), now.get(name), f"{where}.{name}" if where else name)
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for place, (one, other) in enumerate(zip(then, now, strict=True)):
+            yield from _differences(one, other, f"{where}[{place}]")
+    elif then != now:
+        yield f"{where} was {_short(then)}, and is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

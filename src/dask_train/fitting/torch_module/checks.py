@@ -1,0 +1,294 @@
+"""What ``fit`` refuses of modules, losses, optimizers and metrics before anything starts."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from dask_train.errors import in_words
+from dask_train.fitting.data import FitData
+from dask_train.fitting.torch_module.losses import BatchLoss, name_of
+from dask_train.fitting.torch_module.metrics import Metrics, counts_by_itself
+from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was, modes_kept
+from dask_train.fitting.torch_module.task import ModuleTraining
+from dask_train.frameworks.torch.modules import device_of, pickle_parts
+
+# Of parameters, and of modules: what is called with gradients in the backward pass.
+_PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+INTERVALS = EPOCH, STEP = "epoch", "step"
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+
+
+def check_module(model: Any) -> torch.nn.Module:
+    """A module that can be sent and trained; of one that was compiled the one within, which has the same tensors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It can't.
+    """
+    module: torch.nn.Module = getattr(model, "_orig_mod", model)
+    name = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(f"model is a {name}, whose code torch has compiled. Pass the module that it was made of.")
+    if name in _WRAPPERS:
+        raise TypeError(f"model is a {name}; fit shares out the work by itself. Pass the module in it: model.module.")
+    lazy = [own for own, one in module.named_parameters() if isinstance(one, torch.nn.parameter.UninitializedParameter)]
+    lazy += [own for own, one in module.named_buffers() if isinstance(one, torch.nn.parameter.UninitializedBuffer)]
+    if lazy:
+        raise ValueError(
+            f"{lazy[0]!r} of {name} has no shape yet: it is of a lazy module, which takes it from the first rows that "
+            "it is called on. Call the module once before, as in model(torch.zeros(1, 20)) for rows of 20 numbers."
+        )
+    return module
+
+
+def check_loss(loss: Any, module: torch.nn.Module) -> None:
+    """A function or module that compares outputs and targets.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none, or has parameters that the module lacks.
+    """
+    if isinstance(loss, type) or not callable(loss):
+        told = f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
+        raise TypeError(
+            f"loss is {told}; pass an instance, such as torch.nn.CrossEntropyLoss(), or a function of outputs and "
+            "targets."
+        )
+    known = set(map(id, module.parameters()))
+    own = list(loss.named_parameters()) if isinstance(loss, torch.nn.Module) else []
+    if unknown := [name for name, one in own if one.requires_grad and id(one) not in known]:
+        raise ValueError(
+            f"loss has parameters of its own, {', '.join(unknown)}, which nothing would train: the optimizer is made "
+            "for those of the module. Make the loss a part of the module."
+        )
+
+
+def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
+    """The optimizer that is trained with, or one like it: made here, to see that it can be.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It can't, or is of other parameters than the module's.
+    """
+    if not any(one.requires_grad for one in module.parameters()):
+        raise ValueError(f"Module {type(module).__name__} has no parameters that can be trained.")
+    made = optimizer
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        if not callable(optimizer):
+            raise TypeError(f"optimizer is a {type(optimizer).__name__}; {_OPTIMIZERS}")
+        made = optimizer(list(module.parameters()))
+        if not isinstance(made, torch.optim.Optimizer):
+            raise TypeError(f"optimizer made a {type(made).__name__} of the parameters; {_OPTIMIZERS}")
+    elif hooks := [name for name in vars(optimizer) if name.endswith("_hooks") and vars(optimizer)[name]]:
+        raise ValueError(
+            f"optimizer has hooks ({', '.join(hooks)}), which don't travel with it. Pass a function that makes it of "
+            "parameters, hooks and all."
+        )
+    hooked = [
+        own for own, one in module.named_parameters() if any(getattr(one, kind, None) for kind in _PARAMETER_HOOKS)
+    ]
+    if hooked:
+        raise ValueError(
+            f"Parameter {hooked[0]!r} has a hook on its gradient, which does not travel with it, and would see the "
+            "gradient of one worker's rows alone. Use a step hook of the optimizer, in the function that makes it: it "
+            "is called when gradients have been summed."
+        )
+    if isinstance(made, torch.optim.LBFGS):
+        raise ValueError("optimizer is LBFGS, which takes several steps on a batch. Pass one that takes one.")
+    known = set(map(id, module.parameters()))
+    if not all(id(one) in known for group in made.param_groups for one in group["params"]):
+        raise ValueError(
+            "optimizer has parameters that are none of the module's. Pass a factory, such as torch.optim.Adam, or an "
+            "optimizer of this very module's parameters."
+        )
+    return made
+
+
+_OPTIMIZERS = (
+    "pass what makes a torch optimizer of parameters: torch.optim.Adam, functools.partial(torch.optim.SGD, lr=0.1), or "
+    "a function; or such an optimizer of the module's parameters, which then goes on with what it holds."
+)
+
+
+def check_scheduler(scheduler: Any, interval: Any, optimizer: Any) -> Any:
+    """The scheduler that is made of the optimizer; None for none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It can't be made, or what it needs is not there at each step.
+    """
+    if interval not in INTERVALS:
+        raise ValueError(f"scheduler_interval is {interval!r}; it is {' or '.join(map(repr, INTERVALS))}.")
+    if scheduler is None:
+        return None
+    # It sets learning rates as soon as it is made, and the optimizer may be the user's.
+    made = scheduler(copy.deepcopy(optimizer)) if callable(scheduler) else None
+    if not hasattr(made, "step") or not hasattr(made, "state_dict"):
+        raise TypeError(
+            f"scheduler is a {type(scheduler).__name__}; pass what makes a torch scheduler of an optimizer, such as "
+            "functools.partial(torch.optim.lr_scheduler.StepLR, step_size=5)."
+        )
+    if isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau) and interval == STEP:
+        raise ValueError("ReduceLROnPlateau looks at the loss of an epoch. Leave scheduler_interval='step' out.")
+    return made
+
+
+def named_metrics(metrics: Any) -> dict[str, Any]:
+    """Metrics by name: that of a dict, of a function, or of a class.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One is none, or two have one name.
+    """
+    if metrics is None:
+        return {}
+    if counts_by_itself(metrics) and not isinstance(metrics, type):  # a collection of torchmetrics, or a single metric
+        metrics = [metrics]
+    if not isinstance(metrics, Mapping | Sequence) or isinstance(metrics, str):
+        raise TypeError(f"metrics is a {type(metrics).__name__}; pass a list of metrics, or a dict of them by name.")
+    pairs = list(metrics.items()) if isinstance(metrics, Mapping) else [(name_of(one), one) for one in metrics]
+    for name, one in pairs:
+        if isinstance(one, type) or not (callable(one) or counts_by_itself(one)):
+            raise TypeError(
+                f"metrics has {one!r}; pass instances of torchmetrics' classes, or functions of outputs and targets."
+            )
+        if not isinstance(name, str) or name == "loss" or name.startswith("val_"):
+            raise ValueError(f"A metric is called {name!r}; which is no name for one. Give it another.")
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError(f"Two metrics are called {', '.join(name for name, _ in pairs)}. Pass a dict.")
+    return dict(pairs)
+
+
+def check_together(module: torch.nn.Module, workers: int) -> None:
+    """See that several workers can train a module.
+
+    Raises
+    ------
+    ValueError
+        They can't.
+    """
+    for name, part in module.named_modules() if workers > 1 else ():
+        if getattr(part, "sparse", False) is True:
+            raise ValueError(
+                f"{name or 'The module'} makes sparse gradients, and several workers sum dense ones. Leave sparse=True "
+                "out, or pass workers=1."
+            )
+        if getattr(part, "max_norm", None) is not None:
+            raise ValueError(
+                f"{name or 'The module'} has max_norm={part.max_norm:g}, which changes weights of rows as they are "
+                "looked up, and each worker looks up others. Leave max_norm out, or pass workers=1."
+            )
+        if hooks := [kind for kind in _BACKWARD_HOOKS if getattr(part, kind, None)]:
+            raise ValueError(
+                f"{name or 'The module'} has hooks ({', '.join(hooks)}) that see or change gradients, and each worker "
+                "has only those of its own rows there. Use a hook of the optimizer, which sees their sums, or pass "
+                "workers=1."
+            )
+        if isinstance(part, torch.nn.SyncBatchNorm):
+            raise ValueError(
+                f"{name or 'The module'} is a SyncBatchNorm, which needs a process group of torch. Use BatchNorm, "
+                "which normalises each worker's share by itself, or pass workers=1."
+            )
+
+
+def check_rows(
+    module: torch.nn.Module, loss: Any, metrics: Mapping[str, Any], data: FitData, what: str, *, trains: bool = True
+) -> None:
+    """See that rows of the data go through the module, its loss and its metrics: two rows of ones do, here.
+
+    Parameters
+    ----------
+    what
+        How errors call the data.
+    trains
+        Whether the loss is derived.
+
+    Raises
+    ------
+    ValueError, TypeError
+        They do not.
+    """
+    BatchLoss(loss, weighted=data.layout.sample_weight is not None)
+    if data.rows is None:
+        return
+    told = " and ".join(f"rows of {np.dtype(each.dtype)} {each.row_shape or 'numbers'}" for each in data.rows)
+    name = type(module).__name__
+    try:
+        columns = [torch.from_numpy(np.ones((2, *each.row_shape), each.dtype)) for each in data.rows]
+        with left_as_it_was(module), modes_kept(module), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            module.eval()
+            _try(module, loss, metrics, data, columns, trains=trains)
+        for one in warned:
+            if re.match("Using a (target|input) size", text := str(one.message)):
+                raise ValueError(text.partition(" This will")[0])
+    except Exception as error:
+        raise ValueError(
+            f"{what} does not fit module {name!r}, its loss or its metrics: it has {told}. {in_words(error)}"
+        ) from error
+
+
+def _try(
+    module: torch.nn.Module,
+    loss: Any,
+    metrics: Mapping[str, Any],
+    data: FitData,
+    columns: Sequence[torch.Tensor],
+    *,
+    trains: bool,
+) -> None:
+    trial = ModuleSteps(module, loss, None)
+    batch = trial.packed(data.layout, columns)
+    done = trial.evaluate(batch, lambda: batch)
+    if trains:
+        trial.derive(batch, done.outputs)
+    counted = Metrics.like(metrics, device_of(module))
+    counted.update(done.loss, done.outputs, done.y, done.rows)
+
+
+def sent(training: ModuleTraining) -> tuple[bytes, list[np.ndarray]]:
+    """A module and what it is trained with, as they travel.
+
+    Raises
+    ------
+    TypeError
+        They can't; the message names what can't.
+    """
+    try:
+        return pickle_parts(training)
+    except Exception as error:
+        raise TypeError(
+            f"{', '.join(filter(None, map(partial(_unsendable, training), _PARTS)))} can't be sent to the workers: "
+            f"{type(error).__name__}: {error}. It holds a lock, a file or a connection, or torch can't pickle it."
+        ) from error
+
+
+_PARTS = ("module", "loss", "optimizer", "scheduler", "metrics")
+
+
+def _unsendable(training: ModuleTraining, name: str) -> str:
+    try:
+        pickle_parts(getattr(training, name))
+    except Exception:
+        return name
+    return ""
+
+
+def random_state() -> np.ndarray:
+    """The state of torch's random numbers in this process."""
+    state: np.ndarray = torch.get_rng_state().numpy().copy()
+    return state

@@ -1,0 +1,41 @@
+"""The functions of the roles of ``fit`` and ``evaluate`` of modules, which import torch when they are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dask_train.fitting.torch_module.task import ModuleTask
+
+if TYPE_CHECKING:
+    from dask_train.role.session import Session
+
+
+@dataclass(frozen=True)
+class ModuleRole:
+    """Called with a session, it trains a module; imports torch when it is called and no earlier."""
+
+    task: ModuleTask
+
+    __name__ = "fit"
+
+    def __call__(self, session: Session) -> Any:
+        """Do it; the first worker returns an :class:`~dask_train.fitting.spec.Outcome`, all others None."""
+        from dask_train.fitting.torch_module.worker import fit_module_synchronously
+
+        return fit_module_synchronously(self.task, session)
+
+
+@dataclass(frozen=True)
+class EvaluationRole:
+    """Called with a session, it evaluates a module on the data."""
+
+    task: ModuleTask
+
+    __name__ = "evaluate"
+
+    def __call__(self, session: Session) -> Any:
+        """Do it; the first worker returns loss and metrics by name, all others None."""
+        from dask_train.fitting.torch_module.worker import evaluate_synchronously
+
+        return evaluate_synchronously(self.task, session)

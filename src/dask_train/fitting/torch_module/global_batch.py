@@ -1,0 +1,142 @@
+"""The outputs and targets of a whole global batch, on every worker, out of the shares of all."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils import _pytree
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.torch_module.values import as_array, as_tensor
+
+
+class Whole(NamedTuple):
+    """Tensors of the rows of all workers.
+
+    Attributes
+    ----------
+    tensors
+        ``(rows of all workers, *row_shape)`` each, without gradients.
+    own
+        Where the rows of this worker are.
+    """
+
+    tensors: list[torch.Tensor]
+    own: slice
+
+
+class GlobalBatch:
+    """Puts tensors of all workers one after the other, in the order of the workers.
+
+    A worker's share of a global batch is any part of its rows, so the rows come in another order than in one process.
+    """
+
+    def __init__(self, replicas: ProcessGroup | None) -> None:
+        self._replicas = replicas
+
+    def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
+        """The tensors of all workers, of which this one has so many rows; all at once.
+
+        Raises
+        ------
+        ValueError
+            The workers have tensors of other kinds, or shapes of rows.
+        """
+        if self._replicas is None:
+            return Whole([tensor.detach() for tensor in tensors], slice(0, rows))
+        everyones, _ = self._met(tensors, rows, None)
+        kinds = _kinds_of(tensors)
+        first = int(everyones[: self._replicas.rank].sum())
+        given = [np.ascontiguousarray(as_array(tensor)) for tensor in tensors]
+        arrays = self._replicas.gather(("rows", repr(kinds)), given)
+        found = [
+            as_tensor(array, tensor.dtype).to(tensor.device) for array, tensor in zip(arrays, tensors, strict=True)
+        ]
+        return Whole(found, slice(first, first + rows))
+
+    def sums(self, tensors: Sequence[torch.Tensor], rows: int, own: Sequence[float]) -> tuple[int, list[float]]:
+        """The rows of all workers, and sums over all workers of what each has; their tensors stay where they are.
+
+        Raises
+        ------
+        ValueError
+            As of :meth:`of`.
+        """
+        everyones, found = self._met(tensors, rows, own)
+        return int(everyones.sum()), found.sum(0).tolist()
+
+    def _met(
+        self, tensors: Sequence[torch.Tensor], rows: int, own: Sequence[float] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of each worker, and its own two numbers."""
+        assert self._replicas is not None
+        kinds = _kinds_of(tensors)
+        told = np.array([[rows, zlib.crc32(repr((kinds, own is None)).encode())]], np.int64)
+        everyones, found = self._replicas.gather("rows and kinds", [told, np.array([own or (0.0, 0.0)])])
+        if (everyones[:, 1] != everyones[0, 1]).any():
+            raise ValueError(
+                f"Outputs and targets of this worker's rows are {_listed(kinds)}, and those of another worker's are "
+                "others. Make the same of any rows, or pass workers=1."
+            )
+        return everyones[:, 0], found
+
+
+class Structure:
+    """How the outputs of a module are put together: tensors with a row for each row that goes in.
+
+    Parameters
+    ----------
+    outputs
+        A tensor, or tuples, lists, dicts and their like of tensors.
+    rows
+        Of which they are; None where that is not looked at.
+
+    Attributes
+    ----------
+    tensors
+        In their order.
+
+    Raises
+    ------
+    ValueError
+        There is something else in them, or a tensor that has no row for each row.
+    """
+
+    def __init__(self, outputs: Any, rows: int | None) -> None:
+        flat, self._spec = _pytree.tree_flatten(outputs)
+        self._others = {place: one for place, one in enumerate(flat) if not isinstance(one, torch.Tensor)}
+        if rows is not None and any(one is not None for one in self._others.values()):
+            kinds = sorted({type(one).__name__ for one in self._others.values() if one is not None})
+            raise ValueError(
+                f"The module makes {', '.join(kinds)} besides tensors, which several workers can't put together. Make "
+                "tensors with a row for each row, or pass workers=1."
+            )
+        self.tensors = [one for one in flat if isinstance(one, torch.Tensor)]
+        for tensor in self.tensors if rows is not None else ():
+            if tensor.ndim == 0 or len(tensor) != rows:
+                raise ValueError(
+                    f"The module makes a tensor of shape {tuple(tensor.shape)} of {rows} rows. Several workers put "
+                    "together what has one row for each row that goes in, along the first axis: make that (also of "
+                    "losses: a value a row), or pass workers=1."
+                )
+
+    def filled(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Outputs that are put together in the same way, of other tensors."""
+        left = iter(tensors)
+        flat = [
+            self._others[place] if place in self._others else next(left)
+            for place in range(len(self._others) + len(tensors))
+        ]
+        return _pytree.tree_unflatten(flat, self._spec)
+
+
+def _kinds_of(tensors: Sequence[torch.Tensor]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(str(tensor.dtype), tuple(tensor.shape[1:])) for tensor in tensors]
+
+
+def _listed(kinds: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{dtype.removeprefix('torch.')} {shape}" for dtype, shape in kinds)

@@ -1,0 +1,74 @@
+"""Gradients of a module's parameters, summed over all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from dask_train.collectives import ProcessGroup
+from dask_train.collectives.shared_memory import SumBuffer
+
+# In which dtype gradients of others are summed.
+_SUMMED_IN = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+class GradientSums:
+    """The sum over all workers, where each has the part of the gradient that its own rows make.
+
+    Parameters
+    ----------
+    parameters
+        By name, in the same order on all workers.
+    """
+
+    def __init__(self, parameters: Mapping[str, torch.nn.Parameter], replicas: ProcessGroup | None) -> None:
+        self._by_name, self._replicas = dict(parameters), replicas
+        by_dtype: dict[torch.dtype, list[str]] = {}
+        for name, one in self._by_name.items():
+            by_dtype.setdefault(_SUMMED_IN.get(one.dtype, one.dtype), []).append(name)
+        self._zeros = {name: torch.zeros_like(one) for name, one in self._by_name.items()}
+        self._groups: list[tuple[torch.dtype, list[str], SumBuffer]] = []
+        if replicas is None or replicas.size == 1:
+            return
+        for dtype, names in by_dtype.items():
+            shapes = [tuple(self._by_name[name].shape) for name in names]
+            numpy = torch.empty(0, dtype=dtype).numpy().dtype
+            self._groups.append((dtype, names, replicas.channel([*shapes, (len(names),)], numpy)))
+
+    def sum(self, of_all: Sequence[torch.Tensor | None]) -> None:
+        """Set ``grad`` of each parameter to the sum of all workers' plus what each of them has ``of_all`` rows.
+
+        A gradient that only other workers have counts as zeros here; one that nobody has stays None, so an optimizer
+        passes its parameter by.
+
+        Raises
+        ------
+        ValueError
+            A gradient is sparse.
+        """
+        direct = dict(zip(self._by_name, of_all, strict=True))
+        for dtype, names, channel in self._groups:
+            arrays = [self._given(name, dtype) for name in names]
+            has = np.array([self._by_name[name].grad is not None for name in names], channel.dtype)
+            assert self._replicas is not None
+            *totals, anybody = self._replicas.sum(channel, [*arrays, has])
+            for name, total, number in zip(names, totals, anybody.tolist(), strict=True):
+                one = self._by_name[name]
+                one.grad = torch.from_numpy(total.copy()).to(one.device, one.dtype) if number else None
+        for name, own in direct.items():
+            one = self._by_name[name]
+            if own is not None:
+                one.grad = own if one.grad is None else one.grad + own
+
+    def _given(self, name: str, dtype: torch.dtype) -> np.ndarray:
+        gradient = self._by_name[name].grad
+        if gradient is None:
+            gradient = self._zeros[name]
+        if gradient.layout != torch.strided:
+            raise ValueError(
+                f"The gradient of {name!r} is sparse, and several workers sum dense ones. Leave sparse=True out, or "
+                "pass workers=1."
+            )
+        return np.asarray(gradient.detach().to("cpu", dtype).numpy())

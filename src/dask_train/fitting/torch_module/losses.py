@@ -1,0 +1,150 @@
+"""The loss of a batch: of outputs and targets, and of the weights of rows where there are some."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from dask_train.errors import DataError
+
+MEAN, SUM, NONE = "mean", "sum", "none"
+
+
+class BatchLoss:
+    """A loss as steps call it.
+
+    Parameters
+    ----------
+    given
+        The user's function or module.
+    weighted
+        Whether rows have weights: then the loss has to give a value for each row.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It can't, or has weights of its own.
+    """
+
+    def __init__(self, given: Any, *, weighted: bool) -> None:
+        self._given = given
+        self._by_row: Callable[[Any, Any], Any] | None = None
+        self._reduction = NONE
+        if weighted:
+            self._by_row, self._reduction = _weighable(given)
+
+    def __call__(self, outputs: Any, y: Any, weight: Any) -> torch.Tensor:
+        """The loss of a batch, a tensor of one number.
+
+        Raises
+        ------
+        ValueError
+            The loss gives something else.
+        DataError
+            The weights of the batch add up to nothing.
+        """
+        if self._by_row is None:
+            value = self._given(outputs) if y is None else self._given(outputs, y)
+            if not isinstance(value, torch.Tensor) or value.numel() != 1:
+                raise ValueError(f"The loss gave {_told(value)} of a batch; it has to be one number. {_REDUCE}")
+            return value.reshape(())
+        return self._weighted(self._by_row(outputs, y), weight)
+
+    def _weighted(self, values: Any, weight: torch.Tensor) -> torch.Tensor:
+        by_row = rows_of(values, weight)
+        if self._reduction == SUM:
+            return (by_row.sum(1) * weight).sum()
+        total = weight.sum()
+        check_weight(float(total))
+        return (by_row.mean(1) * weight).sum() / total
+
+
+def rows_of(values: Any, weight: torch.Tensor) -> torch.Tensor:
+    """What a loss gave for each element, ``(rows, elements)``, of rows of which each has a weight.
+
+    Raises
+    ------
+    ValueError
+        It gave something else, or a row has not one weight.
+    """
+    if not isinstance(values, torch.Tensor) or not values.ndim or len(values) != len(weight):
+        raise ValueError(
+            f"The loss gave {_told(values)} with reduction='none' of {len(weight)} rows, so sample_weight, one "
+            "number a row, can't weigh it. Weigh in a loss of your own, with the weights among the targets."
+        )
+    if weight.shape != (len(weight),):
+        raise ValueError(f"sample_weight has rows of shape {tuple(weight.shape[1:])}; it is one number a row.")
+    return values.reshape(len(values), -1)
+
+
+def check_weight(total: float) -> None:
+    """See that rows weigh something.
+
+    Raises
+    ------
+    DataError
+        They do not.
+    """
+    if not total:
+        raise DataError(
+            "The sample weights of a batch add up to 0, so it has no weighted mean.",
+            change="Leave out rows that weigh nothing, or pass a larger batch_size.",
+        )
+
+
+_REDUCE = "Use a torch.nn loss with reduction='mean' or 'sum', or reduce in the function."
+
+
+def by_row_of(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
+    """A loss that gives a value for each element, and how the given one reduces these."""
+    if isinstance(given, torch.nn.Module):
+        function = copy.copy(given)
+        function.reduction = NONE
+        return function, str(given.reduction)
+    return partial(given, reduction=NONE), str(keywords_of(given).get("reduction"))
+
+
+def _weighable(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
+    is_module = isinstance(given, torch.nn.Module)
+    keywords = (
+        {name: getattr(given, name, None) for name in ("reduction", "weight")} if is_module else keywords_of(given)
+    )
+    if keywords.get("reduction") not in (MEAN, SUM):
+        raise TypeError(
+            "sample_weight needs a loss that gives a value for each row with reduction='none', as those of torch.nn "
+            f"and torch.nn.functional do, and reduces by 'mean' or 'sum'; {name_of(given)} does not. Weigh in a loss "
+            "of your own, with the weights among the targets."
+        )
+    if keywords.get("weight") is not None:
+        raise ValueError(
+            f"{name_of(given)} has weights of its own, and sample_weight was given. Multiply both into one "
+            "sample_weight."
+        )
+    return by_row_of(given)
+
+
+def keywords_of(given: Any) -> dict[str, Any]:
+    """What a function is called with besides outputs and targets, as far as it tells."""
+    try:
+        parameters = inspect.signature(given).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    return {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
+
+
+def name_of(given: Any) -> str:
+    """What a loss or a metric is called."""
+    while isinstance(given, partial):
+        given = given.func
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}"

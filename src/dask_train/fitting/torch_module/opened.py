@@ -1,0 +1,81 @@
+"""A module with its loss, optimizer, scheduler and metrics, in a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dask_train.fitting.torch_module.metrics import Metrics
+from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
+from dask_train.fitting.torch_module.values import set_state, state_of
+from dask_train.frameworks.torch.modules import device_of, unpickle_parts
+from dask_train.role.session import Session
+
+
+class Opened:
+    """What a task holds, put together, on this worker's device; what is trained in place stays where the user has it.
+
+    Attributes
+    ----------
+    module, loss, optimizer, scheduler
+        Of this worker; None where there is none.
+    metrics, metrics_of_validation
+        Each counts by itself.
+    """
+
+    def __init__(self, task: ModuleTask, session: Session) -> None:
+        here = task.in_place
+        given: ModuleTraining = unpickle_parts(task.header["training"], task.arrays) if here is None else here.model
+        self.module, self.loss = given.module, given.loss
+        device = _device(session) if here is None else device_of(self.module)
+        if here is None:
+            self.module.to(device)
+            if isinstance(self.loss, torch.nn.Module):
+                self.loss.to(device)
+        self.optimizer, self._by_step = given.optimizer, task.by_step
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            self.optimizer.load_state_dict(self.optimizer.state_dict())  # to where the parameters are
+        elif self.optimizer is not None:
+            self.optimizer = self.optimizer(list(self.module.parameters()))
+        self.scheduler = None if given.scheduler is None else given.scheduler(self.optimizer)
+        self.metrics = Metrics.like(given.metrics, device)
+        self.metrics_of_validation = Metrics.like(given.metrics, device)
+
+    def step(self) -> None:
+        """Apply the gradients, and let the scheduler go on where it does so with each step."""
+        self.optimizer.step()
+        if self.scheduler is not None and self._by_step:
+            self.scheduler.step()
+
+    def schedule(self, logs: dict[str, Any]) -> None:
+        """Let the scheduler go on after an epoch, where it does so; one that looks at a score gets the loss."""
+        if self.scheduler is None or self._by_step:
+            return
+        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self.scheduler.step(logs.get("val_loss", logs["loss"]))
+        else:
+            self.scheduler.step()
+
+    def state(self) -> dict[str, Any]:
+        """All that training has changed; :meth:`restore` takes it."""
+        return {
+            "module": state_of(self.module),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Set all of that."""
+        set_state(self.module, state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+
+
+def _device(session: Session) -> torch.device:
+    """This worker's GPU, where there is one; workers of a host that see the same ones take turns."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    hosts, _ = session.meeting
+    return torch.device("cuda", hosts.group_of(session.rank).index(session.rank) % torch.cuda.device_count())

@@ -1,0 +1,353 @@
+"""Steps of a module over global batches, of which each worker has a share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dask_train.collectives import ProcessGroup
+from dask_train.errors import DataError
+from dask_train.fitting.layout import Layout, leaves
+from dask_train.fitting.torch_module.agreed import Named, norms
+from dask_train.fitting.torch_module.global_batch import GlobalBatch, Structure
+from dask_train.fitting.torch_module.gradients import GradientSums
+from dask_train.fitting.torch_module.losses import BatchLoss, check_weight
+from dask_train.fitting.torch_module.row_sums import RowSums
+from dask_train.frameworks.torch.modules import called, device_of, taken_dtype
+
+
+class Batch(NamedTuple):
+    """One share, as the module and the loss take it."""
+
+    x: Any
+    y: Any
+    weight: Any
+    rows: int
+
+
+class Done(NamedTuple):
+    """What a step has come to, over all rows of the global batch.
+
+    Attributes
+    ----------
+    loss
+        A number.
+    outputs, y
+        Of all rows; where there is one worker, in the order of the collection. None where nobody asks for them, and
+        they were not needed.
+    rows
+        How many they are.
+    """
+
+    loss: float
+    outputs: Any
+    y: Any
+    rows: int
+
+
+class ModuleSteps:
+    """The steps that all workers take together.
+
+    Parameters
+    ----------
+    module
+        Of this worker.
+    loss
+        The user's.
+    replicas
+        All workers; None for a single process.
+    tells_outputs
+        Whether outputs and targets of all rows are asked for, as by metrics.
+
+    Notes
+    -----
+    A step of several workers has four parts. Each worker runs the module on its share. The outputs and targets of all
+    shares, without the module's inputs and what lies between, go to all workers. Each computes the loss of the whole
+    global batch, and its derivative by its own outputs, with which it goes back through the module. These gradients are
+    summed. So the gradient is that of one process whatever the loss does with a batch: means, sums, class weights, rows
+    that it leaves out or compares with each other. What the loss makes of parameters without the module's outputs, such
+    as a penalty, is the same on all workers and counts once.
+
+    Of losses of torch's own that are means or sums over rows (:class:`RowSums`) each worker computes its part by
+    itself, and nothing but the sums of what the parts come to, and weigh, goes to all.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, loss: Any, replicas: ProcessGroup | None, *, tells_outputs: bool = True
+    ) -> None:
+        self._module, self._loss = module, loss
+        self._is_alone = replicas is None or replicas.size == 1
+        self._whole = GlobalBatch(replicas)
+        parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._trained = list(parameters.values())
+        self._sums = GradientSums(parameters, replicas)
+        self._device = device_of(module)
+        self._tells_outputs = tells_outputs
+        self._losses: dict[bool, BatchLoss] = {}
+        self._sums_of_rows: dict[bool, RowSums | None] = {}
+        self._made_of: dict[bool, Structure] = {}
+
+    def packed(self, layout: Layout, columns: Sequence[torch.Tensor]) -> Batch:
+        """A share as the module takes it: floats in its dtype, and class numbers in int64."""
+        rows = len(columns[0])
+        x, y, weight = layout.pack([self._taken(column) for column in columns])
+        return Batch(x, _with_class_numbers(y), weight, rows)
+
+    def train(self, batch: Batch, some_row: Callable[[], Batch], step: Callable[[], Any]) -> Done:
+        """Take a step of training; ``some_row`` gives a row of the data, to a worker that has none."""
+        for parameter in self._trained:
+            parameter.grad = None
+        if self._is_alone:
+            outputs = called(self._module, batch.x)
+            loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
+            loss.backward()
+            step()
+            return Done(loss.item(), _detached(outputs), batch.y, batch.rows)
+        made = self._made(batch, some_row, training=True)
+        if (by_rows := self._by_rows(made, batch)) is not None:
+            loss, done = self._added(by_rows, made, batch)
+            if batch.rows:
+                _check_derived(loss)
+                loss.backward()
+            self._sums.sum([None] * len(self._trained))
+            step()
+            return done
+        with torch.enable_grad():
+            loss, done, inputs, own = self._together(made, batch)
+            _check_derived(loss)
+            found = torch.autograd.grad(loss, [*inputs.values(), *self._trained], allow_unused=True)
+        by_outputs = dict(zip(inputs, found, strict=False))
+        pairs = [
+            (tensor, by_outputs[place][own])
+            for place, tensor in enumerate(made.tensors)
+            if by_outputs.get(place) is not None and tensor.requires_grad and batch.rows
+        ]
+        if pairs:
+            torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+        self._sums.sum(found[len(inputs) :])
+        step()
+        return done
+
+    @torch.no_grad()
+    def evaluate(self, batch: Batch, some_row: Callable[[], Batch]) -> Done:
+        """Take a step that trains nothing."""
+        if self._is_alone:
+            outputs = called(self._module, batch.x)
+            loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
+            return Done(loss.item(), outputs, batch.y, batch.rows)
+        made = self._made(batch, some_row, training=False)
+        if (by_rows := self._by_rows(made, batch)) is not None:
+            return self._added(by_rows, made, batch)[1]
+        return self._together(made, batch)[1]
+
+    def derive(self, batch: Batch, outputs: Any) -> None:
+        """Derive the loss of a batch by what the module has made of it, to see that this can be done."""
+        made = Structure(outputs, None)
+        inputs = [one.detach().clone() for one in made.tensors]
+        floats = [one.requires_grad_() for one in inputs if one.is_floating_point()]
+        loss = self._loss_of(batch)(made.filled(inputs), batch.y, batch.weight)
+        torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
+
+    def _by_rows(self, made: Structure, batch: Batch) -> RowSums | None:
+        """The loss where its parts of shares are enough to go by; the same on all workers."""
+        weighted = batch.weight is not None
+        if weighted not in self._sums_of_rows:
+            self._sums_of_rows[weighted] = RowSums.of(self._loss, weighted=weighted)
+        found = self._sums_of_rows[weighted]
+        if found is None or self._tells_outputs or not found.takes(made.filled(made.tensors), batch.y):
+            return None
+        return found
+
+    def _added(self, by_rows: RowSums, made: Structure, batch: Batch) -> tuple[torch.Tensor, Done]:
+        """This worker's part of the loss of all rows; and what there is to tell."""
+        (outputs,) = made.tensors
+        values, weight = by_rows.parts(outputs, batch.y, batch.weight)
+        own = float(values.detach().double().sum()), weight
+        rows, (total, weighs) = self._whole.sums([outputs, batch.y], batch.rows, own)
+        if not by_rows.divides:
+            return values.sum(), Done(total, None, None, rows)
+        if batch.weight is not None:
+            check_weight(weighs)
+        told = total / weighs if weighs else math.nan  # as the mean of nothing is in torch
+        return (values / weighs).sum(), Done(told, None, None, rows)
+
+    def _together(self, made: Structure, batch: Batch) -> tuple[torch.Tensor, Done, dict[int, torch.Tensor], slice]:
+        """The loss of all rows; what there is to tell; the outputs that it was made of; which rows are this worker's.
+
+        Of the outputs, those that the loss may be derived by, by their place.
+        """
+        others = [one for one in leaves((batch.y, batch.weight)) if isinstance(one, torch.Tensor)]
+        whole = self._whole.of([*made.tensors, *others], batch.rows)
+        count = len(made.tensors)
+        outputs = whole.tensors[:count]
+        inputs = {}
+        if torch.is_grad_enabled():
+            inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if one.is_floating_point()}
+        y, weight = _refilled((batch.y, batch.weight), whole.tensors[count:])
+        rows = len(whole.tensors[0])
+        loss = self._loss_of(batch)(made.filled(outputs), y, weight)
+        told = made.filled([one.detach() for one in outputs])
+        return loss, Done(loss.item(), told, y, rows), inputs, whole.own
+
+    def _made(self, batch: Batch, some_row: Callable[[], Batch], *, training: bool) -> Structure:
+        """What the module makes of a share, which may have no rows."""
+        if training not in self._made_of:
+            if not self._made_of and batch.rows > 1:
+                check_rows_apart(self._module, batch)
+            self._made_of[training] = self._tried(batch, some_row)
+        if batch.rows:
+            return Structure(called(self._module, batch.x), batch.rows)
+        if training:
+            self._run_along(some_row)
+        known = self._made_of[training]
+        return Structure(known.filled([tensor[:0] for tensor in known.tensors]), 0)
+
+    def _run_along(self, some_row: Callable[[], Batch]) -> None:
+        """Call the module on a row that counts for nothing, as others call it on theirs.
+
+        What it changes with each call, such as the vectors of spectral normalisation or a count of calls, goes on as
+        theirs does.
+        """
+        with torch.no_grad(), random_numbers_kept(self._module), values_kept(norms(self._module)):
+            called(self._module, self._repeated(some_row().x, 2))
+
+    def _repeated(self, x: Any, times: int) -> Any:
+        places = torch.zeros(times, dtype=torch.long, device=self._device)
+        return _refilled_with(x, lambda one: one[places])
+
+    def _tried(self, batch: Batch, some_row: Callable[[], Batch]) -> Structure:
+        """What the module makes of a row that is there twice, and three times; it is left as it was.
+
+        What has as many rows by chance is told from what has a row for each row.
+        """
+        x = (batch if batch.rows else some_row()).x
+        found = []
+        with torch.no_grad(), left_as_it_was(self._module):
+            for times in (2, 3):
+                found.append(Structure(called(self._module, self._repeated(x, times)), times))
+        return found[0]
+
+    def _loss_of(self, batch: Batch) -> BatchLoss:
+        weighted = batch.weight is not None
+        if weighted not in self._losses:
+            self._losses[weighted] = BatchLoss(self._loss, weighted=weighted)
+        return self._losses[weighted]
+
+    def _taken(self, column: torch.Tensor) -> torch.Tensor:
+        if not isinstance(column, torch.Tensor):
+            raise DataError(
+                f"A column of the data is a {type(column).__name__}, and torch has tensors of numbers only.",
+                change="Make numbers of it first.",
+            )
+        if column.is_floating_point():
+            numpy = np.dtype(str(column.dtype).rpartition(".")[2])
+            column = column.to(getattr(torch, taken_dtype(self._module, numpy).name))
+        return column.to(self._device)
+
+
+def _check_derived(loss: torch.Tensor) -> None:
+    if not loss.requires_grad:
+        raise ValueError("The loss does not depend on the module's outputs, or nothing of the module can be trained.")
+
+
+def check_rows_apart(module: torch.nn.Module, batch: Batch) -> None:
+    """See that what a module makes of a row does not depend on the other rows of a batch, training's own ways apart.
+
+    It is tried in evaluation mode, where BatchNorm does not. Of one that draws random numbers there nothing is known.
+
+    Raises
+    ------
+    ValueError
+        It does: then it makes something else of shares than of whole batches.
+    """
+    half = batch.rows // 2
+    with torch.no_grad(), left_as_it_was(module), modes_kept(module):
+        module.eval()
+        whole, again = (Structure(called(module, batch.x), None).tensors for _ in range(2))
+        part = Structure(called(module, _refilled_with(batch.x, lambda one: one[:half])), None).tensors
+    for one, same, first in zip(whole, again, part, strict=True):
+        of_rows = one.shape[:1] == (batch.rows,) and first.shape == (half, *one.shape[1:])
+        if not of_rows or not one.numel() or not one.is_floating_point() or not torch.equal(one, same):
+            continue
+        kept = one[:half].double()
+        largest = float(kept.nan_to_num().abs().max())
+        if not torch.allclose(first.double(), kept, rtol=1e-2, atol=1e-3 * largest, equal_nan=True):
+            raise ValueError(
+                "What the module makes of a row depends on the other rows of its batch, so it makes something else of "
+                "the workers' shares than of whole batches. Let the loss compare rows, which sees all of them, or pass "
+                "workers=1."
+            )
+
+
+@contextmanager
+def modes_kept(module: torch.nn.Module) -> Iterator[None]:
+    """While it lasts, a module may be set to training or evaluation; afterwards each part is in the mode it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+@contextmanager
+def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
+    """While it lasts, a module may change its tensors as it is called, and draw numbers; afterwards it has not."""
+    parameters = [Named(name, module, name) for name, _ in module.named_parameters()]
+    with random_numbers_kept(module), values_kept([*parameters, *Named.buffers(module)]):
+        yield
+
+
+@contextmanager
+def values_kept(several: Sequence[Named]) -> Iterator[None]:
+    """While it lasts, tensors may be changed or put elsewhere; afterwards they are there, with the values they had."""
+    before = [(named, named.tensor, named.tensor.detach().clone()) for named in several]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for named, tensor, value in before:
+                if named.tensor is not tensor:
+                    setattr(named.owner, named.name, tensor)
+                if not torch.equal(tensor, value):
+                    tensor.copy_(value)
+
+
+def random_numbers_kept(module: torch.nn.Module) -> AbstractContextManager[None]:
+    """While it lasts, random numbers may be drawn; afterwards those of torch go on where they were."""
+    device = device_of(module)
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
+def _with_class_numbers(y: Any) -> Any:
+    def taken(one: torch.Tensor) -> torch.Tensor:
+        is_integer = not (one.is_floating_point() or one.is_complex() or one.dtype == torch.bool)
+        return one.long() if is_integer else one
+
+    return None if y is None else _refilled_with(y, taken)
+
+
+def _detached(outputs: Any) -> Any:
+    made = Structure(outputs, None)
+    return made.filled([tensor.detach() for tensor in made.tensors])
+
+
+def _refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    left = iter(tensors)
+    return _refilled_with(structure, lambda _: next(left))
+
+
+def _refilled_with(structure: Any, value_of: Callable[[Any], Any]) -> Any:
+    """A structure of tuples, lists and dicts with other values; None stays."""
+    if structure is None:
+        return None
+    if isinstance(structure, dict):
+        return {name: _refilled_with(below, value_of) for name, below in structure.items()}
+    if isinstance(structure, tuple | list):
+        return type(structure)(_refilled_with(below, value_of) for below in structure)
+    return value_of(structure)

@@ -1,0 +1,1 @@
+"""Boosted trees: estimators of XGBoost and LightGBM, fitted by ranks on the rows where they lie."""

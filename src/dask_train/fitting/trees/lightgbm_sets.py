@@ -1,0 +1,251 @@
+"""The rows of one rank as data sets of LightGBM: made of its parts, one after the other, with the bins of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lightgbm
+import numpy as np
+from lightgbm.basic import _InnerPredictor
+
+from dask_train.fitting.trees.lightgbm_ranks import first_score
+from dask_train.fitting.trees.parts import Part, check_numbers
+from dask_train.fitting.trees.task import RowsPlan, TreesTask
+from dask_train.role.session import Session
+
+# Rows that are converted at a time.
+BATCH_ROWS = 1 << 16
+
+
+class Slices(lightgbm.Sequence):
+    """A part's features as LightGBM reads them: some rows at a time.
+
+    Parameters
+    ----------
+    x
+        The rows.
+    plan
+        What they are.
+    """
+
+    batch_size = BATCH_ROWS
+
+    def __init__(self, x: np.ndarray, plan: RowsPlan) -> None:
+        self._x = x
+        self._codes = [place for place, known in enumerate(plan.categories or ()) if known is not None]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """Give some rows, with NaN in place of missing categories."""
+        return decoded(self._x[rows], self._codes)
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+
+def decoded(x: np.ndarray, codes: Sequence[int]) -> np.ndarray:
+    """Rows as floats, the only numbers LightGBM reads here, with NaN in place of the code of a missing category.
+
+    They are copied where they are no floats, or there are categories.
+    """
+    if x.dtype not in (np.float32, np.float64):
+        x = x.astype(np.float32 if x.dtype.itemsize <= 2 else np.float64)
+    if not codes or not len(x):
+        return x
+    found = np.array(x, np.float64)
+    some = found[..., codes]
+    found[..., codes] = np.where(some < 0, np.nan, some)
+    return found
+
+
+class DataSets:
+    """Makes the data sets that ``fit`` asks for, in its order: that to train on, then those to score.
+
+    Parameters
+    ----------
+    session, task
+        Of the role.
+    parts
+        Its rows to train on.
+    classes
+        The labels of a classifier.
+
+    Attributes
+    ----------
+    start
+        The booster to go on with; every data set begins with its scores.
+    first_score
+        What all rows begin with besides, and the first tree has to hold.
+    """
+
+    def __init__(self, session: Session, task: TreesTask, parts: Sequence[Part], classes: np.ndarray | None) -> None:
+        self._session, self._task, self._parts, self._classes = session, task, parts, classes
+        self._asked = -1
+        self.start: Any = None
+        self.first_score = 0.0
+        self._train: Any = None
+
+    def make(self, *, params: Mapping[str, Any], **_: Any) -> Any:
+        """A place for a data set, which is made when the loop knows what it begins with."""
+        self._asked += 1
+        return Asked(number=self._asked, params=dict(params))
+
+    def check_start(self) -> None:
+        """See that the booster to go on with knows the same categories by the same codes.
+
+        Raises
+        ------
+        ValueError
+            It does not.
+        """
+        known, theirs = self._known(), self.start.pandas_categorical or []
+        if known and [*map(list, theirs)] != known:
+            raise ValueError(
+                f"init_model was fitted with the categories {theirs}, and the data has {known}: the same codes would "
+                "mean other values. Give the data the model's, with .cat.set_categories(...)."
+            )
+
+    def _known(self) -> list[list[Any]]:
+        """The categories of each column that has some."""
+        return [list(known) for known in self._task.plan.categories or () if known is not None]
+
+    def train(self, params: Mapping[str, Any]) -> Any:
+        """The rows of this rank."""
+        plan = self._task.plan
+        sample = lightgbm.Dataset(self._sampled(int(self._task.estimator.subsample_for_bin)), **self._columns(params))
+        self._train = self._of_parts(self._parts, plan, sample.construct(), params, weigh=True)
+        return self._train
+
+    def evaluated(self, number: int, params: Mapping[str, Any]) -> Any:
+        """A whole set that is scored, in the first rank; None in the others."""
+        each = self._task.evals[number]
+        whole = self._session.dataset(each.dataset).whole()
+        if self._session.world_rank:
+            return None
+        parts = [
+            Part(**{name: columns[place] for name, place in each.plan.places.items()}) for columns in whole.partitions()
+        ]
+        check_numbers(parts, f"eval_set {each.name!r}")
+        if "qid" in each.plan.places:
+            parts = [_joined(parts).by_group()]
+        return self._of_parts(parts, each.plan, self._train, params, weigh=each.name == "training")
+
+    def _sampled(self, size: int) -> np.ndarray:
+        """Rows of all ranks by which bins are chosen: the same ones on each rank, all where there are not more."""
+        session = self._session
+        mine = sum(map(len, self._parts))
+        counts = session.all_gather(np.array([mine]))
+        assert session.world_rank is not None
+        first, total = int(counts[: session.world_rank].sum()), int(counts.sum())
+        chosen = np.arange(total)
+        if total > size:
+            chosen = np.sort(np.random.default_rng(total).choice(total, size, replace=False))
+        chosen = chosen[(chosen >= first) & (chosen < first + mine)] - first
+        found = []
+        for part in self._parts:
+            found.append(part.x[chosen[(chosen >= 0) & (chosen < len(part))]])
+            chosen = chosen - len(part)
+        everyones: np.ndarray = session.all_gather(np.concatenate(found))
+        return decoded(everyones, _codes(self._task.plan))
+
+    def _columns(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        plan, codes = self._task.plan, _codes(self._task.plan)
+        asked = self._task.settings.get("categorical_feature", "auto")
+        return {
+            # The sample has few rows, and must not leave out features for that.
+            "params": {**params, "feature_pre_filter": False},
+            "feature_name": "auto" if plan.names is None else list(plan.names),
+            "categorical_feature": codes if codes and asked == "auto" else asked,
+        }
+
+    def _of_parts(
+        self, parts: Sequence[Part], plan: RowsPlan, reference: Any, params: Mapping[str, Any], *, weigh: bool
+    ) -> Any:
+        slices = [Slices(part.x, plan) for part in parts if len(part)]
+        given: dict[str, Any] = {"label": self._encoded(np.concatenate([part.y for part in parts]))}
+        if parts[0].sample_weight is not None:
+            given["weight"] = np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None])
+        if weigh and (by_class := self._class_weights(given["label"])) is not None:
+            given["weight"] = by_class * given.get("weight", 1.0)
+        if parts[0].qid is not None:
+            given["group"] = np.concatenate([part.group_sizes() for part in parts])
+        if self._train is None and self.start is None and parts[0].margin is None and self._session.world_size > 1:
+            self.first_score = first_score(params, given["label"], given.get("weight"), self._session)
+        made = lightgbm.Dataset(slices, reference=reference, **given, **self._columns(params)).construct()
+        if "weight" not in given:
+            made.set_field("weight", None)  # else zeros, where the reference has weights
+        self._begin(made, parts, plan)
+        made.pandas_categorical = [list(known) for known in plan.categories or () if known is not None] or None
+        return made
+
+    def _begin(self, made: Any, parts: Sequence[Part], plan: RowsPlan) -> None:
+        """Let rows begin with the scores that they were given, and those of the booster to go on with."""
+        scores: list[np.ndarray] = []
+        if parts[0].margin is not None:
+            margin = np.concatenate([part.margin for part in parts if part.margin is not None]).astype(np.float64)
+            scores.append(margin[:, 0] if margin.ndim == 2 and margin.shape[1] == 1 else margin)
+        if self.first_score:
+            scores.append(np.full(sum(map(len, parts)), self.first_score))
+        if self.start is not None:
+            codes = _codes(plan)
+            raw = [
+                self.start.predict(decoded(part.x[at : at + BATCH_ROWS], codes), raw_score=True)
+                for part in parts
+                for at in range(0, len(part), BATCH_ROWS)
+            ]
+            scores.append(np.concatenate(raw))
+            made._predictor = self._predictor()
+        if scores:
+            made.set_init_score(sum(scores[1:], scores[0]))
+
+    def _predictor(self) -> Any:
+        """The same one for all data sets, as LightGBM wants it."""
+        if not hasattr(self, "_begins"):
+            self._begins = _InnerPredictor.from_booster(booster=self.start, pred_parameter={})
+        return self._begins
+
+    def _encoded(self, y: np.ndarray) -> np.ndarray:
+        if self._classes is None:
+            return y
+        place = np.searchsorted(self._classes, y)
+        if (place == len(self._classes)).any() or (self._classes[place] != y).any():
+            raise ValueError("A validation set has labels that the data to train on has not. Leave such rows out.")
+        return place
+
+    def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
+        wanted = getattr(self._task.estimator, "class_weight", None)
+        if wanted is None or self._classes is None:
+            return None
+        if isinstance(wanted, str):
+            counts = self._session.all_reduce(np.bincount(y, minlength=len(self._classes)).astype(np.float64))
+            of_each = counts.sum() / (len(counts) * counts)
+        else:
+            of_each = np.array([float(wanted.get(each, 1.0)) for each in self._classes.tolist()])
+        found: np.ndarray = of_each[y]
+        return found
+
+
+class Asked:
+    """A data set that ``fit`` has asked for.
+
+    Parameters
+    ----------
+    number
+        0 for that to train on.
+    params
+        With which.
+    """
+
+    _has_non_default_feature_names = False
+
+    def __init__(self, number: int, params: dict[str, Any]) -> None:
+        self.number, self.params = number, params
+
+
+def _codes(plan: RowsPlan) -> list[int]:
+    return [place for place, known in enumerate(plan.categories or ()) if known is not None]
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    names = [name for name in ("x", "y", "sample_weight", "margin", "qid") if getattr(parts[0], name) is not None]
+    return Part(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})

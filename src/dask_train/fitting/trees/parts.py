@@ -1,0 +1,224 @@
+"""The rows of one rank as parts, taken one after the other: views of shared memory, not put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_train.data.columns import Schema
+from dask_train.fitting.trees.task import RowsPlan
+from dask_train.role.session import Session
+
+# Rows of query groups that are moved between ranks are copied to all of them: so many bytes are nothing to worry about.
+MOVED_BYTES = 64 << 20
+# Of a row's place in the collection those that are its number in its partition.
+_ROW_BITS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Some rows.
+
+    Attributes
+    ----------
+    x, y
+        Features ``(n, num_features)``, and targets ``(n,)`` or ``(n, outputs)``.
+    sample_weight, margin, qid
+        Weights ``(n,)``, scores to begin with, and the number of each row's query; None where there are none.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    sample_weight: np.ndarray | None = None
+    margin: np.ndarray | None = None
+    qid: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def columns(self) -> list[np.ndarray]:
+        """What it has, in the order of its fields."""
+        return [value for each in fields(self) if (value := getattr(self, each.name)) is not None]
+
+    def take(self, rows: np.ndarray) -> Part:
+        """Some of its rows: copied."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        some: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
+        return Part(**some)
+
+    def by_group(self) -> Part:
+        """The same rows with those of a query together; itself where they are."""
+        assert self.qid is not None
+        return self if (self.qid[1:] >= self.qid[:-1]).all() else self.take(np.argsort(self.qid, kind="stable"))
+
+    def group_sizes(self) -> np.ndarray:
+        """How many rows each query has, one after the other; uint32."""
+        assert self.qid is not None
+        starts = self._starts()
+        return np.diff(np.append(starts, len(self.qid))).astype(np.uint32)
+
+    def group_weights(self) -> np.ndarray | None:
+        """One weight a query, that of its rows.
+
+        Raises
+        ------
+        ValueError
+            They differ within a query.
+        """
+        if self.sample_weight is None:
+            return None
+        weights = self.sample_weight[self._starts()]
+        if not (np.repeat(weights, self.group_sizes()) == self.sample_weight).all():
+            raise ValueError(
+                "Rows of one query have different sample weights, and a ranker weighs queries. Give all rows of a "
+                "query the same weight."
+            )
+        return weights
+
+    def _starts(self) -> np.ndarray:
+        assert self.qid is not None
+        changes = np.flatnonzero(self.qid[1:] != self.qid[:-1]) + 1
+        return np.append(0, changes) if len(self.qid) else changes
+
+
+class Partitioned(Protocol):
+    """A data set as a rank has it: a session's own, or another one."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """The data set's columns; None where there is no data."""
+
+    @property
+    def partition_numbers(self) -> np.ndarray:
+        """The numbers in the collection of the partitions that are given next."""
+
+    def partitions(self) -> Iterator[Any]:
+        """Give the partitions of this rank, one after the other."""
+
+
+def parts_of(session: Session, rows: Partitioned, plan: RowsPlan) -> list[Part]:
+    """This rank's rows: a part for each partition, and one without rows where it has none.
+
+    Queries that lie in several partitions are brought together, their rows in the order of the collection; every rank
+    makes the same call.
+
+    Raises
+    ------
+    ValueError
+        Too many rows would have to be moved for that; or targets or weights are not finite.
+    """
+    schema = rows.schema
+    assert schema is not None
+    parts = as_parts(rows.partitions(), plan)
+    if "qid" in plan.places:
+        parts = _whole_groups(session, parts, rows.partition_numbers, _none(schema, plan))
+    return parts or [_none(schema, plan)]
+
+
+def as_parts(partitions: Iterable[Sequence[np.ndarray]], plan: RowsPlan) -> list[Part]:
+    """Make a part of each partition.
+
+    Raises
+    ------
+    ValueError
+        Targets or weights are not finite.
+    """
+    parts = [_part(columns, plan) for columns in partitions]
+    check_numbers(parts, "The data")
+    return parts
+
+
+def check_numbers(parts: Iterable[Part], what: str) -> None:
+    """See that targets, weights and first scores are finite: libraries differ in what they make of others.
+
+    Raises
+    ------
+    ValueError
+        Some are not.
+    """
+    for part in parts:
+        for name, values in (("targets", part.y), ("weights", part.sample_weight), ("first scores", part.margin)):
+            if values is not None and values.dtype.kind == "f" and (bad := int((~np.isfinite(values)).sum())):
+                raise ValueError(
+                    f"{what}: {bad:,} of {values.size:,} {name} in one partition are NaN or infinite. Only features "
+                    "may be missing: leave such rows out."
+                )
+
+
+def _part(columns: Sequence[np.ndarray], plan: RowsPlan) -> Part:
+    part = Part(**{name: columns[place] for name, place in plan.places.items()})
+    return replace(part, y=part.y[:, 0]) if part.y.ndim == 2 and part.y.shape[1] == 1 else part
+
+
+def _none(schema: Schema, plan: RowsPlan) -> Part:
+    return _part([column.empty(0) for column in schema.columns], plan)
+
+
+def _whole_groups(session: Session, parts: list[Part], numbers: np.ndarray, none: Part) -> list[Part]:
+    """The parts with each query in one of them: rows of queries that were cut are sent to one rank."""
+    assert none.qid is not None
+    mine = [np.unique(part.qid) for part in parts if part.qid is not None]
+    groups, counts = np.unique(session.all_gather(np.concatenate([none.qid, *mine])), return_counts=True)
+    cut = groups[counts > 1]
+    whole, moved, places = [], [none], [np.empty(0, np.int64)]
+    for number, part in zip(numbers.tolist(), parts, strict=True):
+        assert part.qid is not None
+        is_cut = np.isin(part.qid, cut)
+        if is_cut.any():
+            moved.append(part.take(np.flatnonzero(is_cut)))
+            places.append((number << _ROW_BITS) + np.flatnonzero(is_cut))
+            part = part.take(np.flatnonzero(~is_cut))  # noqa: PLW2901
+        if len(part):
+            whole.append(part.by_group())
+    if len(cut):
+        own = _own_of(session, moved, np.concatenate(places), cut, none)
+        whole += [own] if len(own) else []
+    return whole
+
+
+def _own_of(session: Session, moved: list[Part], places: np.ndarray, cut: np.ndarray, none: Part) -> Part:
+    """Take this rank's share of the queries that were cut from what all ranks have moved, and from where."""
+    columns = [np.concatenate(each) for each in zip(*(part.columns() for part in moved), strict=True)]
+    num_bytes, num_rows = session.all_reduce([np.array(sum(map(_nbytes, columns))), np.array(len(columns[0]))])
+    if num_bytes > MOVED_BYTES and num_rows > session.num_rows / 4:
+        raise ValueError(
+            f"{len(cut):,} queries with {int(num_rows):,} rows lie in more than one partition, and a query has to be "
+            "on one worker as a whole. Sort the data by qid before it is cut into partitions, such as with "
+            "frame.set_index('qid')."
+        )
+    assert session.world_rank is not None
+    *gathered, places = session.all_gather([*columns, places])
+    names = [each.name for each in fields(none) if getattr(none, each.name) is not None]
+    everyones = Part(**dict(zip(names, gathered, strict=True)))
+    assert everyones.qid is not None
+    mine = np.flatnonzero(np.isin(everyones.qid, cut[session.world_rank :: session.world_size]))
+    return everyones.take(mine[np.argsort(places[mine])]).by_group()
+
+
+def _nbytes(array: np.ndarray) -> int:
+    return array.nbytes
+
+
+def classes_of(session: Session, parts: Sequence[Part]) -> np.ndarray:
+    """The labels that there are, over all ranks, ascending."""
+    mine = [np.unique(part.y) for part in parts]
+    found: np.ndarray = np.unique(session.all_gather(np.concatenate(mine)))
+    return found
+
+
+def frame_of(x: np.ndarray, plan: RowsPlan) -> Any:
+    """The rows as a frame of pandas, with categories where codes were; copied."""
+    import pandas as pd
+
+    assert plan.names is not None
+    assert plan.categories is not None
+    columns = {
+        name: x[:, place]
+        if known is None
+        else pd.Categorical.from_codes(x[:, place].astype(np.int64), categories=known)
+        for place, (name, known) in enumerate(zip(plan.names, plan.categories, strict=True))
+    }
+    return pd.DataFrame(columns)

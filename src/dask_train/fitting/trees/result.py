@@ -1,0 +1,131 @@
+"""What a fit of boosted trees returns; the user's estimator takes over what was trained."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dask_train.data.ledger import Ledger
+from dask_train.driver.result import Result, RunAccount
+from dask_train.fitting.report import Curves, write_page
+from dask_train.fitting.result import FitResult
+from dask_train.fitting.trees.task import Grown
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TreesResult(FitResult):
+    """What ``fit`` returns for boosted trees: a :class:`~dask_train.FitResult` whose epochs are rounds.
+
+    Attributes
+    ----------
+    model
+        The fitted estimator, the very object that was passed.
+    history
+        Scores of the rows that were passed to be scored, each a list of one value a round, by their names in the run:
+        ``"val_logloss"`` of one validation set, ``"validation_1_logloss"`` of the second of several, ``"logloss"`` of
+        the rows that were trained on.
+    epoch
+        The numbers of the rounds, from 0.
+    best_epoch
+        The round with the best score, where early stopping looked for it; else None.
+    all_reduce_s, waiting_s
+        Not a number: the library sums in native code.
+    scores, ledger, attempts, stop_reason, run_id, notices
+        As in :class:`~dask_train.Result`; the ledger is of the rows that were trained on, once each.
+    """
+
+    all_reduce_s: float = math.nan
+    waiting_s: float = math.nan
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write a page about the run; see :meth:`FitResult.report <dask_train.FitResult.report>`.
+
+        Parameters
+        ----------
+        path
+            Where to write it.
+
+        Returns
+        -------
+        Path
+            The HTML file.
+        """
+        return write_page(self, type(self.model).__name__, self._metrics(), path)
+
+    def _save(self, folder: Path) -> list[Path]:
+        """Write the ledger, the page, and the booster in its library's own format."""
+        files = RunAccount._save(self, folder)
+        if self.epoch:
+            is_xgboost = hasattr(self.model, "save_model")
+            path = folder / ("model.ubj" if is_xgboost else "model.txt")
+            (self.model if is_xgboost else self.model.booster_).save_model(path)
+            files += [*self._page(folder), path]
+        return files
+
+    def _metrics(self) -> Curves:
+        return Curves(self.history, self.epoch, "round")
+
+    def _values(self) -> list[tuple[str, str]]:
+        (_, rounds), *others = super()._values()[1:]
+        return [("model", type(self.model).__name__), ("rounds", rounds), *others]
+
+
+def grown(result: Result, model: Any, callbacks: Sequence[Any] = ()) -> TreesResult:
+    """The result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
+    found: Grown | None = result.results["worker"][0]
+    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
+    lines = [line for line in result.ledger.lines if line.role == "worker" and line.dataset == 0]
+    rows = {line.rank: line for line in lines}
+    known["ledger"] = Ledger.of_lines(lines, lambda _: sum(line.trained for line in rows.values()))
+    if found is None:
+        warnings.warn(
+            f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
+            "worker could return. Raise train.stop.timeout where a round takes longer, or go on with a checkpoint.",
+            stacklevel=2,
+        )
+        return TreesResult(model=model, history={}, epoch=[], **known)
+    take_over(model, found.estimator)
+    _take_states(callbacks, found.callbacks)
+    return TreesResult(
+        model=model,
+        history=found.history,
+        epoch=list(range(found.num_rounds)),
+        best_epoch=_best(found.estimator),
+        **known,
+    )
+
+
+def take_over(model: Any, fitted: Any) -> None:
+    """Let the user's estimator be fitted: all that ``fit`` has set, and what its callbacks hold."""
+    params = model.get_params(deep=False)
+    for name, value in vars(fitted).items():
+        if name not in params:
+            setattr(model, name, value)
+    if isinstance(getattr(fitted, "objective", None), str):
+        model.objective = fitted.objective
+    _take_states(params.get("callbacks") or (), getattr(fitted, "callbacks", None) or ())
+
+
+def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
+    """Let the user's callbacks hold what those of the first rank hold; a dict that was passed is filled."""
+    for mine, theirs in zip(callbacks, trained, strict=False):
+        for name, value in getattr(theirs, "__dict__", {}).items():
+            held = getattr(mine, name, None)
+            if isinstance(held, dict) and isinstance(value, dict):
+                held.clear()
+                held.update(value)
+            else:
+                setattr(mine, name, value)
+
+
+def _best(estimator: Any) -> int | None:
+    try:
+        best = estimator.best_iteration if hasattr(type(estimator), "best_iteration") else estimator.best_iteration_ - 1
+    except AttributeError:  # nobody has looked for it
+        return None
+    return None if best < 0 else int(best)

@@ -1,0 +1,152 @@
+"""What users pass for rows of boosted trees, as one data set and what its columns mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from dask_train.collections.partition.form import Picks, is_frame, is_name, open_form
+from dask_train.collections.partition.plan import make_plan
+from dask_train.collections.partition.reading import read
+from dask_train.collections.source import Source
+from dask_train.fitting.data import fit_data
+from dask_train.fitting.trees.task import RowsPlan
+from dask_train.shared_data.published import as_source
+from dask_train.shared_data.segments import SharedSegments, segments_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeData:
+    """One data set of a fit.
+
+    Attributes
+    ----------
+    source
+        As a run takes it.
+    plan
+        What its columns mean.
+    """
+
+    source: Source | SharedSegments
+    plan: RowsPlan
+
+    @property
+    def num_parts(self) -> int | None:
+        """How many partitions have rows; None where only computing tells."""
+        lengths = self.source.lengths
+        return None if lengths is None else sum(1 for length in lengths if length)
+
+
+def tree_data(
+    what: str,
+    x: Any,
+    y: Any,
+    others: Mapping[str, Any],
+    *,
+    features: Any = None,
+    label: Any = None,
+    workers: int = 1,
+) -> TreeData:
+    """Features, targets and what else goes with rows as one data set; nothing of a collection is computed.
+
+    Parameters
+    ----------
+    what
+        How errors call it.
+    x, y
+        Arrays, frames, or a data set of :func:`dask_train.get_dataset`, which has the targets, too.
+    others
+        ``sample_weight``, ``margin``, ``qid``; each may be None.
+    features, label
+        Of a frame, in place of ``y``: names of columns. Then others are names, too.
+    workers
+        NumPy arrays and frames of pandas are cut for so many.
+
+    Raises
+    ------
+    TypeError, ValueError
+        They can't be put together.
+    """
+    others = {name: value for name, value in others.items() if value is not None}
+    if x is None:
+        raise ValueError(f"{what}: there are no features. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
+    if segments_in(x) is not None:
+        return _published(what, x, y, others, features, label)
+    names = ["x", "y", *others]
+    if features is not None or label is not None:
+        _check_named(what, x, y, others, label)
+        matrix = [features] if features is not None and is_name(features) else features
+        picks = Picks(arrays=[matrix, label, *others.values()], is_tuple=True)
+        return _made(what, x, picks, names, workers)
+    if y is None:
+        raise ValueError(f"{what}: there are no targets. Pass y, or name the column of a frame: label='name'.")
+    return _made(what, (x, y, *others.values()), None, names, workers)
+
+
+def _check_named(what: str, x: Any, y: Any, others: Mapping[str, Any], label: Any) -> None:
+    if not is_frame(x) or y is not None or label is None:
+        raise ValueError(
+            f"{what}: features= and label= choose columns of a frame, which has the targets, too. Pass the frame and "
+            "label='name', and no y."
+        )
+    if odd := [name for name, value in others.items() if not is_name(value) and not isinstance(value, list)]:
+        raise ValueError(f"{what}: {odd[0]} is one of a frame's columns here; name it.")
+
+
+def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers: int) -> TreeData:
+    form = open_form(what, value, picks)
+    frame = form["values"][0]
+    if not any(map(dask.is_dask_collection, form["values"])) and not isinstance(frame, list):
+        plan = make_plan(what, form)
+        arrays = [
+            read(what, one, form["values"]) if one["columns"] else np.asarray(form["values"][one["piece"]])
+            for one in plan["reads"]
+        ]
+        rows = max(1, -(-len(arrays[0]) // workers))
+        source = as_source(what, tuple(da.from_array(each, chunks=(rows, *each.shape[1:])) for each in arrays))
+        columns = plan["reads"][0]["columns"]
+    else:
+        source = as_source(what, value, picks=picks)
+        made = getattr(source, "plan", None)  # as of frames; delayed partitions have none
+        columns = None if made is None else made["reads"][0]["columns"]
+    places = dict(zip(names, range(len(names)), strict=True))
+    found = None if columns is None else [column["name"] for column in columns]
+    known = None if columns is None else _categories(frame, columns)
+    return TreeData(source=source, plan=_plan(what, source, places, found, known))
+
+
+def _categories(frame: Any, columns: Any) -> tuple[Any, ...] | None:
+    meta = getattr(frame, "_meta", frame)
+    found = tuple(meta[each["name"]].cat.categories if each["how"] == "codes" else None for each in columns)
+    return found if any(each is not None for each in found) else None
+
+
+def _plan(what: str, source: Any, places: dict[str, int], names: Any, categories: Any) -> RowsPlan:
+    columns = source.columns if isinstance(source, Source) else source.schema.columns
+    shape = None if columns is None else columns[places["x"]].row_shape
+    if shape is None or len(shape) != 1:
+        told = "are not known before they are computed" if shape is None else f"have the shape {shape}"
+        raise ValueError(f"{what}: rows of features {told}. Pass a matrix, a row each, of Dask, NumPy or pandas.")
+    return RowsPlan(
+        places=places,
+        num_features=shape[0],
+        names=None if names is None else tuple(map(str, names)),
+        categories=categories,
+    )
+
+
+def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> TreeData:
+    if odd := [name for name in others if name != "sample_weight"]:
+        raise ValueError(f"{what}: a published data set has no {odd[0]}. Pass the collections themselves.")
+    data = fit_data(what, x, y, others.get("sample_weight"), features=features, label=label)
+    places = {"x": data.layout.x, "y": data.layout.y, "sample_weight": data.layout.sample_weight}
+    places = {name: place for name, place in places.items() if place is not None}
+    if "y" not in places or not all(isinstance(place, int) for place in places.values()):
+        raise ValueError(f"{what}: publish it as a matrix of features and a column of targets: (X, y).")
+    source = data.source(what)
+    return TreeData(source=source, plan=_plan(what, source, places, None, None))

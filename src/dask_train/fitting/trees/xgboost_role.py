@@ -1,0 +1,264 @@
+"""An estimator of XGBoost, fitted by ranks.
+
+The estimator's own ``fit`` runs in each rank, so that objectives, classes and parameters are what they are in one
+process. Two names that it uses are others meanwhile: matrices are made of this rank's parts, one after the other, and
+rounds are trained by a loop that tells scores, keeps checkpoints and goes on with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import xgboost
+from xgboost.callback import CallbackContainer, EarlyStopping
+
+from dask_train.fitting.trees.parts import Part, as_parts, classes_of, frame_of, parts_of
+from dask_train.fitting.trees.rounds import Rounds, fits_of
+from dask_train.fitting.trees.spool import spooled
+from dask_train.fitting.trees.task import Grown, RowsPlan, TreesTask
+from dask_train.fitting.trees.xgboost_ranks import exact, tell
+from dask_train.role.session import Session
+
+# Matrices that are made of parts.
+OF_PARTS = (xgboost.QuantileDMatrix, xgboost.ExtMemQuantileDMatrix)
+
+
+def grow(task: TreesTask, session: Session) -> Grown:
+    """Fit it; the same estimator on all ranks.
+
+    Raises
+    ------
+    ValueError
+        The data or the checkpoint does not fit the estimator.
+    """
+    estimator = task.estimator
+    if task.streamed:
+        parts = as_parts(spooled(session, session.partitions(), task.plan), task.plan)
+    else:
+        parts = parts_of(session, session, task.plan)
+    matrices = Matrices(session, task, parts)
+    rounds = Rounds(session, task, fits_of(task, session, free={"n_estimators", "n_jobs", "callbacks", "verbosity"}))
+    loop = Loop(rounds, session)
+    own = {"n_jobs": estimator.n_jobs, "eval_metric": estimator.eval_metric}
+    estimator.set_params(n_jobs=session.num_threads, eval_metric=exact(estimator.eval_metric, session))
+    is_classifier = isinstance(estimator, xgboost.XGBClassifier)
+    labels = classes_of(session, parts) if is_classifier else parts[0].y[:0].copy()
+    del parts  # what is spooled goes when its matrix is made
+    tell(estimator.get_params(), own["eval_metric"] if task.evals else (), session)
+    with (
+        patch.object(xgboost.sklearn, "QuantileDMatrix", matrices.make),
+        patch.object(xgboost.sklearn, "train", loop.train),
+    ):
+        estimator.fit(matrices.stand_ins[""], labels, verbose=False, **_rest(task, matrices, labels))
+    vars(estimator).update(own)  # set_params would tell the booster
+    return Grown(estimator=estimator, history=rounds.history, num_rounds=rounds.num_rounds)
+
+
+def _rest(task: TreesTask, matrices: Matrices, labels: np.ndarray) -> dict[str, Any]:
+    """The arguments of ``fit`` besides its rows, which stand-ins take the place of."""
+    found: dict[str, Any] = {"xgb_model": task.start, **task.settings}
+    if task.evals:
+        found["eval_set"] = [(matrices.stand_ins[each.dataset], labels) for each in task.evals]
+    if "qid" in task.plan.places:
+        found["qid"] = matrices.queries
+        if task.evals:
+            found["eval_qid"] = [matrices.queries for _ in task.evals]
+    return found
+
+
+class Matrices:
+    """Makes the matrices that ``fit`` asks for.
+
+    Parameters
+    ----------
+    session, task
+        Of the role.
+    parts
+        Its rows to train on.
+
+    Attributes
+    ----------
+    stand_ins
+        What ``fit`` is given for rows, by data set; the empty name is for those to train on.
+    queries
+        What it is given for the numbers of queries.
+    """
+
+    def __init__(self, session: Session, task: TreesTask, parts: Sequence[Part]) -> None:
+        self._session, self._task = session, task
+        plans = {"": task.plan, **{each.dataset: each.plan for each in task.evals}}
+        self.stand_ins = {name: np.empty((0, plan.num_features)) for name, plan in plans.items()}
+        self.queries = np.empty(0, np.int64)
+        self._plans, self._parts = plans, {"": parts}
+
+    def make(self, *, data: Any, ref: Any = None, feature_weights: Any = None, **settings: Any) -> Any:
+        """A ``QuantileDMatrix`` of the rows that something stands in for, one byte or two a cell; on disk if streamed.
+
+        Raises
+        ------
+        ValueError
+            XGBoost makes none of such rows: its ``fit`` would go on with a matrix of the stand-in, for a TypeError.
+        """
+        name = next(name for name, stand_in in self.stand_ins.items() if stand_in is data)
+        taken = {
+            key: settings[key] for key in ("missing", "nthread", "max_bin", "enable_categorical") if key in settings
+        }
+        plan = self._plans[name]
+        types = settings.get("feature_types") if plan.categories is None else _categories_of(self._task.start)
+        if (parts := self._parts.pop(name, None)) is None:
+            parts = parts_of(self._session, self._session.dataset(name), plan)
+        kind: Any = xgboost.QuantileDMatrix
+        pages = None
+        if self._task.streamed and not name:
+            kind, pages = xgboost.ExtMemQuantileDMatrix, str(self._session.scratch / "bins")
+        try:
+            made = kind(Batches(parts, plan, pages, types), ref=ref, **taken)
+        except TypeError as error:
+            raise ValueError(f"XGBoost makes no QuantileDMatrix of these rows: {error}") from error
+        if feature_weights is not None:
+            made.set_info(feature_weights=feature_weights)
+        return made
+
+
+class Batches(xgboost.DataIter):
+    """Parts as XGBoost goes through them, some times over.
+
+    Parameters
+    ----------
+    parts
+        This rank's.
+    plan
+        What they are.
+    pages
+        With what the names of files of bins begin; None where bins are kept in memory.
+    types
+        What XGBoost takes for ``feature_types``: of arrays a word for each, of frames the categories of a model to go
+        on with, whose codes theirs become.
+    """
+
+    def __init__(self, parts: Sequence[Part], plan: RowsPlan, pages: str | None = None, types: Any = None) -> None:
+        super().__init__(cache_prefix=pages)
+        self._parts, self._plan, self._types, self._next = parts, plan, types, 0
+
+    def reset(self) -> None:
+        """Begin with the first."""
+        self._next = 0
+
+    def next(self, input_data: Callable[..., Any]) -> bool:
+        """Give the next one; whether there was one."""
+        if self._next == len(self._parts):
+            return False
+        part, plan = self._parts[self._next], self._plan
+        self._next += 1
+        given: dict[str, Any] = {"label": part.y, "weight": part.sample_weight, "base_margin": part.margin}
+        if part.qid is not None:
+            given |= {"group": part.group_sizes(), "weight": part.group_weights()}
+        if plan.categories is None:
+            # A new view: XGBoost knows a batch that it has seen by its identity.
+            given |= {"data": part.x[:], "feature_names": None if plan.names is None else list(plan.names)}
+        else:
+            given["data"] = frame_of(part.x, plan)
+        given["feature_types"] = self._types
+        input_data(**{name: value for name, value in given.items() if value is not None})
+        return True
+
+
+def _categories_of(start: Any) -> Any:
+    """The categories of a model to go on with, as XGBoost refers to them; None where it has none."""
+    if start is None:
+        return None
+    booster = start.get_booster() if isinstance(start, xgboost.XGBModel) else start
+    booster = booster if isinstance(booster, xgboost.Booster) else xgboost.Booster(model_file=booster)
+    found = booster.get_categories() if hasattr(booster, "get_categories") else None  # XGBoost before 3.1 keeps none
+    return None if found is None or found.empty() else found
+
+
+class Loop:
+    """The rounds of ``xgboost.train``, between which a rank does what a run wants of it.
+
+    Parameters
+    ----------
+    rounds
+        What is done between them.
+    session
+        Of the role.
+    """
+
+    def __init__(self, rounds: Rounds, session: Session) -> None:
+        self._rounds, self._session = rounds, session
+
+    def train(  # noqa: PLR0913 - as xgboost.train
+        self,
+        params: Mapping[str, Any],
+        dtrain: Any,
+        num_boost_round: int,
+        *,
+        evals: Sequence[Any] = (),
+        early_stopping_rounds: int | None = None,
+        evals_result: dict[str, Any] | None = None,
+        obj: Any = None,
+        custom_metric: Any = None,
+        xgb_model: Any = None,
+        callbacks: Sequence[Any] | None = None,
+        **_: Any,
+    ) -> Any:
+        """As ``xgboost.train``, but that it begins with the last checkpoint, if there is one.
+
+        Raises
+        ------
+        ValueError
+            The estimator has made another matrix, of what stands in for the rows.
+        """
+        if not all(isinstance(rows, OF_PARTS) for rows in (dtrain, *(rows for rows, _ in evals))):
+            raise ValueError(
+                f"With device={params.get('device')!r} this estimator makes a {type(dtrain).__name__} of its rows, and "
+                "only a QuantileDMatrix is made of partitions where they lie. Leave device out, or set another one."
+            )
+        rounds, kept = self._rounds, self._rounds.load()
+        if kept is not None:
+            model, callbacks, history = kept.state
+            xgb_model = bytearray(model)
+        else:
+            history, callbacks = None, list(callbacks or ())
+            if early_stopping_rounds:
+                callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
+        draws = _draws(params)
+        if draws:
+            params = {**params, "seed_per_iteration": True}
+        booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=xgb_model)
+        container = CallbackContainer(callbacks, metric=custom_metric, output_margin=callable(obj))
+        if kept is None:
+            booster = container.before_training(booster)
+        else:
+            container.history = history
+
+        def state() -> tuple[bytes, Any, Any]:
+            return bytes(booster.save_raw("ubj")), container.callbacks, container.history
+
+        ended = kept is not None and kept.ended
+        while not ended and rounds.num_rounds < num_boost_round:
+            number = rounds.num_rounds
+            if ended := container.before_iteration(booster, number, dtrain, evals):
+                break
+            if draws:
+                # What it draws in a round is by the round's number then, as after a checkpoint: XGBoost's streams of
+                # random numbers begin anew with the configuration, and would else go on from round to round.
+                booster.load_config(booster.save_config())
+            booster.update(dtrain, iteration=number, fobj=obj)
+            ended = container.after_iteration(booster, number, dtrain, evals)
+            if rounds.past(container.history, state) and not ended:
+                break
+        rounds.end(state, ended=ended)
+        booster = container.after_training(booster)
+        if evals_result is not None:
+            evals_result.update(container.history)
+        return booster.reset()
+
+
+def _draws(params: Mapping[str, Any]) -> bool:
+    """Whether trees are of some of the rows or features."""
+    names = [name for name in params if name == "subsample" or name.startswith("colsample_")]
+    return params.get("booster") == "dart" or any(params[name] not in (None, 1) for name in names)

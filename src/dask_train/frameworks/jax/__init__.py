@@ -1,0 +1,1 @@
+"""JAX: the adapter that runs name ``framework="jax"``. Importing the package imports no JAX."""

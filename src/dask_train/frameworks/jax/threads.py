@@ -1,0 +1,10 @@
+"""How many threads XLA computes with on the CPU."""
+
+from __future__ import annotations
+
+import os
+
+
+def take_threads(num_threads: int) -> None:
+    """Let XLA, which reads it when JAX makes its device, have so many threads in this process."""
+    os.environ["NPROC"] = str(num_threads)

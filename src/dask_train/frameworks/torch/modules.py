@@ -1,0 +1,101 @@
+"""Modules of torch as values that travel, and how they are called."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+import torch
+from torch.nn.utils import parametrize
+
+# Floating types that NumPy has under the same name.
+_NUMPY_FLOATS = {torch.float16, torch.float32, torch.float64}
+
+
+def pickle_parts(value: Any) -> tuple[bytes, list[np.ndarray]]:
+    """A module, or what holds some, as a pickle with the code of what can't be imported; and its tensors as arrays.
+
+    Tensors on the CPU are not copied. Which are one tensor stays so.
+    """
+    data = io.BytesIO()
+    buffers: list[pickle.PickleBuffer] = []
+    _Pickler(data, protocol=5, buffer_callback=buffers.append).dump(value)
+    return data.getvalue(), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+
+
+def unpickle_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
+    """What :func:`pickle_parts` was given; each array is copied once."""
+    return pickle.loads(header, buffers=[array.data for array in arrays])  # noqa: S301 - sent by the client
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Leaves the bytes of tensors to buffers, which pickles of torch's own don't, and takes parametrized modules."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and value.is_leaf:
+            strides = value.stride()
+            order = sorted(range(value.dim()), key=lambda axis: -strides[axis])  # it stays what torch computes by
+            plain = value.detach().cpu().permute(order).contiguous()
+            array = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
+            is_parameter = isinstance(value, torch.nn.Parameter)
+            return _tensor, (array, str(value.dtype), tuple(plain.shape), order, is_parameter, value.requires_grad)
+        if isinstance(value, torch.nn.Module) and parametrize.is_parametrized(value):
+            cls = parametrize.type_before_parametrizations(value)
+            state = cls.__getstate__(value), list(value.parametrizations)
+            return _unparametrized, (cls,), state, None, None, _parametrize
+        return super().reducer_override(value)
+
+
+def _tensor(
+    array: np.ndarray, dtype: str, shape: tuple[int, ...], order: list[int], is_parameter: bool, requires_grad: bool
+) -> Any:
+    kind = getattr(torch, dtype.rpartition(".")[2])
+    tensor = torch.empty(shape, dtype=kind)
+    if array.size:
+        tensor.reshape(-1).view(torch.uint8).numpy()[:] = array
+    tensor = tensor.permute([order.index(axis) for axis in range(len(order))])
+    if is_parameter:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _unparametrized(cls: type[torch.nn.Module]) -> torch.nn.Module:
+    return object.__new__(cls)
+
+
+def _parametrize(module: torch.nn.Module, state: tuple[dict[str, Any], list[str]]) -> None:
+    """Give a module its state, and a class of its own with properties for some tensors, as torch does.
+
+    torch's own functions are private. To register parametrizations anew would compute what they keep once more, and
+    round it otherwise.
+    """
+    attributes, names = state
+    parametrize._inject_new_class(module)
+    for name in names:
+        parametrize._inject_property(module, name)
+    module.__setstate__(attributes)
+
+
+def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
+    """Floats as the module's weights are, where these are of one type that NumPy has; others stay."""
+    found = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
+    if dtype.kind == "f" and len(found) == 1 and found <= _NUMPY_FLOATS:
+        return np.dtype(str(found.pop()).rpartition(".")[2])
+    return dtype
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Where a module's tensors are; the CPU where it has none."""
+    tensor = next(iter([*module.parameters(), *module.buffers()]), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def called(module: torch.nn.Module, x: Any) -> Any:
+    """What a module makes of inputs: several of them are arguments, those in a dict by name."""
+    if isinstance(x, dict):
+        return module(**x)
+    return module(*x) if isinstance(x, tuple | list) else module(x)

@@ -1,0 +1,88 @@
+"""A wrong argument is an error of the line that passed it: the library's own frames are left out of its traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from importlib import import_module
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+# Whose checks of arguments raise: ours, and scikit-learn's, by which estimators and searches over them look at theirs.
+_OURS = "dask_train"
+_CHECKERS = frozenset({_OURS, "sklearn"})
+# Whose frames lie between a verb and the check that raised: these, and those that carry a call to the event loop.
+_CARRIERS = _CHECKERS | {"distributed", "tornado", "asyncio", "contextlib", "concurrent", "functools"}
+
+
+def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
+    """A verb whose ``TypeError`` and ``ValueError`` for wrong arguments end at the line of the user's that called it.
+
+    Errors that come from code of the user's or of other packages keep all their frames, and so do errors of runs; what
+    has caused an error of a wrong argument has the frames of such code alone. With
+    ``dask.config.set({"train.tracebacks": "whole"})``, or ``DASK_TRAIN__TRACEBACKS=whole`` in the environment, all do.
+    """
+
+    @wraps(verb)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return verb(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            if _is_of_a_check(error.__traceback__) and not _is_whole():
+                error.__traceback__ = None
+                _shorten(error.__cause__ or error.__context__)
+            raise  # without an argument: adds no frame of this function
+
+    return called
+
+
+def made_at_the_call(kind: type[T]) -> type[T]:
+    """A class whose constructor is a verb in this sense: :func:`raises_at_the_call`."""
+    kind.__init__ = raises_at_the_call(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
+def _is_whole() -> bool:
+    """Whether all frames are wanted; asked when something is wrong: what imports this module may know no Dask."""
+    return bool(import_module("dask_train.config").whole_tracebacks())
+
+
+def _is_of_a_check(trace: TracebackType | None) -> bool:
+    """Whether a check raised, called by nobody else's code on the way."""
+    packages = list(_packages(trace))
+    return bool(packages) and packages[-1] in _CHECKERS and _CARRIERS.issuperset(packages)
+
+
+def _shorten(error: BaseException | None) -> None:
+    """Leave the frames of others to what a check has come upon, and to what was the cause of that.
+
+    Causes may go round: what raises the cause of what it has caught is in the context of that cause, too.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = _without_ours(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    if trace is None:
+        return None
+    rest = _without_ours(trace.tb_next)
+    if _package(trace) == _OURS:
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def _packages(trace: TracebackType | None) -> Iterator[str]:
+    while trace is not None:
+        yield _package(trace)
+        trace = trace.tb_next
+
+
+def _package(trace: TracebackType) -> str:
+    return str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

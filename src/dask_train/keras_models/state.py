@@ -1,0 +1,355 @@
+"""The numbers in a Keras model, out as arrays and in again: layers, seed generators, optimizers, assets.
+
+Layers are asked as Keras' own ``.keras`` format asks them (``save_own_variables``, ``save_assets`` and their
+counterparts), so one that decides itself what it keeps, such as ``Normalization`` or ``StringLookup``, comes out right;
+only there is no file. What that format leaves behind is added: seed generators, and the optimizers of inner models.
+The values of metrics stay behind, there and here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.backend import compute_output_spec
+from keras.src.saving import saving_lib
+from keras.src.utils.python_utils import is_default
+
+from dask_train.keras_models import structure
+from dask_train.keras_models.held import held, put, unknown_places
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class ArrayStore(saving_lib.H5IOStore):
+    """Where Keras' saving walk puts variables: a dict by layer path, in place of a file.
+
+    A subclass since the walk takes only stores of the kinds that it knows; nothing is inherited.
+    """
+
+    def __init__(self) -> None:
+        self.contents: dict[str, dict[str, Any]] = {}
+        self.taken: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def make(self, path: str, metadata: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Keras' signature
+        """Return the dict of one layer to write to."""
+        return self.contents.setdefault(path, {})
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return the dict of one layer to read from; empty for one without variables."""
+        self.taken.add(path)
+        return self.contents.get(path, {})
+
+    def has_path(self, path: str) -> bool:
+        """Whether something lies at or below that path."""
+        return any(known == path or known.startswith(f"{path}/") for known in self.contents)
+
+
+def compared_by(model: Any) -> tuple[bool, bool]:
+    """Whether a model was compiled with a loss, and with metrics, that compare predictions with targets."""
+    return model._compile_loss is not None, model._compile_metrics is not None
+
+
+def called_symbolically(model: Any, inputs: Any) -> Any:
+    """Shapes and dtypes of what a call for prediction returns, as ``keras.KerasTensor``; nothing is computed."""
+    return compute_output_spec(model, inputs, training=False)
+
+
+def stateful_layer(model: Any) -> Any:
+    """The first layer that keeps state from batch to batch; None without one."""
+    return next((layer for layer in model._flatten_layers() if getattr(layer, "stateful", False) is True), None)
+
+
+def is_built(model: Any) -> bool:
+    """Whether all layers have their weights; a model that has no ``call``, only a ``train_step``, is never built."""
+    can_be_called = type(model).call is not keras.Model.call
+    return all(map(_has_weights, model._flatten_layers(include_self=can_be_called)))
+
+
+def _has_weights(layer: Any) -> bool:
+    # Without build() and inner layers Keras lets a layer have no more variables than it was made with; the lookup in a
+    # TextVectorization is never called as a layer, so it is never built.
+    return layer.built or (is_default(layer.build) and not layer._layers)
+
+
+def build_for_batch(model: Any, batch: Any) -> None:
+    """Make the variables of a compiled model's loss and metrics, as Keras' own loops make them of their first batch.
+
+    Parameters
+    ----------
+    batch
+        Inputs, or a tuple of inputs, targets and perhaps weights.
+    """
+    model._symbolic_build(data_batch=keras.utils.unpack_x_y_sample_weight(batch))
+
+
+def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:
+    """Weights of all layers, and the files that some keep, such as the vocabulary of a ``StringLookup``.
+
+    Returns
+    -------
+    keys
+        Of each array: ``[path, key]`` of weights, or ``[file]``, relative to the folder in which Keras puts files.
+    arrays
+        Weights, see :func:`as_array` for copies; then contents of files, uint8 of shape (bytes,), one copy.
+    """
+    store = ArrayStore()
+    with contextlib.ExitStack() as stack:
+        files = None
+        if any(hasattr(layer, "save_assets") for layer in model._flatten_layers()):
+            files = saving_lib.DiskIOStore("files", mode="w")
+            stack.callback(files.close)
+        saving_lib._save_state(model, store, files, "", _left_behind(model))
+        keys = [[path, key] for path, held in store.contents.items() for key in held]
+        arrays = [as_array(store.contents[path][key]) for path, key in keys]
+        if files is not None:
+            root = Path(files.working_dir)
+            found = sorted(path for path in root.rglob("*") if path.is_file())
+            keys += [[str(path.relative_to(root))] for path in found]
+            arrays += [np.frombuffer(path.read_bytes(), np.uint8) for path in found]
+    return keys, arrays
+
+
+def load_layers(model: Any, keys: list[list[str]], arrays: list[Array]) -> None:
+    """Assign weights to the layers that they came from, and give them their files; each array is copied once.
+
+    Raises
+    ------
+    ValueError
+        The model has other layers, or other shapes, than the one that was saved.
+    """
+    store = ArrayStore()
+    failed: dict[int, tuple[Any, Exception]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        files = None
+        for (path, *key), array in zip(keys, arrays, strict=True):
+            if key:
+                store.make(path)[key[0]] = array
+            else:
+                files = saving_lib.DiskIOStore(folder, mode="r")
+                Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
+                Path(folder, path).write_bytes(array.tobytes())
+        saving_lib._load_state(model, store, files, "", False, _left_behind(model), set(), failed)
+    for saveable, error in failed.values():
+        raise ValueError(f"{saveable}: {error}") from error
+    missed = sorted(store.contents.keys() - store.taken)
+    if missed:
+        number = sum(len(store.contents[path]) for path in missed)
+        raise ValueError(f"The rebuilt model has no layer at {missed} for {number} arrays.")
+
+
+def seed_states(model: Any) -> list[Any]:
+    """Variables of all seed generators of a model, in an order that its structure fixes."""
+    weights = {id(weight) for weight in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
+
+
+def save_unknown(model: Any) -> tuple[list[dict[str, Any]], list[Array]]:
+    """Variables that a model holds and Keras does not know, such as a ``tf.Variable`` in an attribute.
+
+    Returns
+    -------
+    described
+        Of each its ``place`` and ``name``.
+    arrays
+        Their values, see :func:`as_array` for copies.
+    """
+    found = unknown_places(model)
+    described = [{"place": place, "name": str(getattr(one, "path", one.name))} for place, one in found]
+    return described, [as_array(variable) for _, variable in found]
+
+
+def load_unknown(model: Any, described: list[dict[str, Any]], arrays: list[Array]) -> list[str]:
+    """Assign what :func:`save_unknown` has told; each array is copied once. Names of those that have no place here."""
+    places = {tuple(place): variable for place, variable in unknown_places(model)}
+    missing = []
+    for told, array in zip(described, arrays, strict=True):
+        variable = places.get(tuple(told["place"]))
+        if variable is None or tuple(variable.shape) != array.shape:
+            missing.append(told["name"])
+        else:
+            variable.assign(array)
+    return missing
+
+
+def describe_optimizers(model: Any, *, checksums: bool = True) -> list[dict[str, Any]]:
+    """What configs do not tell of the optimizers in a model: the variables they are built on or spare weight decay.
+
+    Returns
+    -------
+    list of dict
+        One for each optimizer: ``class``, its name; ``places``, all that hold it; ``built``; ``on`` and ``spared``,
+        both positions in ``model.variables``; ``variables``, what its own are called, and ``checksums`` of them.
+
+    Raises
+    ------
+    TypeError
+        An optimizer is built on a variable that is not the model's.
+    """
+    positions = {id(variable): position for position, variable in enumerate(model.variables)}
+    described = []
+    for optimizer, places in held_optimizers(model):
+        on = optimizer._trainable_variables if optimizer.built else []
+        for variable in on:
+            if id(variable) not in positions:
+                raise TypeError(
+                    f"Optimizer {optimizer.name!r} is built on {variable.path!r}, which is not the model's."
+                )
+        decaying = innermost(optimizer)
+        spared = [v for v in on or model.trainable_variables if _is_spared(decaying, v)]
+        described.append(
+            {
+                "class": type(optimizer).__name__,
+                "places": places,
+                "built": bool(optimizer.built),
+                "on": [positions[id(variable)] for variable in on],
+                "spared": [positions[id(variable)] for variable in spared],
+                "variables": [_described(variable) for variable in optimizer.variables],
+                "checksums": structure.checksums(optimizer.variables, as_array) if checksums else None,
+            }
+        )
+    return described
+
+
+def _is_spared(optimizer: Any, variable: Any) -> bool:
+    """Whether that variable is to be spared weight decay, which Keras 3.16 tells of built optimizers only."""
+    if not optimizer.built and hasattr(optimizer, "_is_excluded_from_weight_decay"):
+        return bool(optimizer._is_excluded_from_weight_decay(variable))
+    return not optimizer._use_weight_decay(variable)
+
+
+def has_lost_what_it_trained(model: Any) -> bool:
+    """Whether ``quantize`` has put other variables in the place of those that an optimizer was built on."""
+    if not any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()):
+        return False
+    known = {id(variable) for variable in model.variables}
+    return any(
+        id(variable) not in known
+        for optimizer, _ in held_optimizers(model)
+        if optimizer.built
+        for variable in optimizer._trainable_variables
+    )
+
+
+def held_optimizers(model: Any) -> list[tuple[Any, list[list[Any]]]]:
+    """Every optimizer that a layer of the model holds, with all places: layer number, attribute, keys below it."""
+    found: dict[int, tuple[Any, list[list[Any]]]] = {}
+    for place, optimizer in held(model, lambda value: isinstance(value, keras.optimizers.Optimizer)):
+        found.setdefault(id(optimizer), (optimizer, []))[1].append(place)
+    return list(found.values())
+
+
+def optimizer_variables(model: Any) -> list[Any]:
+    """Variables of all optimizers that a model holds, each optimizer's once."""
+    return [variable for optimizer, _ in held_optimizers(model) for variable in optimizer.variables]
+
+
+def load_optimizers(
+    model: Any, described: list[dict[str, Any]], arrays: list[Array], *, uncompiled: bool = False
+) -> None:
+    """Build the optimizers of a model as they were, and assign their variables; each array is copied once.
+
+    Parameters
+    ----------
+    uncompiled
+        Whether the model travels without its compilation, and so without optimizers that it got there.
+
+    Raises
+    ------
+    ValueError
+        An optimizer is missing or of another class, or has other variables than it had.
+    """
+    waiting, variables, layers = iter(arrays), model.variables, list(model._flatten_layers())
+    by_place = {tuple(place): optimizer for optimizer, places in held_optimizers(model) for place in places}
+    for told in described:
+        own = list(itertools.islice(waiting, len(told["variables"])))
+        places = [place for place in told["places"] if tuple(place) in by_place]
+        if not places:
+            if uncompiled:
+                continue
+            number, *keys = told["places"][0]
+            holder = layers[number].name if number < len(layers) else f"layer {number}"
+            raise ValueError(
+                f"Optimizer {told.get('class', '')} was held in {'.'.join(map(str, keys))!r} of {holder!r}, where "
+                "there is none now: its state would be lost. Set it in __init__ or compile(), or take it from what "
+                "get_config() tells; or drop it before the model is sent."
+            )
+        optimizer = by_place[tuple(places[0])]
+        if type(optimizer).__name__ != told.get("class", type(optimizer).__name__):
+            raise ValueError(f"Optimizer {optimizer.name!r} is {type(optimizer).__name__}, and was {told['class']}.")
+        for place in places[1:]:
+            put(layers, place, optimizer)
+        if told["spared"]:
+            innermost(optimizer).exclude_from_weight_decay(var_list=[variables[at] for at in told["spared"]])
+        if told["built"] and not optimizer.built:
+            optimizer.build([variables[at] for at in told["on"]])
+        what = f"optimizer {optimizer.name!r}"
+        assign(optimizer.variables, own, what)
+        for variable, entry in zip(optimizer.variables, told["variables"], strict=True):
+            dtype = _described(variable)["dtype"]
+            if dtype != entry["dtype"] and not ("int" in dtype and "int" in entry["dtype"]):  # counters, by the backend
+                raise ValueError(
+                    f"Variable {entry['path']!r} of {what} had dtype {entry['dtype']}, not {variable.dtype}."
+                )
+        structure.check_values(optimizer.variables, told["checksums"], as_array)
+
+
+def _described(variable: Any) -> dict[str, Any]:
+    return {"path": variable.path, "dtype": keras.backend.standardize_dtype(variable.dtype)}
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer that a LossScaleOptimizer wraps, which decays weights; any other itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def assign(variables: list[Any], arrays: list[Array], what: str) -> None:
+    """Assign arrays to variables in order; each array is copied once.
+
+    Raises
+    ------
+    ValueError
+        There are more or fewer of one than of the other.
+    """
+    if len(variables) != len(arrays):
+        raise ValueError(f"The rebuilt model has {len(variables)} variables of {what} for {len(arrays)} arrays.")
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+
+
+def as_array(value: Any) -> Array:
+    """Return a snapshot of a variable, without a copy where the backend allows it.
+
+    Parameters
+    ----------
+    value
+        A Keras variable, a tensor, or anything that NumPy takes.
+
+    Returns
+    -------
+    np.ndarray
+        C-contiguous, perhaps read-only. TensorFlow and JAX on the CPU: no copy, and later training does not change
+        it, since JAX arrays never change and TensorFlow updates a variable whose buffer is also held elsewhere in a
+        new buffer (``PrepareToUpdateVariable`` in ``tensorflow/core/kernels/training_op_helpers.h``). Torch updates
+        in place, so there one copy is made. From a GPU: the copy to the host.
+    """
+    if isinstance(value, keras.Variable):
+        value = value.value
+    if keras.backend.backend() == "torch":
+        value = keras.ops.convert_to_numpy(value)
+    elif hasattr(value, "read_value"):  # np.asarray of a tf.Variable copies, of the tensor that it holds it does not
+        value = value.read_value()
+    return np.asarray(value, order="C")
+
+
+def _left_behind(model: Any) -> set[int]:
+    """Ids of what the saving walk shall pass by: optimizers, which travel on their own."""
+    return {id(optimizer) for optimizer, _ in held_optimizers(model)}

@@ -1,0 +1,142 @@
+"""Dask collections as the data of a run that fits a linear model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+from scipy.sparse import issparse
+
+from dask_train.cluster.clients import client_or_none
+from dask_train.cluster.in_tasks import is_in_task
+from dask_train.errors import RoleFailedError
+from dask_train.linear_model.packed import OnPacked, packed
+from dask_train.linear_model.rank_role import Linear, OfRank
+from dask_train.linear_model.ranks import Ranks
+from dask_train.training.api import train
+
+
+def is_dask(*given: Any) -> bool:
+    """Whether one of them is a Dask collection."""
+    return any(dask.is_dask_collection(each) for each in given)
+
+
+def as_array(given: Any, like: Any = None, *, lazy: bool = False) -> Any:
+    """A Dask array of a collection, or of what NumPy takes; in the chunks of another one's rows.
+
+    Rows are whole, in one chunk. Unless it is ``lazy``, it is known how many there are, for which a frame is computed.
+    """
+    if hasattr(given, "to_dask_array"):
+        given = plain_dtypes(given).to_dask_array(lengths=None if lazy else True)
+    if not dask.is_dask_collection(given):
+        given = given if issparse(given) else np.asarray(given)
+        chunks = like.chunks[0] if like is not None and like.shape[0] == given.shape[0] else "auto"
+        return da.from_array(given, chunks=(chunks, *given.shape[1:]), asarray=False)
+    if not lazy and any(np.isnan(size) for size in given.chunks[0]):
+        given = given.compute_chunk_sizes()
+    return given.rechunk({1: -1}) if given.ndim == 2 and given.numblocks[1] > 1 else given
+
+
+def as_features(given: Any, *, lazy: bool = False) -> Any:
+    """Features as a Dask array of numbers; see :func:`as_array`.
+
+    Raises
+    ------
+    ValueError
+        A column, or the array, has no real numbers.
+    """
+    if dask.is_dask_collection(given) and hasattr(given, "columns"):
+        from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+        for name, dtype in given.dtypes.items():
+            if not is_numeric_dtype(dtype):
+                raise ValueError(
+                    f"Column {name!r} of X has the dtype {dtype}, and a linear model takes numbers and categories. "
+                    f"Leave it out, or make categories of it: X.categorize(columns=[{name!r}])."
+                )
+        truths = {name: "float64" for name, dtype in given.dtypes.items() if is_bool_dtype(dtype)}
+        given = given.astype(truths) if truths else given
+    found = as_array(given, lazy=lazy)
+    if found.dtype.kind not in "biufO":
+        raise ValueError(f"X has the dtype {found.dtype}, and a linear model takes real numbers. Make such of it.")
+    return found.astype(np.float64) if found.dtype.kind == "O" else found
+
+
+def check_waits(client: Any) -> None:
+    """See that a client is not asynchronous, as an estimator's ``fit`` waits; unless a Dask task calls.
+
+    Raises
+    ------
+    ValueError
+        It is.
+    """
+    if client is not None and client.asynchronous and not is_in_task():
+        raise ValueError(
+            "An estimator's fit waits, and this client is asynchronous. Call it in a thread with a client of its own: "
+            "distributed.Client(address)."
+        )
+
+
+def plain_dtypes(given: Any) -> Any:
+    """A frame or column of NumPy's dtypes: numbers of pandas' own as floats, of which missing ones are NaN."""
+    from pandas.api.types import is_extension_array_dtype, is_numeric_dtype
+
+    def as_numpy(dtype: Any) -> Any:
+        return "float64" if is_numeric_dtype(dtype) else object
+
+    if given.ndim == 1:
+        return given.astype(as_numpy(given.dtype)) if is_extension_array_dtype(given.dtype) else given
+    odd = {name: as_numpy(dtype) for name, dtype in given.dtypes.items() if is_extension_array_dtype(dtype)}
+    return given.astype(odd) if odd else given
+
+
+def columns_of(X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
+    """Features, targets and perhaps weights, as one data set.
+
+    Raises
+    ------
+    ValueError
+        They have different numbers of rows, the features are no matrix of numbers, or weights are more than one a row;
+        or the client is asynchronous.
+    """
+    check_waits(client_or_none(None))
+    X = as_features(X)
+    if X.ndim != 2:
+        raise ValueError(f"X has {X.ndim} dimensions, of shape {X.shape}; it is a matrix, a row each.")
+    if sample_weight is not None and getattr(sample_weight, "ndim", 1) != 1:
+        raise ValueError(f"sample_weight has {sample_weight.ndim} dimensions; it is (n,), a weight of each row.")
+    columns = [X, as_array(y, X)] + ([] if sample_weight is None else [as_array(sample_weight, X)])
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"X, y and sample_weight have {', '.join(map(str, lengths))} rows. Pass as many of each.")
+    rows = X.chunks[0]
+    return X, *(column if column.chunks[0] == rows else column.rechunk({0: rows}) for column in columns[1:])
+
+
+def fit_on_dask(task: Callable[[Ranks], Any], columns: tuple[Any, ...], workers: int | None) -> Any:
+    """What a task returns in the first of the workers that have the rows.
+
+    Raises
+    ------
+    ValueError
+        The task has refused the data.
+    DaskTrainError
+        As :func:`dask_train.train` raises it.
+    """
+    roles = None if workers is None else {"worker": workers}
+    data: Any = columns
+    if issparse(meta_from_array(columns[0])):
+        blocks = [column.to_delayed().ravel() for column in columns]
+        data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*blocks, strict=True)]
+        task = OnPacked(task)
+    try:
+        result = train(OfRank(task), roles=roles, data=data, framework=Linear(), name="linear-model", progress=False)
+    except RoleFailedError as error:
+        if isinstance(error.__cause__, ValueError):
+            raise error.__cause__ from None
+        raise
+    return result.results["worker"][0]

@@ -1,0 +1,104 @@
+"""What the estimators share: how data come in, and how predictions are made of any collection."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from dask_train.linear_model.blocks import Prediction, by_block
+from dask_train.linear_model.categories import categories_of, with_indicators
+from dask_train.linear_model.collections import as_array, as_features, columns_of, fit_on_dask, is_dask
+from dask_train.linear_model.fitting import Fitted, Task
+from dask_train.linear_model.penalised_squares import PenalisedSquares
+from dask_train.linear_model.ranks import Alone, Ranks
+
+
+class LinearEstimator(BaseEstimator):
+    """A linear model of scikit-learn's kind that also takes Dask collections."""
+
+    coef_: np.ndarray
+    intercept_: Any
+    n_features_in_: int
+    categories_: dict[Any, Any]
+    workers: int | None
+
+    def _taken(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
+        """Features, targets and perhaps weights, checked."""
+        self.categories_ = categories_of(X)
+        X = with_indicators(X, self.categories_) if self.categories_ else X
+        if is_dask(X, y, sample_weight):
+            columns = columns_of(X, y, sample_weight)
+            self._check_features(X, reset=True)
+            if columns[1].ndim == 1 or checks.get("multi_output"):
+                return columns
+            raise ValueError(f"y has the shape {columns[1].shape}; it is (n,), a number or a label each. Pass y[:, 0].")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
+        if sample_weight is None:
+            return X, y
+        return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64)
+
+    def _check_features(self, X: Any, *, reset: bool) -> None:
+        """Note how many features a collection has, and their names; or see that they are those of before."""
+        if hasattr(X, "columns"):
+            import pandas as pd
+
+            X = pd.DataFrame(columns=X.columns)  # scikit-learn looks at the names
+        validate_data(self, X, reset=reset, skip_check_array=True)
+
+    def _run(self, task: Callable[[Ranks], Any], columns: tuple[Any, ...]) -> Any:
+        """The task's result: of a run on Dask's cluster, or in this process."""
+        return fit_on_dask(task, columns, self.workers) if is_dask(*columns) else task(Alone(*columns))
+
+    def _seen(self, X: Any) -> Any:
+        """A collection with the features of before, as numbers; lazily of Dask's."""
+        check_is_fitted(self)
+        X = with_indicators(X, self.categories_) if self.categories_ and hasattr(X, "columns") else X
+        if not dask.is_dask_collection(X):
+            return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        self._check_features(X, reset=False)
+        return as_features(X, lazy=True)
+
+    def _of_block(self, then: Callable[[np.ndarray], np.ndarray]) -> Prediction:
+        return Prediction(self.coef_, self.intercept_, then)
+
+    def _predicted(self, X: Any, then: Callable[[np.ndarray], np.ndarray], width: int = 0, dtype: Any = float) -> Any:
+        """What is made of predictions before the link, lazily of a Dask collection: ``(n,)``, or ``(n, width)``."""
+        X = self._seen(X)
+        predict = self._of_block(then)
+        return by_block(predict, X, width, dtype) if dask.is_dask_collection(X) else predict(X)
+
+    def _to_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
+        """Dask arrays in the same chunks."""
+        X = self._seen(as_array(X) if not is_dask(X) else X)
+        return columns_of(X, y, sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn's checks have to know."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def warn(fitted: Fitted, task: Task | PenalisedSquares) -> None:
+    """Say where a model is not what was asked for."""
+    if fitted.separable:
+        warnings.warn(
+            "The classes can be separated without an error, so that without a penalty no coefficients are the best "
+            f"ones: they would grow for ever, and are those of step {fitted.steps}. Pass a finite C.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    elif not fitted.converged:
+        warnings.warn(
+            f"{task.solver} did not converge to tol={task.tol:g} within {fitted.steps} steps. Raise max_iter, or scale "
+            "the features alike.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,157 @@
+"""Linear regression, ordinary and ridge."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model.checks import check_number
+from dask_train.linear_model.collections import is_dask
+from dask_train.linear_model.estimating import LinearEstimator
+from dask_train.linear_model.least_squares import LeastSquares
+from dask_train.linear_model.scores import explained
+
+
+class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
+    """Ordinary least squares, of the same coefficients as scikit-learn's, in one pass over the partitions.
+
+    Parameters
+    ----------
+    fit_intercept
+        Whether there is an intercept.
+    workers
+        Role processes for Dask collections; one a Dask worker where it is None, and 0 for this process itself.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        Float64 ``(features,)`` and a float for targets ``(n,)``; ``(targets, features)`` and ``(targets,)`` for
+        ``(n, targets)``.
+
+    Notes
+    -----
+    Each worker decomposes its rows, and the triangles of all of them are decomposed together [1]_.
+
+    References
+    ----------
+    .. [1] Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and LU factorizations",
+       2012.
+    """
+
+    fit_intercept: bool
+
+    def __init__(self, *, fit_intercept: bool = True, workers: int | None = None) -> None:
+        self.fit_intercept = fit_intercept
+        self.workers = workers
+
+    def _penalty(self) -> float:
+        return 0.0
+
+    @raises_at_the_call
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X
+            ``(n, features)``: a Dask array or DataFrame, or what scikit-learn takes, sparse matrices as well.
+        y
+            Targets, ``(n,)`` or ``(n, targets)``.
+        sample_weight
+            Of each row, ``(n,)``; 1 where it is None.
+
+        Returns
+        -------
+        estimator
+            This one.
+
+        Raises
+        ------
+        ValueError
+            The data or a parameter can't be.
+        """
+        alpha = self._penalty()
+        columns = self._taken(X, y, sample_weight, y_numeric=True, multi_output=True)
+        task = LeastSquares(alpha=alpha, fit_intercept=self.fit_intercept, num_features=columns[0].shape[1])
+        found: np.ndarray = self._run(task, columns)
+        self._keep(found, columns[1].ndim)
+        return self
+
+    def _keep(self, found: np.ndarray, of_targets: int) -> None:
+        """Coefficients ``(features + 1, targets)``, the intercept last, as attributes."""
+        self.coef_, self.intercept_ = found[:-1].T, found[-1]
+        if of_targets == 1:
+            self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
+
+    @raises_at_the_call
+    def predict(self, X: Any) -> Any:
+        """The targets of each row, lazily of a Dask collection.
+
+        Parameters
+        ----------
+        X
+            As :meth:`fit` takes it.
+
+        Returns
+        -------
+        array
+            Float64, ``(n,)`` or ``(n, targets)``.
+        """
+        check_is_fitted(self)
+        return self._predicted(X, np.asarray, len(self.coef_) if self.coef_.ndim == 2 else 0)
+
+    @raises_at_the_call
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The part of the variance that is explained, R²; of Dask collections, too.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As :meth:`fit` takes them.
+
+        Returns
+        -------
+        float
+            1 at best.
+        """
+        if not is_dask(X, y, sample_weight):
+            return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+        return explained(self._of_block(np.asarray), _squared, *self._to_score(X, y, sample_weight))
+
+
+def _squared(y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    found: np.ndarray = (y - predicted.reshape(y.shape)) ** 2
+    return found
+
+
+class Ridge(LinearRegression):
+    """Least squares with a penalty, of the same coefficients as scikit-learn's, in one pass over the partitions.
+
+    Parameters
+    ----------
+    alpha
+        The penalty of the squared coefficients, beside the sum of the squared errors.
+    fit_intercept, workers
+        As of :class:`LinearRegression`, and so are the attributes.
+
+    Notes
+    -----
+    The penalty [1]_ is a row more of each feature; the rest is as of :class:`LinearRegression`.
+
+    References
+    ----------
+    .. [1] Hoerl, Kennard, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", 1970.
+    """
+
+    def __init__(self, alpha: float = 1.0, *, fit_intercept: bool = True, workers: int | None = None) -> None:
+        self.alpha = alpha
+        super().__init__(fit_intercept=fit_intercept, workers=workers)
+
+    def _penalty(self) -> float:
+        check_number("alpha", self.alpha)
+        return self.alpha

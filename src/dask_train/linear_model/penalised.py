@@ -1,0 +1,156 @@
+"""Least squares with a penalty of absolute values."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model.checks import check_number, check_solving
+from dask_train.linear_model.estimating import warn
+from dask_train.linear_model.fitting import Fitted
+from dask_train.linear_model.linear import LinearRegression
+from dask_train.linear_model.penalised_squares import PenalisedSquares
+
+
+class ElasticNet(LinearRegression):
+    """Least squares with two penalties, of the same coefficients as scikit-learn's, over the partitions of a data set.
+
+    Parameters
+    ----------
+    alpha
+        The penalty, beside half the mean squared error.
+    l1_ratio
+        How much of it is of the absolute coefficients; the rest is of half the squared ones.
+    fit_intercept
+        Whether there is an intercept, which is not penalised.
+    solver
+        ``"newton-cd"``: coordinate descent on the summed Gram matrix, one pass over the rows after that of the means;
+        ``"proximal_gradient"`` for very many features, as it needs no such matrix; or ``"admm"``.
+    max_iter, tol
+        Steps that it may take; it stops where no part of the smallest subgradient is larger than ``tol`` standard
+        deviations of the targets.
+    warm_start
+        Whether another ``fit`` begins with the coefficients of the one before.
+    workers
+        Role processes for Dask collections; one a Dask worker where it is None, and 0 for this process itself.
+
+    Attributes
+    ----------
+    coef_, intercept_, n_iter_
+        As of :class:`LinearRegression`; how many steps it took, of several targets a list.
+
+    Notes
+    -----
+    The penalties are those of [1]_, coordinate descent is that of [2]_; where the other solvers are from is told in
+    :mod:`dask_train.linear_model.composite` and ``.admm``.
+
+    References
+    ----------
+    .. [1] Zou, Hastie, "Regularization and Variable Selection via the Elastic Net", 2005.
+    .. [2] Friedman, Hastie, Tibshirani, "Regularization Paths for Generalized Linear Models via Coordinate Descent",
+       2010.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        solver: str = "newton-cd",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        workers: int | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        super().__init__(fit_intercept=fit_intercept, workers=workers)
+
+    @raises_at_the_call
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As :meth:`LinearRegression.fit` takes them.
+
+        Returns
+        -------
+        estimator
+            This one.
+
+        Raises
+        ------
+        ValueError
+            The data or a parameter can't be.
+        """
+        check_number("alpha", self.alpha)
+        check_solving(self)
+        columns = self._taken(X, y, sample_weight, y_numeric=True, multi_output=True)
+        task = PenalisedSquares(
+            l2=self.alpha * (1 - self.l1_ratio),
+            l1=self.alpha * self.l1_ratio,
+            fit_intercept=self.fit_intercept,
+            num_features=columns[0].shape[1],
+            solver=self.solver,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            start=np.atleast_2d(self.coef_) if self.warm_start and hasattr(self, "coef_") else None,
+        )
+        found: list[Fitted] = self._run(task, columns)
+        for each in found:
+            warn(each, task)
+        self._keep(np.concatenate([each.coef for each in found]).T, columns[1].ndim)
+        steps = [each.steps for each in found]
+        self.n_iter_: Any = steps[0] if len(steps) == 1 else steps
+        return self
+
+
+class Lasso(ElasticNet):
+    """Least squares with a penalty of the absolute coefficients; the rest as of :class:`ElasticNet`.
+
+    Parameters
+    ----------
+    alpha
+        The penalty, beside half the mean squared error.
+    fit_intercept, solver, max_iter, tol, warm_start, workers
+        As of :class:`ElasticNet`, and so are the attributes.
+
+    Notes
+    -----
+    The penalty is that of [1]_; the rest is as of :class:`ElasticNet`.
+
+    References
+    ----------
+    .. [1] Tibshirani, "Regression Shrinkage and Selection via the Lasso", 1996.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        solver: str = "newton-cd",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        workers: int | None = None,
+    ) -> None:
+        super().__init__(
+            alpha,
+            l1_ratio=1.0,
+            fit_intercept=fit_intercept,
+            solver=solver,
+            max_iter=max_iter,
+            tol=tol,
+            warm_start=warm_start,
+            workers=workers,
+        )

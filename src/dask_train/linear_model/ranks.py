@@ -1,0 +1,91 @@
+"""Who fits a linear model together: the ranks of a run, or this process alone; and one of them that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Ranks(Protocol):
+    """A :class:`~dask_train.role.session.Session`, as far as solvers use it."""
+
+    @property
+    def world_rank(self) -> int | None:
+        """This one's number."""
+
+    def partitions(self) -> Iterator[Any]:
+        """This rank's own."""
+
+    def all_reduce(self, arrays: Any, op: str = "sum") -> Any:
+        """Arrays, combined over all ranks."""
+
+    def broadcast(self, arrays: Any, root: int = 0) -> Any:
+        """The arrays of one rank."""
+
+    def all_gather(self, rows: Any) -> Any:
+        """The rows of all ranks."""
+
+
+class Alone:
+    """A world of one rank, with all rows; see :class:`Ranks`."""
+
+    world_rank = 0
+
+    def __init__(self, *columns: Any) -> None:
+        self._columns = columns
+
+    def partitions(self) -> Iterator[Any]:
+        """All rows as one."""
+        yield self._columns
+
+    def all_reduce(self, arrays: Any, op: str = "sum") -> Any:  # noqa: ARG002 - of one rank all are the same
+        """The arrays of one rank are what all ranks have together."""
+        return arrays
+
+    def broadcast(self, arrays: Any, root: int = 0) -> Any:  # noqa: ARG002
+        """The arrays are this rank's own."""
+        return arrays
+
+    def all_gather(self, rows: Any) -> Any:
+        """All rows are here."""
+        return rows
+
+
+Evaluate = Callable[[np.ndarray, int], list[np.ndarray]]
+
+
+def led(ranks: Ranks, size: int, evaluate: Evaluate, solve: Callable[[Evaluate], Sequence[Any]]) -> np.ndarray | Any:
+    """What a solver finds that runs in the first rank, while the others sum with it.
+
+    A solver is then a function of what is summed, and takes each decision once: processors of several kinds may round
+    differently, and ranks that stopped at different steps would wait for each other.
+
+    Parameters
+    ----------
+    ranks
+        The ranks.
+    size
+        How many coefficients there are.
+    evaluate
+        Sums something of coefficients, of the order that is given with them, over all ranks.
+    solve
+        Is given a function like it, and returns coefficients, the number of steps, and whether it has converged.
+
+    Returns
+    -------
+    np.ndarray
+        Float64 ``(size + 2,)``, the same on all ranks: coefficients, steps, whether it has converged.
+    """
+
+    def told(order: float, coef: np.ndarray) -> np.ndarray:
+        found: np.ndarray = ranks.broadcast(np.concatenate([[order], coef, np.zeros(size + 3 - 1 - len(coef))]))
+        return found
+
+    if ranks.world_rank == 0:
+        coef, steps, converged = solve(lambda coef, order: evaluate(told(order, coef)[1 : size + 1], order))
+        return told(-1, np.concatenate([coef, [steps, converged]]))[1:]
+    while (order := int((word := told(0, np.zeros(size)))[0])) >= 0:
+        evaluate(word[1 : size + 1], order)
+    return word[1:]

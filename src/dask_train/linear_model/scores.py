@@ -1,0 +1,89 @@
+"""Scores of Dask collections from sums over their blocks: nothing is gathered but these."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from dask_train.linear_model.blocks import OfBlock, over_blocks
+
+# Of targets and predictions, ``(n,)`` or ``(n, targets)``: what each is off, of that shape.
+Loss = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def accuracy(predict: OfBlock, X: da.Array, y: da.Array, *weight: da.Array) -> float:
+    """The part of the rows whose label is predicted, each with its weight.
+
+    Parameters
+    ----------
+    predict
+        Labels of a block.
+    X, y, weight
+        Dask arrays with the same chunks of rows.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+    """
+
+    def right(x: Any, y: Any, weight: Any = None) -> np.ndarray:
+        found = predict(x) == np.asarray(y)
+        return np.array([np.sum(found if weight is None else found * weight), _total(found, weight)])
+
+    both = np.sum(over_blocks(right, X, y, *weight), axis=0)
+    return float(both[0] / both[1])
+
+
+def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: da.Array) -> float:
+    """The part of the loss of a constant prediction, the mean, that a model saves: R² or D².
+
+    In two passes, the second over the targets only, so that no digits are lost where their mean is far from 0. Of
+    several targets it is the mean.
+
+    Parameters
+    ----------
+    predict
+        Predictions of a block.
+    loss
+        Squared errors, or deviances.
+    X, y, weight
+        Dask arrays with the same chunks of rows.
+
+    Returns
+    -------
+    float
+        1 at best. As in scikit-learn, NaN of less than two rows, with a warning; and where the targets are constant 1
+        if they are predicted, else 0.
+    """
+    if len(X) < 2:
+        warnings.warn("The score is not well-defined with less than two samples.", UserWarning, stacklevel=4)
+        return float("nan")
+
+    def first(x: Any, y: Any, weight: Any = None) -> np.ndarray:
+        y = np.asarray(y, np.float64)
+        return np.stack([_summed(y, weight), _summed(loss(y, predict(x)), weight), _summed(np.ones_like(y), weight)])
+
+    targets, left, total = np.sum(over_blocks(first, X, y, *weight), axis=0)
+    mean = targets / total
+
+    def second(y: Any, weight: Any = None) -> np.ndarray:
+        y = np.asarray(y, np.float64)
+        return _summed(loss(y, np.broadcast_to(mean, y.shape)), weight)
+
+    whole = np.sum(over_blocks(second, y, *weight), axis=0)
+    constant = whole == 0
+    share = 1 - left / np.where(constant, 1.0, whole)
+    return float(np.mean(np.where(constant, np.where(left == 0, 1.0, 0.0), share)))
+
+
+def _summed(values: np.ndarray, weight: Any) -> np.ndarray:
+    return np.asarray(values.sum(axis=0) if weight is None else np.asarray(weight) @ values)
+
+
+def _total(values: np.ndarray, weight: Any) -> float:
+    return float(len(values) if weight is None else np.sum(weight))

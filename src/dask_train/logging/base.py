@@ -1,0 +1,100 @@
+"""What a place for scores has to do: the contract between a run's log and those who write it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Score = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What begins: a run, a search, or a trial of one.
+
+    Attributes
+    ----------
+    run
+        Its name.
+    params
+        What it was asked to do, by name.
+    time
+        When, in seconds since the epoch.
+    """
+
+    run: str
+    params: Mapping[str, Any]
+    time: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How it ended.
+
+    Attributes
+    ----------
+    status
+        "finished"; "failed"; or "stopped", where somebody interrupted it.
+    reason
+        In words.
+    values
+        Numbers that are known at the end only, by name.
+    time
+        When, in seconds since the epoch.
+    """
+
+    status: Literal["finished", "failed", "stopped"]
+    reason: str
+    time: float
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+class Sink(ABC):
+    """Where one run, or one trial, is written to.
+
+    All methods are called in one thread, never at the same time. One that raises is called again later, for as long as
+    the run goes on and for ``train.logging.timeout`` after that.
+    """
+
+    @abstractmethod
+    def write(self, scores: Sequence[Score]) -> None:
+        """Write scores, in the order in which they came: what was reported, plus role, rank, attempt and time.
+
+        Scores are given once: where this raises, it keeps those that it has not written for the next call, which may
+        bring no new ones.
+        """
+
+    @abstractmethod
+    def end(self, ending: Ending) -> None:
+        """Write how it ended."""
+
+    @abstractmethod
+    def keep(self, files: Sequence[Path]) -> None:
+        """Keep what the run has left: the model, the ledger, the report. It may come after the end."""
+
+
+class Logger(ABC):
+    """A place for runs, as a user names it; passes as one of ``log=``, to any number of verbs.
+
+    Attributes
+    ----------
+    place
+        The place in words, for warnings.
+    """
+
+    place: str
+
+    @abstractmethod
+    def open(self, start: Start, parent: Sink | None) -> Sink:
+        """Make the sink of a run, in the thread that calls the verb; nothing is sent yet.
+
+        Parameters
+        ----------
+        start
+            What begins.
+        parent
+            That of the search whose trial this is; None where it is none.
+        """

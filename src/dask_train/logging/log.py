@@ -1,0 +1,121 @@
+"""What a verb tells all places that its user has named: a run with its scores, and the trials of a search."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dask_train.logging.base import Ending, Logger, Score, Start
+from dask_train.logging.functions import FunctionLogger
+from dask_train.logging.writer import Writer
+
+# How long places of a log are waited for by somebody who wants to be gone.
+INTERRUPTED_S = 5.0
+
+
+def check_log(log: Any) -> list[Logger]:
+    """What a user passed as ``log=``, as a list of loggers.
+
+    Raises
+    ------
+    TypeError
+        There is something else among them.
+    """
+    given = [] if log is None else list(log) if isinstance(log, list | tuple) else [log]
+    return [_logger(each) for each in given]
+
+
+def _logger(each: Any) -> Logger:
+    if isinstance(each, Logger):
+        return each
+    if isinstance(each, type) or not callable(each):
+        raise TypeError(
+            f"log has {each!r}; pass dt.logging.MLflow(...), dt.logging.TensorBoard(folder), dt.logging.WandB(...), a "
+            "function that takes a score, or a list of these."
+        )
+    return FunctionLogger(each)
+
+
+class Log:
+    """Tells several places of a run, or a search with its trials; no method but :meth:`settle` waits.
+
+    Parameters
+    ----------
+    loggers
+        The places.
+    start
+        What begins.
+    timeout_s
+        How long a place is tried at the end.
+
+    Attributes
+    ----------
+    tell
+        Called with a sentence about a place that can't be written to; on standard error until it is set.
+    """
+
+    def __init__(self, loggers: Sequence[Logger], start: Start, timeout_s: float) -> None:
+        self.tell: Callable[[str], None] = _on_stderr
+        self._loggers = loggers
+        self._writers = [Writer(logger.place, self._tell, timeout_s) for logger in loggers]
+        self._sinks = [logger.open(start, None) for logger in loggers]
+        self._is_delivered = False
+        self._of_trials: dict[Any, list[Any]] = {}
+
+    def write(self, scores: Sequence[Score], trial: Any = None) -> None:
+        """Scores of the run, or of a trial, have come."""
+        for writer, sink in zip(self._writers, self._sinks_of(trial), strict=True):
+            writer.write(sink, scores)
+
+    def begin_trial(self, trial: Any, name: str, params: Mapping[str, Any]) -> None:
+        """A trial of a search has begun."""
+        start = Start(run=name, params=params, time=time.time())
+        self._of_trials[trial] = [
+            logger.open(start, sink) for logger, sink in zip(self._loggers, self._sinks, strict=True)
+        ]
+
+    def end(self, ending: Ending, trial: Any = None) -> None:
+        """The run, or a trial, has ended; after that of the run nothing but files may come."""
+        for writer, sink in zip(self._writers, self._sinks_of(trial), strict=True):
+            writer.say(sink, sink.end, ending)
+            if trial is None:
+                writer.close()
+        if trial is not None:
+            self._of_trials.pop(trial, None)
+
+    def deliver(self, save: Callable[[Path], Sequence[Path]]) -> None:
+        """Let all places keep what the run has left; only the first call does.
+
+        Parameters
+        ----------
+        save
+            Given a folder, writes files to it, and names them. They are gone when this returns.
+        """
+        if self._is_delivered:
+            return
+        self._is_delivered = True
+        with TemporaryDirectory(prefix="dask-train-log-") as folder:
+            files = save(Path(folder))
+            for writer, sink in zip(self._writers, self._sinks, strict=True):
+                writer.close()
+                writer.say(sink, sink.keep, files)
+            self.settle()
+
+    def settle(self, at_most_s: float | None = None) -> None:
+        """Wait until all is written, or given up, or so many seconds have passed."""
+        for writer in self._writers:
+            writer.settle(at_most_s)
+
+    def _tell(self, text: str) -> None:
+        self.tell(text)
+
+    def _sinks_of(self, trial: Any) -> list[Any]:
+        return self._sinks if trial is None else self._of_trials[trial]
+
+
+def _on_stderr(text: str) -> None:
+    sys.stderr.write(f"dask_train: {text}\n")

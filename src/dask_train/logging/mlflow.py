@@ -1,0 +1,133 @@
+"""Runs in MLflow: one each, a nested one a trial."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dask_train.extras import check_installed
+from dask_train.logging.base import Ending, Logger, Score, Sink, Start
+from dask_train.logging.points import Points
+
+# What MLflow takes in one request, of a name, and of a parameter's value (mlflow/utils/validation.py).
+MOST_METRICS, MOST_PARAMS = 1000, 100
+MOST_LETTERS_OF_A_NAME, MOST_LETTERS = 250, 500
+# MLflow itself tries to connect for minutes, which its environment variables alone can change.
+REACH_S = 3.0
+
+_STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+
+
+class MLflow(Logger):
+    """A run of MLflow for each run, with parameters, metrics by step and epoch, the model, the ledger and the report.
+
+    Parameters
+    ----------
+    tracking_uri
+        Of the server or store; what ``mlflow.set_tracking_uri`` or ``MLFLOW_TRACKING_URI`` say where it is None.
+    experiment
+        Its name; made where there is none. ``"Default"`` where it is None.
+    tags
+        More tags of each run.
+
+    Raises
+    ------
+    ImportError
+        mlflow is not installed.
+
+    Notes
+    -----
+    Needs mlflow, or mlflow-skinny, in the client's environment alone.
+    """
+
+    def __init__(
+        self, tracking_uri: str | None = None, experiment: str | None = None, *, tags: Mapping[str, str] | None = None
+    ) -> None:
+        check_installed("dt.logging.MLflow", "mlflow", "mlflow-skinny")
+        self.tracking_uri, self.experiment, self.tags = tracking_uri, experiment, dict(tags or {})
+        self.place = f"MLflow at {tracking_uri}" if tracking_uri else "MLflow"
+
+    def open(self, start: Start, parent: Sink | None) -> Sink:
+        """See :meth:`Logger.open`."""
+        from mlflow import MlflowClient, get_tracking_uri
+
+        uri = self.tracking_uri or get_tracking_uri()
+        return _MLflowRun(self, MlflowClient(tracking_uri=uri), uri, start, parent)
+
+
+class _MLflowRun(Sink):
+    def __init__(self, logger: MLflow, client: Any, uri: str, start: Start, parent: Sink | None) -> None:
+        self._logger, self._client, self._uri, self._start = logger, client, uri, start
+        self._parent = parent if isinstance(parent, _MLflowRun) else None
+        self._points = Points()
+        self._pending: list[Any] = []
+        self._id = ""
+        self._params_sent = False
+
+    def write(self, scores: Sequence[Score]) -> None:
+        from mlflow.entities import Metric
+
+        self._pending += [Metric(_name(p.name), p.value, int(p.time * 1000), p.step) for p in self._points.of(scores)]
+        run = self._run()
+        while self._pending:
+            self._client.log_batch(run, metrics=self._pending[:MOST_METRICS])
+            del self._pending[:MOST_METRICS]
+
+    def end(self, ending: Ending) -> None:
+        run = self._run()
+        for name, value in ending.values.items():
+            self._client.log_metric(run, _name(name), value, timestamp=int(ending.time * 1000))
+        self._client.set_tag(run, "dask_train.ended", ending.reason[:5000] or ending.status)
+        self._client.set_terminated(run, _STATUS[ending.status], int(ending.time * 1000))
+
+    def keep(self, files: Sequence[Path]) -> None:
+        run = self._run()
+        for file in files:
+            self._client.log_artifact(run, str(file))
+
+    def _run(self) -> str:
+        """The id of the run, which is made and told its parameters at first."""
+        _check_reached(self._uri)
+        if not self._id:
+            tags = {**self._logger.tags, "dask_train.run": self._start.run}
+            if self._parent is not None:
+                tags["mlflow.parentRunId"] = self._parent._run()
+            made = self._client.create_run(
+                self._experiment(), start_time=int(self._start.time * 1000), tags=tags, run_name=self._start.run
+            )
+            self._id = str(made.info.run_id)
+        if not self._params_sent:
+            for params in _portions(self._start.params):
+                self._client.log_batch(self._id, params=params)
+            self._params_sent = True
+        return self._id
+
+    def _experiment(self) -> str:
+        name = self._logger.experiment or "Default"
+        found = self._client.get_experiment_by_name(name)
+        return str(self._client.create_experiment(name) if found is None else found.experiment_id)
+
+
+def _portions(params: Mapping[str, Any]) -> Iterator[list[Any]]:
+    from mlflow.entities import Param
+
+    all_of_them = [Param(_name(name), str(value)[:MOST_LETTERS]) for name, value in params.items()]
+    for at in range(0, len(all_of_them), MOST_PARAMS):
+        yield all_of_them[at : at + MOST_PARAMS]
+
+
+def _name(name: str) -> str:
+    """A name with the letters that MLflow takes."""
+    allowed = "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)
+    return allowed[:MOST_LETTERS_OF_A_NAME]
+
+
+def _check_reached(uri: str) -> None:
+    """Raise an OSError where nobody listens at a server's address."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname, port), REACH_S).close()

@@ -1,0 +1,80 @@
+"""Scores as points of curves: a name, a value, a step and a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask_train.logging.base import Score
+
+# Where a score is found, the first of these that it has; else reports of its role are counted. The dashboard's page has
+# the same order.
+_AXES = ("step", "steps", "num_steps", "round", "epoch")
+# What a score says of where and when it was made; the rest are values.
+_PLACE = frozenset({"role", "rank", "attempt", "time", "trial", *_AXES})
+# Roles whose values need no prefix: a run that is one model has these of one kind.
+_PLAIN = frozenset({"worker", "scorer"})
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value of a curve.
+
+    Attributes
+    ----------
+    name
+        Of the curve.
+    value
+        May be NaN or infinite.
+    step
+        Where on its axis: the epoch of what Keras tells at its end, from 0; the step within training, counted through
+        all epochs, of what it tells in between (whose names begin with ``step/``); of other scores the first of
+        ``step``, ``steps``, ``num_steps``, ``round`` and ``epoch`` that they have, or how many their role has reported
+        before.
+    time
+        When it was reported, in seconds since the epoch.
+    along
+        What the axis is called; ``"step"`` where reports are counted.
+    """
+
+    name: str
+    value: float
+    step: int
+    time: float
+    along: str = "step"
+
+
+class Points:
+    """Makes points of scores, which come in order."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[Any, Any]] = Counter()
+
+    def of(self, scores: Sequence[Score]) -> list[Point]:
+        """The points of the next scores."""
+        return [point for score in scores for point in self._of(score)]
+
+    def _of(self, score: Score) -> Iterator[Point]:
+        role, rank = score.get("role", "worker"), score.get("rank", 0)
+        before, along, step = self._place(score, role, rank)
+        prefix = ("" if role in _PLAIN else f"{role}/") + (f"rank {rank}/" if rank else "") + before
+        for name, value in score.items():
+            if name not in _PLACE and _is_number(value):
+                yield Point(prefix + name, float(value), step, float(score.get("time", 0.0)), along)
+
+    def _place(self, score: Score, role: Any, rank: Any) -> tuple[str, str, int]:
+        if "epoch" in score and "num_steps" in score:
+            if "step" in score:
+                return "step/", "step", int(score["epoch"] * score["num_steps"] + score["step"])
+            return "", "epoch", int(score["epoch"])
+        count = self._counts[role, rank]
+        self._counts[role, rank] += 1
+        along = next((name for name in _AXES if _is_number(score.get(name)) and math.isfinite(score[name])), "")
+        return ("", along, int(score[along])) if along else ("", "step", count)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,221 @@
+"""``predict``: what a model says of the rows of a Dask collection, as another lazy collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dask.tokenize import tokenize
+
+from dask_train.cluster.clients import client_or_none
+from dask_train.cluster.sealed import Sealed
+from dask_train.collections.blocks import arrays_by_block
+from dask_train.config import PredictLimits
+from dask_train.fitting.checks import check_counts
+from dask_train.fitting.layout import filled
+from dask_train.input_errors import raises_at_the_call
+from dask_train.predicting.inputs import Inputs, inputs_of
+from dask_train.predicting.model import predictor
+from dask_train.predicting.sent_models import as_collection, on_dask
+from dask_train.predicting.server.values import Call
+from dask_train.predicting.tasks import array_block, chosen, frame_block, series_or_frame
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+
+@raises_at_the_call
+def predict(
+    model: Any,
+    x: Any,
+    *,
+    batch_size: int = 256,
+    features: Any = None,
+    method: str | None = None,
+    columns: Sequence[str] | str | None = None,
+    meta: Any = None,
+    client: Client | None = None,
+) -> Any:
+    """A lazy collection of what a model says of each row; nothing is computed but, where needed, sample rows.
+
+    Parameters
+    ----------
+    model
+        A built Keras model; a torch module, also one that was scripted, traced or exported; the path or URL of a
+        ``.keras`` file, which each Dask worker reads (any that fsspec opens); an estimator of scikit-learn, XGBoost
+        or LightGBM; a booster of these two; or a function of an array or frame.
+    x
+        A Dask or NumPy array with rows along its first axis, of any rank, and of text too for Keras on TensorFlow; a
+        tuple, list or dict of them, for models of several inputs (a function or module gets a tuple as arguments, a
+        dict as arguments by name); a Dask or pandas frame, or one of its columns. Axes besides the first are put into
+        one chunk each. Arrays of several inputs are cut as the first. NumPy arrays and frames of pandas travel in the
+        graph: scatter or persist large ones first.
+    batch_size
+        Rows that go through a Keras model or a torch module at a time. It changes no result, but for the last digits.
+    features
+        Columns of a frame: a list gives a matrix ``(n, len(features))``, a name gives that column, a dict of both an
+        array for each input. None means all: by their names for a Keras model whose inputs are a dict, else as a
+        matrix. Estimators and functions get a frame of these columns, or the column.
+    method
+        The method of an estimator, such as ``"predict_proba"``; ``"predict"`` where it is None.
+    columns
+        Names of what a frame's prediction has: one for a Series, a list for a DataFrame. None gives ``"prediction"``
+        for one column; else numbers, or what the outputs' names make.
+    meta
+        For functions that don't take sample rows, or make other dtypes of them than of the data: an array, or a tuple
+        or list of them, of the dtype and the row shape of the outputs, ``(0, *row_shape)``. Each block is checked, and
+        none is forced; without it text comes as objects, since sample rows don't tell its length.
+    client
+        Whose Dask workers get the model. None: that of the task which calls, or the default client; without any, the
+        model is used in this process, by Dask's threads, as it is when they compute.
+
+    Returns
+    -------
+    Dask array, Series or DataFrame
+        The same rows in the same partitions, with the same index and divisions. Arrays of ``(num_rows, *row_shape)``
+        with the row chunks of ``x``, as the model's outputs are put together: one, a list or a dict. A frame gives a
+        Series where there is one number a row, else a DataFrame. An awaitable with an asynchronous client.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The model or the data can't be; nothing has been sent.
+    PredictionError
+        When it is computed: the model raised, has no room, or its processes died with the same block.
+    StalledError
+        When it is computed: a process did nothing for ``train.predict.timeout``.
+
+    Notes
+    -----
+    The model is sent once, to two Dask workers; the others fetch it from these when they need it, and the graph has
+    its key alone. Keras models and torch modules run in a process of their own beside each Dask worker, with its cores
+    and its GPU (``CUDA_VISIBLE_DEVICES`` is inherited). Rows are copied once into memory shared with it (floats as the
+    model takes them), and predictions are copied once out of it; within it once into the outputs. bfloat16 comes as
+    float32.
+
+    Examples
+    --------
+    >>> df["outcome"] = dt.predict(model, df, features=["dep_delay", "distance"])        # doctest: +SKIP
+    >>> dt.predict(backbone, images, batch_size=64).to_zarr("features.zarr")             # doctest: +SKIP
+    """
+    client = client_or_none(client)
+    return prepared(
+        model,
+        x,
+        batch_size=batch_size,
+        features=features,
+        method=method,
+        columns=columns,
+        meta=meta,
+        client=client,
+    ).lazy(client)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A prediction that has been checked, before anything is sent.
+
+    Attributes
+    ----------
+    value
+        The model, as tasks get it.
+    call, limits
+        What is asked of it.
+    inputs
+        The rows.
+    names
+        Of columns, where the rows are of a frame.
+    """
+
+    value: Any
+    call: Call
+    limits: PredictLimits
+    inputs: Inputs
+    names: Any
+
+    def lazy(self, client: Client | None) -> Any:
+        """The collection; an awaitable of it with an asynchronous client."""
+        if client is None:
+            return self._built(self.value)
+        sent = on_dask(client, self.value)
+        return self._later(sent) if client.asynchronous else self._built(sent)
+
+    async def _later(self, sent: Any) -> Any:
+        return self._built(await sent)
+
+    def _built(self, model: Any) -> Any:
+        call, limits, inputs = self.call, self.limits, self.inputs
+        if inputs.frame is None:
+            token = tokenize(self.value, call, [array.name for array in inputs.arrays])
+            task = Sealed(partial(array_block, call, limits))
+            arrays = arrays_by_block(
+                task, Sealed(chosen), name=f"predict-{token}", model=model, arrays=inputs.arrays, outputs=call.outputs
+            )
+            return filled(call.places, arrays.__getitem__)
+        empty = [column.empty(0) for column in call.outputs]
+        meta = series_or_frame(empty, inputs.frame._meta.index[:0], self.names)
+        task = Sealed(partial(frame_block, call, limits, inputs.plan, self.names))
+        return inputs.frame.map_partitions(
+            task, as_collection(model), meta=meta, enforce_metadata=False, align_dataframes=False
+        )
+
+
+def prepared(
+    model: Any,
+    x: Any,
+    *,
+    batch_size: int,
+    features: Any,
+    method: str | None,
+    columns: Any,
+    meta: Any,
+    client: Client | None,
+) -> Prepared:
+    """Check what :func:`predict` is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The model or the data can't be.
+    """
+    check_counts(batch_size=batch_size)
+    limits = PredictLimits.from_dask_config()
+    found = predictor(model, method=method, meta=meta, travels=client is not None)
+    inputs = inputs_of(
+        "x", x, features=features, as_frames=found.takes_frames, takes_text=found.takes_text, model=found.model
+    )
+    call = found.call("predict", inputs, batch_size)
+    if inputs.frame is None and columns is not None:
+        raise ValueError(f"columns={columns!r} names what a frame's prediction has, and x is no frame. Leave it out.")
+    names = None if inputs.frame is None else _names(call, columns)
+    return Prepared(value=found.value, call=call, limits=limits, inputs=inputs, names=names)
+
+
+def _names(call: Call, columns: Any) -> Any:
+    """What :func:`series_or_frame` takes for names."""
+    widths = []
+    for output in call.outputs:
+        if len(output.row_shape) > 1:
+            raise ValueError(
+                f"The model makes an array of shape {output.row_shape} of each row, which has no place in a frame. "
+                "Pass an array for x: frame[features].to_dask_array()."
+            )
+        widths.append(output.row_shape[0] if output.row_shape else 1)
+    if columns is None:
+        return _default_names(call, widths)
+    num_names = 1 if isinstance(columns, str) else len(columns)
+    if num_names != sum(widths):
+        raise ValueError(f"columns has {num_names} names, and the model makes {sum(widths)} numbers of each row.")
+    return columns if isinstance(columns, str) else list(columns)
+
+
+def _default_names(call: Call, widths: list[int]) -> Any:
+    if len(widths) == 1:
+        return "prediction" if widths[0] == 1 else list(range(widths[0]))
+    outer = list(call.places) if isinstance(call.places, Mapping) else [f"output_{n}" for n in range(len(widths))]
+    if len(outer) != len(widths):
+        outer = [f"output_{number}" for number in range(len(widths))]
+    pairs = zip(outer, widths, strict=True)
+    return [name if width == 1 else f"{name}_{n}" for name, width in pairs for n in range(width)]

@@ -1,0 +1,138 @@
+"""``evaluate`` of boosters of XGBoost and LightGBM, which have no ``score``: functions of all rows' predictions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from dask_train.cluster.clients import client_or_none
+from dask_train.predicting.model import predictor
+from dask_train.predicting.over_partitions import as_task, joined, lengths_of, parts_of, shown, shown_later
+from dask_train.predicting.sent_models import on_dask
+from dask_train.predicting.server.scores import Predictions, joined_predictions
+from dask_train.predicting.server.values import Call
+from dask_train.predicting.tasks import predicted_block
+from dask_train.report.progress import check_progress, progress_of
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+Metrics = Mapping[str, Callable[..., Any]]
+
+
+def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    metrics: Metrics | Sequence[Callable[..., Any]],
+    sample_weight: Any = None,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    verbose: str | int | bool = "auto",
+    client: Client | None = None,
+) -> dict[str, float]:
+    """How good a booster is on all rows of a Dask collection, exactly as in one process.
+
+    Parameters
+    ----------
+    model : xgboost.Booster or lightgbm.Booster
+        It predicts as :func:`dask_train.predict` lets it: by its best round where early stopping has found one.
+    x, y, sample_weight
+        Features, targets and weights of rows: Dask or NumPy arrays, or a frame for ``x``, with ``label=``; then
+        ``sample_weight`` is the name of a column, too.
+    metrics
+        Functions of targets and predictions, ``metric(y_true, y_pred)`` as those of ``sklearn.metrics`` are, or a dict
+        of them by name; with ``sample_weight=`` where rows have weights. Predictions are what the booster makes:
+        probabilities ``(n,)`` of two classes, ``(n, classes)`` of more.
+    features, label
+        Columns of a frame.
+    verbose, client
+        As :func:`dask_train.evaluate`.
+
+    Returns
+    -------
+    dict of str to float
+        What the metrics give, by name. An awaitable with an asynchronous client.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The model, the data or a metric can't be; or there is no row.
+    PredictionError
+        As :func:`dask_train.predict` when it is computed.
+
+    Notes
+    -----
+    Predictions are made block by block, where the blocks are. Those of all rows come together on one Dask worker, with
+    targets and weights, and the metrics are called there, once: so they need not be means over rows.
+    """
+    named = _named(metrics, weighs=sample_weight is not None)
+    client = client_or_none(client)
+    check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
+    found = predictor(model, method=None, meta=None, travels=client is not None)
+    parts = parts_of(x, y, sample_weight, features, label)
+    weight = sample_weight if isinstance(sample_weight, str) else None
+    block = partial(predicted_block, Call.of_rows(1), features, label, weight)
+    lazy = partial(_lazy, block, partial(_scores, named), parts)
+    sent = found.value if client is None else on_dask(client, found.value)
+    if client is not None and client.asynchronous:
+        later: Any = shown_later(client, sent, lazy, _some)
+        return cast(dict[str, float], later)
+    return shown(client, *lazy(sent), lengths_of(x, len(parts)), _some, verbose)
+
+
+def _lazy(block: Callable[..., Any], scores: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, Any]:
+    """The scores, delayed, and the predictions of each partition."""
+    predicted = [as_task(block)(model, part) for part in parts]
+    return as_task(scores)(joined(as_task(joined_predictions), predicted)), predicted
+
+
+def _scores(metrics: Metrics, total: Predictions | None) -> dict[str, float] | None:
+    if total is None:
+        return None
+    weights = {} if total.weights is None else {"sample_weight": total.weights}
+    return {name: float(metric(total.truth, total.found, **weights)) for name, metric in metrics.items()}
+
+
+def _some(found: dict[str, float] | None) -> dict[str, float]:
+    if found is None:
+        raise ValueError("There are no rows to evaluate on.")
+    return found
+
+
+def _named(metrics: Any, *, weighs: bool) -> dict[str, Callable[..., Any]]:
+    """Metrics by name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One is no function, takes no weights where there are some, or has another one's name.
+    """
+    if isinstance(metrics, str) or not isinstance(metrics, Mapping | Sequence) or not metrics:
+        raise TypeError(
+            f"metrics is {metrics!r}; pass a list of functions of targets and predictions, such as "
+            "[sklearn.metrics.roc_auc_score], or a dict of them by name."
+        )
+    if isinstance(metrics, Mapping):
+        pairs = list(metrics.items())
+    else:
+        pairs = [(getattr(one, "__name__", repr(one)), one) for one in metrics]
+    for name, one in pairs:
+        if not callable(one):
+            raise TypeError(f"metrics has {one!r}; pass functions of targets and predictions, as sklearn.metrics has.")
+        if weighs and not _takes_weights(one):
+            raise ValueError(f"The metric {name!r} takes no sample_weight=, and there is one. Leave one of them out.")
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError(f"Two metrics are called {', '.join(name for name, _ in pairs)}. Pass a dict.")
+    return dict(pairs)
+
+
+def _takes_weights(metric: Callable[..., Any]) -> bool:
+    try:
+        taken = inspect.signature(metric).parameters
+    except (TypeError, ValueError):  # of native code
+        return True
+    return "sample_weight" in taken or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())

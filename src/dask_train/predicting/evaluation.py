@@ -1,0 +1,269 @@
+"""``evaluate``: loss and metrics of a model over all rows of a Dask collection, exact over uneven partitions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast, overload
+
+import numpy as np
+from dask import delayed
+
+from dask_train.cluster.clients import client_or_none
+from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.collections.blocks import with_whole_rows
+from dask_train.config import PredictLimits
+from dask_train.fitting.backends import BACKENDS
+from dask_train.fitting.checks import check_counts, check_fits
+from dask_train.fitting.data import FitData, columns_for, fit_data, names_columns
+from dask_train.fitting.kinds import by_kind_of_model
+from dask_train.fitting.layout import leaves
+from dask_train.input_errors import raises_at_the_call
+from dask_train.predicting.model import predictor
+from dask_train.predicting.over_partitions import as_task, joined, lengths_of, parts_of, shown, shown_later
+from dask_train.predicting.sent_models import on_dask
+from dask_train.predicting.server.scores import added, results
+from dask_train.predicting.server.values import Call
+from dask_train.predicting.tasks import counted_block, joined_blocks, logs, num_rows, scored_block
+from dask_train.report.progress import check_progress, progress_of
+from dask_train.shared_data.parts import PART
+from dask_train.shared_data.segments import SharedSegments
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+# The class of a kind of models, by its public name, and the function of ``evaluate`` that scores them.
+EVALUATE: dict[str, str] = {
+    "lightgbm.Booster": "dask_train.predicting.booster_evaluation:evaluate_booster",
+    "torch.nn.Module": "dask_train.fitting.torch_module.api:evaluate_module",
+    "xgboost.Booster": "dask_train.predicting.booster_evaluation:evaluate_booster",
+}
+
+
+@overload
+def evaluate(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    batch_size: int = 256,
+    features: str | Sequence[str] | Mapping[str, Any] | None = None,
+    label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    verbose: str | int | bool = "auto",
+    client: Client | None = None,
+) -> dict[str, float]: ...
+@overload
+def evaluate(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    loss: Callable[..., Any],
+    metrics: Mapping[str, Any] | Sequence[Any] | None = None,
+    sample_weight: Any = None,
+    batch_size: int = 256,
+    features: str | Sequence[str] | Mapping[str, Any] | None = None,
+    label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    verbose: str | int | bool = "auto",
+    workers: int | None = None,
+    client: Client | None = None,
+) -> dict[str, float]: ...
+@overload
+def evaluate(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    metrics: Mapping[str, Callable[..., Any]] | Sequence[Callable[..., Any]],
+    sample_weight: Any = None,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    verbose: str | int | bool = "auto",
+    client: Client | None = None,
+) -> dict[str, float]: ...
+@raises_at_the_call
+@frees_its_thread
+@by_kind_of_model(EVALUATE)
+def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    batch_size: int = 256,
+    features: str | Sequence[str] | Mapping[str, Any] | None = None,
+    label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    verbose: str | int | bool = "auto",
+    client: Client | None = None,
+) -> dict[str, float]:
+    """How good a model is on all rows: what its metrics count is added up over the partitions, and then divided.
+
+    Parameters
+    ----------
+    model
+        A compiled Keras model, or the path or URL of one in a ``.keras`` file; or a classifier or regressor of
+        scikit-learn, XGBoost or LightGBM. For a module of torch pass ``loss=``, and perhaps ``metrics=`` and
+        ``workers=``, as ``docs/torch_modules.md`` tells; for a booster of XGBoost or LightGBM ``metrics=``, functions
+        of all rows' targets and predictions, as ``docs/boosted_trees.md`` does.
+    x, y, sample_weight
+        Inputs, targets and weights of rows, as ``model.evaluate`` takes them: Dask or NumPy arrays; tuples, lists or
+        dicts of them for models of several inputs and outputs; a frame for ``x``, with ``label=``; or for ``x`` a data
+        set of :func:`~dask_train.get_dataset`.
+    batch_size
+        Rows that go through a Keras model at a time.
+    features, label
+        Columns of a frame, as :func:`~dask_train.fit` takes them.
+    verbose
+        How many partitions are done, on standard error, as :func:`~dask_train.fit` shows how it goes; 2 writes one
+        line at the end.
+    client
+        As :func:`~dask_train.predict`.
+
+    Returns
+    -------
+    dict of str to float
+        A Keras model's ``loss`` and metrics, as ``model.evaluate(..., return_dict=True)`` gives them; ``accuracy`` of
+        a classifier, ``r2`` of a regressor, as its ``score`` (that of a generalised linear model is D²). An awaitable
+        with an asynchronous client.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The model or the data can't be; or there is no row.
+    PredictionError, StalledError
+        As :func:`~dask_train.predict` when it is computed.
+
+    Notes
+    -----
+    The same as one process gives with the same ``batch_size``, but for the last digits: partitions are evaluated in
+    the batches that one process would take of all rows. Metrics have to keep sums over rows in their variables, as
+    those of Keras do; others are refused. Rows at the ends of partitions, a batch at most, travel to one another.
+    """
+    check_counts(batch_size=batch_size)
+    limits = PredictLimits.from_dask_config()
+    client = client_or_none(client)
+    check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
+    found = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
+    if found.scores is not None:
+        call = Call.of_rows(batch_size)
+        parts = parts_of(x, y, sample_weight, features, label)
+        sample_weight = sample_weight if isinstance(sample_weight, str) else None
+        lengths = lengths_of(x, len(parts))
+        lazy = partial(_scored, partial(scored_block, call, found.scores, features, label, sample_weight), parts)
+        finish: Callable[[Any], Any] = partial(results, found.scores)
+    else:
+        data = _data_for(found.model, x, y, sample_weight, features, label)
+        call = Call(verb="evaluate", layout=data.layout, columns=(), batch_size=batch_size)
+        parts, lengths = _parts(data)
+        lazy = partial(_counted, call, limits, found.floatx, parts, lengths)
+        finish = _some
+    model = found.value if client is None else on_dask(client, found.value)
+    if client is not None and client.asynchronous:
+        later: Any = shown_later(client, model, lazy, finish)  # as Dask's own verbs give with such a client
+        return cast(dict[str, float], later)
+    return shown(client, *lazy(model), lengths, finish, verbose)
+
+
+def _data_for(model: Any, x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> FitData:
+    """The rows for a Keras model, which are seen to fit it."""
+    import keras
+
+    from dask_train.keras_models.state import is_built
+    from dask_train.predicting.server.keras_model import check_unordered
+
+    weights = None if names_columns(sample_weight) else sample_weight
+    for what, each in (("x", x), ("y", y), ("sample_weight", weights)):
+        for value in leaves(each):
+            if not hasattr(value, "iloc") and not np.ndim(value):
+                raise TypeError(
+                    f"{what} has {value!r}; pass arrays, or a tuple or dict of them where there are several."
+                )
+    features, label = columns_for(model, x, y, features, label)
+    data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    _check_targets(model, data)
+    if not is_built(model):
+        raise ValueError(
+            f"Model {model.name!r} has no weights yet, so each process would make its own. Build or train it first."
+        )
+    check_unordered(model)
+    if keras.backend.backend() in BACKENDS:
+        check_fits(model, data, "The data", "test_step")
+    return data
+
+
+def _check_targets(model: Any, data: FitData) -> None:
+    """Refuse to compare with nothing what Keras would."""
+    import keras
+
+    from dask_train.keras_models.state import compared_by
+
+    if data.layout.y is not None or type(model).test_step is not keras.Model.test_step:
+        return
+    own_loss = type(model).compute_loss is not keras.Model.compute_loss
+    own_metrics = type(model).compute_metrics is not keras.Model.compute_metrics
+    with_loss, with_metrics = compared_by(model)
+    if (with_loss and not own_loss) or (with_metrics and not own_metrics):
+        raise ValueError(
+            "There are no targets: y is None, and the loss or the metrics that the model was compiled with compare "
+            "predictions with them. Pass y, or label= with a frame."
+        )
+
+
+def _parts(data: FitData) -> tuple[list[Any], Sequence[int] | None]:
+    """A delayed list of columns for each partition, and the rows of each, where they are known."""
+    source = data.source("data")
+    if isinstance(source, SharedSegments):
+        arrays = with_whole_rows("data", leaves(source.arrays()))
+        blocks = [array.to_delayed().ravel() for array in arrays]
+        return [delayed(list)(pieces) for pieces in zip(*blocks, strict=True)], source.lengths.tolist()
+    return source.delayed_parts(PART, list), source.lengths
+
+
+def _counted(
+    call: Call,
+    limits: PredictLimits,
+    floatx: str,
+    parts: Sequence[Any],
+    lengths: Sequence[int] | None,
+    model: Any,
+) -> tuple[Any, list[Any]]:
+    """What a model's metrics say, delayed, and what they count in each partition."""
+    count, count_last = (as_task(partial(counted_block, call, limits, floatx, is_last)) for is_last in (False, True))
+    offsets, last = _offsets(parts, lengths)
+    counted = [
+        (count if number < last else count_last)(model, part, offset)
+        for number, (part, offset) in enumerate(zip(parts, offsets, strict=True))
+    ]
+    total = joined(partial(as_task(partial(joined_blocks, call, limits)), model), counted)
+    return as_task(partial(logs, call, limits))(model, total), counted
+
+
+def _offsets(parts: Sequence[Any], lengths: Sequence[int] | None) -> tuple[list[Any], int]:
+    """The number of rows before each partition, delayed where lengths are; and from which partition on none may follow.
+
+    A length is that of a partition which its own task has made, so nothing is computed twice; Dask takes partitions in
+    order, so few wait for those before them.
+    """
+    if lengths is not None:
+        starts = np.cumsum([0, *lengths]).tolist()
+        return starts[:-1], max((number for number, length in enumerate(lengths) if length), default=0)
+    size, add = as_task(num_rows), as_task(operator.add)
+    offsets: list[Any] = [0]
+    for part in parts[:-1]:
+        offsets.append(add(offsets[-1], size(part)))
+    return offsets, 0
+
+
+def _scored(task: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, list[Any]]:
+    """What an estimator's predictions add to its score, delayed, in all and in each partition."""
+    score = as_task(task)
+    scored = [score(model, part) for part in parts]
+    return joined(as_task(added), scored), scored
+
+
+def _some(found: dict[str, Any] | None) -> dict[str, Any]:
+    if found is None:
+        raise ValueError("There are no rows to evaluate on.")
+    return found

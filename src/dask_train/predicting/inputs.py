@@ -1,0 +1,159 @@
+"""What users pass as ``x`` for prediction: arrays, or one frame; and what its columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_train.collections.blocks import with_whole_rows
+from dask_train.collections.partition.form import Picks, is_frame, open_form, resolved
+from dask_train.collections.partition.plan import make_plan
+from dask_train.data.columns import TEXT, Column
+from dask_train.data.text import may_be_text
+from dask_train.fitting.data import columns_for, places_of
+from dask_train.fitting.layout import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Rows to predict, before anything of them is computed.
+
+    Attributes
+    ----------
+    layout
+        Where inputs lie among the columns.
+    columns
+        What each is; of a frame that stays one, none.
+    arrays
+        Dask arrays, each with its rows whole.
+    frame
+        A Dask frame or column in place of arrays, with just the columns that are needed.
+    plan
+        How a partition of the frame becomes each array: a :class:`~dask_train.collections.partition.plan.Read`, or the
+        names of columns of ``"text"``. None where the frame stays as it is.
+    """
+
+    layout: Layout
+    columns: tuple[Column, ...] = ()
+    arrays: tuple[Any, ...] = ()
+    frame: Any = None
+    plan: Sequence[Mapping[str, Any]] | None = None
+
+
+def inputs_of(
+    what: str, x: Any, *, features: Any, as_frames: bool, takes_text: bool = False, model: Any = None
+) -> Inputs:
+    """What a user passed; nothing is computed.
+
+    Parameters
+    ----------
+    what
+        How errors call it.
+    x
+        As :func:`~dask_train.predict` takes it.
+    features
+        Columns of a frame.
+    as_frames
+        Whether the model takes frames as they are.
+    takes_text
+        Whether it takes arrays of text.
+    model
+        A network, whose inputs may name columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is something else, columns can't be numbers, names are unknown, or row counts differ.
+    """
+    if hasattr(x, "iloc") or _is_dask_frame(x):
+        return _of_frame(what, x, features, as_frames=as_frames, takes_text=takes_text, model=model)
+    if features is not None:
+        raise ValueError(f"features={features!r} names columns, and {what} is a {type(x).__name__}, which has none.")
+    layout, values = Layout.of(x)
+    if not values:
+        raise ValueError(f"{what} is empty; pass arrays or a frame.")
+    arrays = with_whole_rows(what, values)
+    for array in arrays:
+        if may_be_text(array.dtype) and not (as_frames or takes_text):
+            raise TypeError(
+                f"{what} has an array of {array.dtype}, text or objects, which Keras models take on TensorFlow alone. "
+                "Make it numbers, with astype for instance."
+            )
+    columns = tuple(
+        Column(
+            dtype=TEXT if array.dtype.kind == "T" or (takes_text and may_be_text(array.dtype)) else array.dtype.str,
+            row_shape=tuple(map(int, array.shape[1:])),
+        )
+        for array in arrays
+    )
+    return Inputs(layout=layout, columns=columns, arrays=arrays)
+
+
+def _of_frame(what: str, x: Any, features: Any, *, as_frames: bool, takes_text: bool, model: Any) -> Inputs:
+    if not _is_dask_frame(x):
+        import dask.dataframe as dd
+
+        x = dd.from_pandas(x, npartitions=1, sort=False)
+    if features is not None and not is_frame(x):
+        raise ValueError(f"features={features!r} names columns, and {what} is one column. Leave features out.")
+    if as_frames:
+        return Inputs(layout=Layout.of_batch(1), frame=_chosen(what, x, features))
+    if not is_frame(x):
+        one, column = _read_of(what, x._meta, None, takes_text=takes_text)
+        return Inputs(layout=Layout.of_batch(1), columns=(column,), frame=x, plan=[one])
+    features, _ = columns_for(model, x, None, features, None)
+    picks: list[Any] = []
+    layout = Layout(x=places_of(features, picks))
+    known = list(x.columns)
+    several = resolved(what, known, picks)
+    needed = list(dict.fromkeys(name for names, _ in several for name in names))
+    plans = [_read_of(what, x._meta, names if matrix else names[0], takes_text=takes_text) for names, matrix in several]
+    return Inputs(
+        layout=layout,
+        columns=tuple(column for _, column in plans),
+        frame=x if needed == known else x[needed],
+        plan=[one for one, _ in plans],
+    )
+
+
+def _chosen(what: str, x: Any, features: Any) -> Any:
+    """The frame with some columns alone, or one of them."""
+    if not is_frame(x):
+        return x
+    if isinstance(features, Mapping):
+        raise TypeError(f"features={features!r} is for models of several inputs; name one column, or a list of them.")
+    ((names, matrix),) = resolved(what, list(x.columns), [features])
+    if not matrix:
+        return x[names[0]]
+    return x if names == list(x.columns) else x[names]
+
+
+def _read_of(what: str, meta: Any, names: Any, *, takes_text: bool) -> tuple[Mapping[str, Any], Column]:
+    """How columns of a frame become an array, and what that is; of one column ``names`` is None."""
+    matrix = names is not None and is_frame(meta[names])
+    picks = None if names is None else Picks(arrays=[names], is_tuple=True)
+    (read,) = make_plan(what, open_form(what, meta, picks))["reads"]
+    found = read["columns"] or []
+    if any(column["how"] in {"arrow", "objects"} for column in found):
+        raise TypeError(
+            f"Column {found[0]['name']!r} of {what} holds lists or objects, whose shape is not known before they are "
+            "computed. Make an array of it first, such as with dask.array.from_delayed."
+        )
+    if any(column["how"] == "text" for column in found):
+        if takes_text:
+            return {"text": names}, Column(dtype=TEXT, row_shape=(len(found),) if matrix else ())
+        raise TypeError(
+            f"Column {found[0]['name']!r} of {what} is text, which Keras models take on TensorFlow alone. Leave it "
+            "out, or make codes of it: .astype('category'), of a Dask frame with .cat.as_known()."
+        )
+    dtype = np.dtype(read["matrix"] or found[0]["dtype"]).str
+    return read, Column(dtype=dtype, row_shape=(len(found),) if read["matrix"] else ())
+
+
+def _is_dask_frame(value: Any) -> bool:
+    return any(kind.__module__.startswith("dask.dataframe") for kind in type(value).__mro__) and hasattr(
+        getattr(value, "_meta", None), "iloc"
+    )

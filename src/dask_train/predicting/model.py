@@ -1,0 +1,324 @@
+"""What users pass as a model to predict with: told apart, described, and made a value that travels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+from dask.tokenize import tokenize
+
+from dask_train.data.columns import Column
+from dask_train.extras import check_installed
+from dask_train.fitting.layout import Layout, Places, leaves
+from dask_train.frameworks.keras.environment import backend_environment
+from dask_train.predicting.inputs import Inputs
+from dask_train.predicting.server.boosters import rows_to_booster
+from dask_train.predicting.server.in_process import LocalModel, ObjectModel
+from dask_train.predicting.server.scores import ACCURACY, R2
+from dask_train.predicting.server.values import Call, ModelParts
+
+# The structure of what a model makes of inputs, and its columns.
+Describe = Callable[[Inputs], tuple[Places, tuple[Column, ...]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictor:
+    """A model, ready to be sent.
+
+    Attributes
+    ----------
+    value
+        What tasks get.
+    describe
+        What it makes of rows.
+    taken
+        The dtype that it takes for one that it is given.
+    takes_frames
+        Whether it gets frames as they are.
+    takes_text
+        Whether it takes arrays of text.
+    model
+        A network, opened here.
+    scores
+        What an estimator is scored by; None for a Keras model, whose metrics say it.
+    floatx
+        What Keras makes of floats.
+    """
+
+    value: Any
+    describe: Describe
+    taken: Callable[[np.dtype], np.dtype] = lambda dtype: dtype
+    takes_frames: bool = False
+    takes_text: bool = False
+    model: Any = None
+    scores: str | None = None
+    floatx: str = "float32"
+
+    def call(self, verb: str, inputs: Inputs, batch_size: int) -> Call:
+        """What tasks are asked.
+
+        Raises
+        ------
+        ValueError
+            The data does not fit the model.
+        """
+        columns = tuple(replace(column, dtype=self.taken(np.dtype(column.dtype)).str) for column in inputs.columns)
+        taken = replace(inputs, columns=columns)
+        places, outputs = (0, ()) if verb == "evaluate" else self.describe(taken)
+        return Call(
+            verb=verb, layout=inputs.layout, columns=columns, outputs=outputs, places=places, batch_size=batch_size
+        )
+
+
+def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compiled: bool = False) -> Predictor:
+    """A model as a user passed it.
+
+    Parameters
+    ----------
+    model, method, meta
+        As :func:`~dask_train.predict` takes them.
+    travels
+        Whether it is to be sent to Dask workers.
+    compiled
+        Whether its loss and metrics are needed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is nothing that predicts, or an argument is not for models of its kind.
+    """
+    is_file = isinstance(model, str | os.PathLike)
+    kinds = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    is_network = is_file or bool({"keras", "torch"} & kinds)
+    for name, value in (("method", method), ("meta", meta)):
+        if is_network and value is not None:
+            raise ValueError(
+                f"{name}={value!r} is for estimators and functions; a {type(model).__name__} is a model whose outputs "
+                "are known. Leave it out."
+            )
+    if is_file:
+        return _file(os.fspath(model), travels=travels, compiled=compiled)
+    if "keras" in kinds:
+        return _keras(model, travels=travels, compiled=compiled)
+    if "torch" in kinds:
+        if compiled:
+            raise TypeError(
+                f"model is a {type(model).__name__}, a torch module, which has no loss and no metrics of its own. "
+                "Predict, and compute what you need of it and the targets."
+            )
+        return _torch(model, travels=travels)
+    return _object(model, method, meta, scored=compiled)
+
+
+def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
+    import keras
+
+    from dask_train.predicting.server import keras_model
+
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"model is a {type(model).__name__}; pass a keras.Model, such as one made of it.")
+    if compiled:
+        _check_compiled(model)
+    header, arrays = keras_model.take_apart(model, compiled=compiled)
+    token = tokenize(header, arrays)
+    data = pickle.dumps(header)
+    return _network(
+        ModelParts(
+            kind="keras",
+            name=model.name,
+            token=token,
+            header=data,
+            arrays=arrays,
+            opened_bytes=sum(array.nbytes for array in arrays),
+            environment=backend_environment(keras.backend.backend()),
+        ),
+        model,
+        travels=travels,
+        describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
+        taken=keras_model.taken_dtype,
+        takes_text=keras.backend.backend() == "tensorflow",
+        floatx=keras.config.floatx(),
+    )
+
+
+def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
+    _check_format(path)
+    check_installed(f"Opening {path}", "keras", "dask-train[tensorflow]")
+    import keras
+
+    from dask_train.keras_models.serialization import model_size_bytes
+    from dask_train.predicting.server import files, keras_model
+
+    model, digest = files.read_file(path, compiled=compiled)
+    if compiled:
+        _check_compiled(model)
+    header = files.header_of(path, digest, compiled=compiled)
+    return _network(
+        ModelParts(
+            kind="file",
+            name=path,
+            token=tokenize(header),
+            header=header,
+            arrays=(),
+            opened_bytes=2 * model_size_bytes(model),  # the file, too
+            environment=backend_environment(keras.backend.backend()),
+        ),
+        model,
+        travels=travels,
+        describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
+        taken=keras_model.taken_dtype,
+        takes_text=keras.backend.backend() == "tensorflow",
+        floatx=keras.config.floatx(),
+    )
+
+
+def _check_format(path: str) -> None:
+    if path.endswith(".keras"):
+        return
+    ways = {
+        ".onnx": "onnxruntime.InferenceSession(path).run(None, {name: x})[0]",
+        ".pb": "tf.saved_model.load(path).serve(x).numpy()",
+        ".tflite": "a tf.lite.Interpreter",
+        ".pt": "torch.load(path)(torch.from_numpy(x)).numpy()",
+        ".pt2": "torch.export.load(path).module()(torch.from_numpy(x)).numpy()",
+        ".pth": "torch.load(path)(torch.from_numpy(x)).numpy()",
+    }
+    ending = ".pb" if os.path.isdir(path) else os.path.splitext(path)[1]
+    raise ValueError(
+        f"model is {path!r}; a model file is one that model.save('....keras') has written."
+        + (
+            f" Pass a function for others, that opens the file where it is called, once a process, and returns an "
+            f"array of a batch x: {ways[ending]}; or the opened module, of torch."
+            if ending in ways
+            else " Open others yourself, and pass a Keras model, a torch module or a function."
+        )
+    )
+
+
+def _check_compiled(model: Any) -> None:
+    if not model.compiled:
+        raise ValueError(f"Model {model.name!r} is not compiled. Call model.compile(loss=..., metrics=[...]) first.")
+
+
+def _torch(given: Any, *, travels: bool) -> Predictor:
+    from dask_train.frameworks.torch.modules import taken_dtype
+    from dask_train.predicting.server import torch_model
+
+    kind, module = torch_model.kind_of(given)
+    header, arrays = torch_model.take_apart(kind, given, module)
+    token = tokenize(kind, hashlib.sha256(header).hexdigest(), arrays)
+    return _network(
+        ModelParts(
+            kind=kind,
+            name=type(given).__name__,
+            token=token,
+            header=header,
+            arrays=arrays,
+            opened_bytes=sum(array.nbytes for array in arrays) or len(header),
+        ),
+        module,
+        travels=travels,
+        describe=lambda inputs: torch_model.described(module, inputs.layout, inputs.columns),
+        taken=partial(taken_dtype, module),
+    )
+
+
+def _network(parts: ModelParts, model: Any, *, travels: bool, **others: Any) -> Predictor:
+    value = parts if travels else LocalModel(model, parts.name, parts.token)
+    return Predictor(value=value, model=model, **others)
+
+
+def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predictor:
+    """An estimator or a function."""
+    scores = _score_of(model) if scored else None
+    model = rows_to_booster(model)
+    if method is None and hasattr(model, "predict"):
+        method = "predict"
+    name = getattr(model, "__name__", type(model).__name__)
+    if method is not None and not callable(getattr(model, method, None)):
+        raise TypeError(f"{name} has no method {method!r}. Name another with method=.")
+    if method is None and not callable(model):
+        raise TypeError(
+            f"model is a {type(model).__name__}; pass a Keras model, a torch module, the path of a .keras file, an "
+            "estimator with predict, or a function."
+        )
+    token = tokenize(method, hashlib.sha256(cloudpickle.dumps(model)).hexdigest())
+    value = ObjectModel(model, method, name, token)
+    return Predictor(value=value, describe=partial(_shown, value, meta), takes_frames=True, scores=scores)
+
+
+def _score_of(model: Any) -> str:
+    """What an estimator's own ``score`` is."""
+    kind = type(model).__name__
+    if any(base.__module__.startswith("sklearn.") for base in type(model).__mro__):
+        from sklearn.base import is_classifier, is_regressor
+
+        if is_classifier(model):
+            return ACCURACY
+        if is_regressor(model):
+            return R2
+    raise TypeError(
+        f"model is a {kind}; dask_train.evaluate takes compiled Keras models, and classifiers and regressors of "
+        "scikit-learn. For others predict, and compute what you need of it and the targets."
+    )
+
+
+def _shown(value: ObjectModel, meta: Any, inputs: Inputs) -> tuple[Places, tuple[Column, ...]]:
+    """What it makes of two sample rows, unless it is told."""
+    layout = Layout.of_batch(1)
+    found = meta
+    if meta is None:
+        sample = Call(verb="predict", layout=inputs.layout, columns=inputs.columns, batch_size=2)
+        rows = [np.zeros((2, *column.row_shape), column.dtype) for column in inputs.columns]
+        given = rows if inputs.frame is None else [_sample(inputs.frame._meta_nonempty)]
+        try:
+            found = value.call(sample, given)
+        except Exception as error:
+            raise ValueError(
+                f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is not "
+                "known. Pass meta=: an array, or several, of its dtype and row shape, such as np.empty((0, 10), 'f4')."
+            ) from error
+        found = _as_arrays(found, len(given[0]), value.name)
+    layout, arrays = Layout.of(found)
+    outputs = []
+    for array in arrays:
+        made = np.asarray(array)
+        if hasattr(array, "toarray"):
+            raise ValueError(
+                f"{value.name} makes a sparse matrix, which has no place in an array. Make it dense, with "
+                "sparse_output=False, or by a function: lambda x: model.transform(x).toarray()."
+            )
+        if made.ndim == 0:
+            raise ValueError(f"{value.name} makes {made!r}; it has to make one row of each, or meta= has to be arrays.")
+        outputs.append(Column(dtype=_planned(made.dtype, value, sampled=meta is None), row_shape=tuple(made.shape[1:])))
+    return layout.x, tuple(outputs)
+
+
+def _sample(rows: Any) -> Any:
+    """Dask's two sample rows without its missing values, which few functions expect: twice the first."""
+    sample = rows.iloc[[0, 0]]
+    sample.index = rows.index
+    return sample
+
+
+def _planned(dtype: np.dtype, value: ObjectModel, *, sampled: bool) -> str:
+    """The dtype of all blocks: objects in place of text whose length sample rows don't tell."""
+    tells = dtype == getattr(value.classes, "dtype", None)  # a classifier's is that of its labels
+    return "|O" if dtype.kind == "T" or (dtype.kind in "US" and sampled and not tells) else dtype.str
+
+
+def _as_arrays(found: Any, num_rows: int, name: str) -> Any:
+    for array in leaves(found):
+        shape = np.shape(array)
+        if not shape or shape[0] != num_rows:
+            raise ValueError(
+                f"{name} makes an output of shape {shape} of {num_rows} rows; it has to make a row of each."
+            )
+    return found

@@ -1,0 +1,109 @@
+"""``evaluate`` of any kind of model: a task a partition, and what they find joined, while it is shown how it goes."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dask import delayed
+
+from dask_train.cluster.gathered import counting, gathered, gathered_later
+from dask_train.cluster.sealed import Sealed
+from dask_train.collections.blocks import with_whole_rows
+from dask_train.collections.partition.form import chosen, is_frame
+from dask_train.report.formats import score_text, seconds_text
+from dask_train.report.parts_progress import PartsDisplay
+from dask_train.report.progress import progress_of
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+# What so many partitions' tasks have found is joined in one task.
+FAN_IN = 16
+
+
+def parts_of(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> list[Any]:
+    """A delayed frame, or a list of arrays, for each partition; for models that take rows as they are.
+
+    Raises
+    ------
+    ValueError
+        There are no targets, or columns are not named.
+    """
+    if is_frame(x):
+        if label is None or y is not None or not (sample_weight is None or isinstance(sample_weight, str)):
+            raise ValueError(
+                "To score an estimator on a frame, name its label column, label=, and leave y out; name that of "
+                "weights, too: sample_weight='name'."
+            )
+        left = [name for name in x.columns if sample_weight is None or name != sample_weight]
+        if sample_weight is not None and sample_weight not in x.columns:
+            raise ValueError(f"sample_weight={sample_weight!r} is no column of x.")
+        one, several, label = chosen("x", left, features, label)
+        weight = [] if sample_weight is None else [sample_weight]
+        needed = x[[*([one] if several is None else several), label, *weight]]
+        return list(needed.to_delayed()) if hasattr(needed, "to_delayed") else [delayed(needed)]
+    if y is None:
+        raise ValueError("There are no targets. Pass y, or label= with a frame.")
+    for what, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        if value is not None:
+            with_whole_rows(what, [value])
+    arrays = with_whole_rows("data", [x, y] if sample_weight is None else [x, y, sample_weight])
+    blocks = [array.to_delayed().ravel() for array in arrays]
+    return [delayed(list)(pieces) for pieces in zip(*blocks, strict=True)]
+
+
+def lengths_of(x: Any, num_parts: int) -> Sequence[int] | None:
+    """Rows of each partition of an array, where they are known."""
+    rows = [float(length) for length in x.chunks[0]] if hasattr(x, "chunks") else []
+    known = len(rows) == num_parts and not any(map(math.isnan, rows))
+    return list(map(int, rows)) if known else None
+
+
+def joined(join: Callable[[list[Any]], Any], level: list[Any]) -> Any:
+    """All of them, joined in order, some at a time."""
+    while True:
+        level = [join(level[at : at + FAN_IN]) for at in range(0, len(level), FAN_IN)]
+        if len(level) == 1:
+            return level[0]
+
+
+def as_task(function: Callable[..., Any]) -> Any:
+    """Calls of it are tasks, which travel closed."""
+    return delayed(Sealed(function), pure=False)
+
+
+def shown(
+    client: Client | None,
+    total: Any,
+    parts: Sequence[Any],
+    rows: Sequence[int] | None,
+    finish: Callable[[Any], dict[str, float]],
+    verbose: Any,
+) -> dict[str, float]:
+    """What comes of all, while it is shown how many partitions are done."""
+    began = time.monotonic()
+    progress = False if verbose == 2 else progress_of(verbose)
+    with PartsDisplay(progress, what="evaluating", rows=rows) as display:
+
+        def show(done: Collection[int]) -> None:
+            display.done(done, len(parts))
+
+        if client is None:
+            with counting([part.key for part in parts], show):
+                scores = finish(total.compute(scheduler="threads"))
+        else:
+            scores = finish(gathered(client, total, parts=parts, watch=show if display.shown else None))
+    if verbose == 2:
+        told = [f"{name}: {score_text(value)}" for name, value in scores.items()]
+        sys.stderr.write(" - ".join([f"{len(parts)} partitions", seconds_text(time.monotonic() - began), *told]) + "\n")
+    return scores
+
+
+async def shown_later(client: Client, sent: Any, lazy: Callable[[Any], Any], finish: Callable[[Any], Any]) -> Any:
+    """The same with an asynchronous client, whose caller is shown nothing; the model is on its way there."""
+    total, _ = lazy(await sent)
+    return finish(await gathered_later(client, total))

@@ -1,0 +1,85 @@
+"""A model on its way to the Dask workers: once to two of them, from where the others fetch it as they need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from distributed import Client, Future
+
+from dask_train.cluster.given_up import until_given_up
+from dask_train.cluster.peer import Peer
+from dask_train.driver.preflight import how_to_send, lacked_modules, modules_of
+from dask_train.errors import PredictionError
+from dask_train.predicting.server.in_process import ObjectModel
+from dask_train.predicting.server.values import ModelParts
+
+# With one the loss of a Dask worker would be that of the model, before any other has fetched it.
+NUM_FIRST = 2
+# Pickles up to this size are looked through for modules, in seconds at most; what others lack is seen where they open.
+LOOKED_THROUGH_BYTES = 4 << 20
+
+
+def on_dask(client: Client, model: Any) -> Any:
+    """The model as a value that graphs depend on: a future, put on Dask workers, under a key of its contents.
+
+    Dask frees it when neither a future nor a collection refers to it.
+
+    Returns
+    -------
+    distributed.Future
+        An awaitable of it with an asynchronous client.
+
+    Raises
+    ------
+    PredictionError
+        No Dask worker has a module that the model needs.
+    """
+    return Peer(client).run(_on_dask, client, model)
+
+
+async def _on_dask(client: Client, model: Any) -> Future:
+    key = f"model-{model.token}"
+    state = client.futures.get(key)
+    if state is not None and state.status == "finished":
+        return Future(key, client)
+    await _check_modules(client, model)
+    if state is None:
+        await until_given_up(client, key)
+    return await Peer(client).put(key, model, num_copies=NUM_FIRST)
+
+
+def as_collection(model: Any) -> Any:
+    """What :func:`on_dask` gives as frames' graphs need it, which lose futures that are arguments of tasks.
+
+    Graphs of arrays are to have the future itself: they lose those of collections where frames are made of them. What
+    is no future stays as it is.
+    """
+    if not isinstance(model, Future):
+        return model
+    key = model.key
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: model}, dependencies=()))
+
+
+async def _check_modules(client: Client, model: ModelParts | ObjectModel) -> None:
+    """See that the model can be opened on some Dask worker; where others can't, a task will say so."""
+    found = await lacked_modules(Peer(client), _modules(model), None)
+    if found and all(found.values()):
+        address, (name, *_) = next(iter(found.items()))
+        raise PredictionError(
+            f"The Dask worker {address} has no module {name!r}, which model {model.name!r} needs, nor have the others.",
+            "It is on the client's import path only.",
+            how_to_send(name),
+        )
+
+
+def _modules(model: ModelParts | ObjectModel) -> set[str]:
+    """What Dask workers need to open a model, as far as it is quick to tell."""
+    names = {"dask_train"}
+    if isinstance(model, ModelParts):
+        names |= {"keras", model.environment["KERAS_BACKEND"]} if model.environment else {"torch"}
+        pickled = model.header if model.kind in ("keras", "torch") else b""
+    else:
+        pickled = model.pickled
+    return names | modules_of(pickled) if 0 < len(pickled) <= LOOKED_THROUGH_BYTES else names

@@ -1,0 +1,103 @@
+"""Loss and metrics of a Keras model, batch by batch as Keras' own ``evaluate`` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.fitting.roles.metrics import Metrics
+from dask_train.fitting.roles.own_metrics import check_sums
+from dask_train.fitting.roles.weights import value_of
+from dask_train.keras_models import state
+from dask_train.predicting.server.keras_backends import KerasBackend
+from dask_train.predicting.server.values import Call
+
+
+class Evaluation:
+    """A compiled model whose metrics count; they are as they were after each call.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled.
+    backend
+        That of Keras.
+    """
+
+    def __init__(self, model: Any, backend: KerasBackend) -> None:
+        self._model, self._backend, self._metrics = model, backend, Metrics(model)
+        self._steps: dict[str, Callable[[Any], Any]] = {}
+        self._is_checked = False
+
+    def counts(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> list[np.ndarray]:
+        """What is counted over the rows, float64."""
+        with self._counting():
+            for start in range(0, len(columns[0]), call.batch_size):
+                self._step(call, [column[start : start + call.batch_size] for column in columns])
+                beat()
+            found = self._metrics.counted()
+        if not self._is_checked and len(columns[0]):  # once metrics are built
+            rows = [column[: call.batch_size] for column in columns]
+            check_sums(self._model, self._metrics, partial(self._counted_over, call, rows), "partitions")
+            self._is_checked = True
+        return found
+
+    def logs(self, call: Call, columns: Sequence[np.ndarray]) -> dict[str, Any]:
+        """What ``evaluate`` returns after the last batch, which these rows are."""
+        with self._counting():
+            if call.before is not None:
+                self._metrics.set(call.before)
+            logs = self._step(call, columns)
+            results = self._model.get_metrics_result()
+            if isinstance(logs, dict) and set(logs) == set(results):
+                logs = results  # as Keras does: the step of a model of one's own may say something else
+            return _plain(logs or {})
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        before = self._metrics.state()
+        self._model.reset_metrics()
+        try:
+            yield
+        finally:
+            self._metrics.restore(before)
+
+    def _step(self, call: Call, columns: Sequence[np.ndarray]) -> Any:
+        """The logs of a batch, which is counted besides what was before."""
+        key = repr((call.layout, [(column.dtype, column.shape[1:]) for column in columns]))
+        if key not in self._steps:
+            self._steps[key] = self._compiled(call, columns)
+        return self._steps[key](columns)
+
+    def _compiled(self, call: Call, columns: Sequence[np.ndarray]) -> Callable[[Any], Any]:
+        def packed(rows: Sequence[Any]) -> Any:
+            return keras.utils.pack_x_y_sample_weight(*call.layout.pack(rows))
+
+        return self._backend.testing(self._model, packed, columns)
+
+    def _counted_over(self, call: Call, rows: Sequence[np.ndarray], times: int) -> list[np.ndarray]:
+        seeds = [(variable, np.array(value_of(variable))) for variable in state.seed_states(self._model)]
+        with self._counting():
+            for _ in range(times):
+                self._step(call, rows)
+                for variable, value in seeds:
+                    variable.assign(value)
+            return self._metrics.counted()
+
+
+def _plain(logs: dict[str, Any]) -> dict[str, Any]:
+    """Logs in the order and form in which Keras gives them, of numbers and arrays."""
+    found: dict[str, Any] = {}
+    for name, value in sorted(logs.items()):
+        if isinstance(value, dict):
+            found.update(_plain(value))
+        else:
+            is_number = isinstance(value, float | int)
+            array = np.asarray(value if is_number else keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(value)))
+            found[name] = float(array) if array.ndim == 0 else array
+    return found

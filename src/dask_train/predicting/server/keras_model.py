@@ -1,0 +1,206 @@
+"""Keras models for prediction and evaluation: taken apart for the way, and run without Keras' own loop.
+
+``Model.predict`` sets up a data pipeline and callbacks at each call, and copies each batch twice on its way in. Here a
+model has one compiled function for batches of one shape; the last batch is padded, and cut (``benchmarks/predict.py``).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.data.columns import Column
+from dask_train.errors import in_words
+from dask_train.fitting.layout import Layout, filled, leaves
+from dask_train.fitting.roles.models import made
+from dask_train.fitting.roles.weights import value_of
+from dask_train.keras_models import state
+from dask_train.keras_models.serialization import model_to_parts
+from dask_train.keras_models.text_inputs import check_text_inputs
+from dask_train.predicting.server.keras_backends import Run, backend_of
+from dask_train.predicting.server.keras_evaluation import Evaluation
+from dask_train.predicting.server.values import Call, in_dtype, outputs_of
+
+
+def take_apart(model: Any, *, compiled: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """A header and arrays without the optimizer's state, and without the compilation where that is not needed."""
+    header, arrays = model_to_parts(model, optimizers=False)
+    header = {
+        **header,
+        "compilations": header["compilations"] if compiled else [],
+        "run_eagerly": bool(model.run_eagerly),
+        "jit_compile": bool(model.jit_compile),
+    }
+    return header, arrays
+
+
+def open_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
+    """The model; each array is copied once."""
+    told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
+    model = made(told, list(arrays))
+    model.run_eagerly, model.jit_compile = told["run_eagerly"], told["jit_compile"]
+    return model
+
+
+def taken_dtype(dtype: np.dtype) -> np.dtype:
+    """What Keras makes of an array of that dtype, before the model sees it."""
+    if dtype.kind == "f":
+        return np.dtype(keras.config.floatx())
+    return dtype
+
+
+class KerasRunner:
+    """A Keras model that answers calls in this process, one at a time.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._backend = backend_of(keras.backend.backend())
+        self._functions: dict[Any, Run] = {}
+        self._evaluation = Evaluation(model, self._backend)
+        self._seeds = [(variable, np.array(value_of(variable))) for variable in state.seed_states(model)]
+
+    def predict(
+        self, call: Call, columns: Sequence[np.ndarray], out: Sequence[np.ndarray], beat: Callable[[], None]
+    ) -> None:
+        """Write what the model says of the rows into ``out``.
+
+        Parameters
+        ----------
+        call
+            What is asked.
+        columns
+            ``(num_rows, *row_shape)`` each. Read without a copy where they lie in aligned memory that may be written
+            to, except the last batch; else one copy.
+        out
+            ``(num_rows, *row_shape)`` for each output; one copy.
+        beat
+            Called after each batch.
+        """
+        num_rows = len(columns[0])
+        self._seed(call)
+        run = self._function(call)
+        for start in range(0, num_rows, call.batch_size):
+            stop = min(start + call.batch_size, num_rows)
+            rows = [_batch(column[start:stop], call.batch_size) for column in columns]
+            made = run(filled(call.layout.x, rows.__getitem__))
+            found = outputs_of("the model", call, made, call.batch_size)
+            for output, column, target in zip(found, call.outputs, out, strict=True):
+                target[start:stop] = in_dtype("the model", _numpy(output), column)[: stop - start]
+            beat()
+
+    def evaluate(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> list[np.ndarray]:
+        """What the model's metrics count over the rows, as numbers that add up over batches and partitions."""
+        self._seed(call)
+        return self._evaluation.counts(call, columns, beat)
+
+    def logs(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> dict[str, Any]:
+        """What Keras' own ``evaluate`` gives, once the last batch has followed what :attr:`Call.before` has counted."""
+        found = self._evaluation.logs(call, columns)
+        beat()
+        return found
+
+    def _seed(self, call: Call) -> None:
+        if call.block_seed is None:
+            return
+        self._backend.seed(call.block_seed)
+        for variable, (seed, *counters) in self._seeds:
+            mixed = (int(seed) + call.block_seed) % (1 << 31)  # of which every backend's dtype has room
+            variable.assign(np.array([mixed, *counters], keras.backend.standardize_dtype(variable.dtype)))
+
+    def _function(self, call: Call) -> Run:
+        key = (call.batch_size, call.columns, repr(call.layout.x))
+        if key not in self._functions:
+            self._functions[key] = self._backend.predicting(self._model, eagerly=False)
+        return self._functions[key]
+
+
+def _batch(rows: np.ndarray, batch_size: int) -> np.ndarray:
+    """The rows, up to the size of a batch; the last one again and again, since models may take no zeros."""
+    return rows if len(rows) == batch_size else rows[np.minimum(np.arange(batch_size), len(rows) - 1)]
+
+
+def _numpy(output: Any) -> np.ndarray:
+    if keras.backend.standardize_dtype(output.dtype) == "bfloat16":
+        output = keras.ops.cast(output, "float32")
+    return output if isinstance(output, np.ndarray) else keras.ops.convert_to_numpy(output)
+
+
+def described(model: Any, layout: Layout, columns: Sequence[Column]) -> tuple[Any, tuple[Column, ...]]:
+    """The structure of a model's outputs, and what each is, without any data.
+
+    Returns
+    -------
+    places, outputs
+        As :class:`~dask_train.predicting.server.values.Call` has them.
+
+    Raises
+    ------
+    ValueError
+        Rows of these columns don't go through the model, or it does not make a row of each.
+    """
+    told = " and ".join(f"rows of {_keras_dtype(column)} {column.row_shape or 'numbers'}" for column in columns)
+    if not model.built:
+        raise ValueError(
+            f"Model {model.name!r} has no weights yet, so each process would make its own. Build or train it first."
+        )
+    check_unordered(model)
+    try:
+        check_text_inputs(model, filled(layout.x, lambda number: columns[number].is_text))
+        if type(model).predict_step is not keras.Model.predict_step:
+            rows = [np.full((2, *c.row_shape), b"" if c.is_text else 0, c.dtype) for c in columns]
+            predict = backend_of(keras.backend.backend()).predicting(model, eagerly=True)
+            found = predict(filled(layout.x, rows.__getitem__))
+        else:
+            made_of = [keras.KerasTensor((2, *column.row_shape), _keras_dtype(column)) for column in columns]
+            # Of a call, in which Keras leaves `training` out where the model takes none, and adjusts ranks of inputs.
+            found = state.called_symbolically(model, filled(layout.x, made_of.__getitem__))
+    except Exception as error:
+        raise ValueError(f"The data does not fit model {model.name!r}: it has {told}. {in_words(error)}") from error
+    places = Layout.of(found)[0].x
+    return places, tuple(_output(model, output) for output in leaves(found))
+
+
+def check_unordered(model: Any) -> None:
+    """Refuse models whose layers keep state from batch to batch.
+
+    Raises
+    ------
+    ValueError
+        One does.
+    """
+    if (layer := state.stateful_layer(model)) is not None:
+        raise ValueError(
+            f"Layer {layer.name!r} of model {model.name!r} is stateful: what it makes of a batch depends on those "
+            "before, and blocks are gone through side by side. Make the model with stateful=False."
+        )
+
+
+def _keras_dtype(column: Column) -> str:
+    return "string" if column.is_text else np.dtype(column.dtype).name
+
+
+def _output(model: Any, output: Any) -> Column:
+    shape = tuple(output.shape)
+    if not shape or shape[0] not in (2, None) or None in shape[1:]:  # layers of text lose the number of rows
+        raise ValueError(
+            f"Model {model.name!r} makes an output of shape {shape} of 2 rows; it has to make one row of each, of a "
+            "shape that is known."
+        )
+    dtype = keras.backend.standardize_dtype(output.dtype)
+    if dtype == "string":
+        raise ValueError(
+            f"Model {model.name!r} makes text, which does not come out of a model process. Let it make numbers, and "
+            "look the texts up in what comes out."
+        )
+    # Dask's arrays, as shared memory, have the dtypes of NumPy itself.
+    return Column(dtype=np.dtype("float32" if dtype == "bfloat16" else dtype).str, row_shape=shape[1:])

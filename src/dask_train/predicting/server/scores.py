@@ -1,0 +1,123 @@
+"""Scores of estimators, as numbers that add up over partitions.
+
+Means and squared deviations are joined as T. F. Chan, G. H. Golub and R. J. LeVeque do in "Updating formulae and a
+pairwise algorithm for computing sample variances" (1979), since sums of squares lose what large means leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+ACCURACY, R2 = "accuracy", "r2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hits:
+    """Weights of rows, and of those that were predicted right."""
+
+    weight: float
+    right: float
+
+    def plus(self, other: Hits) -> Hits:
+        """Add up both."""
+        return Hits(weight=self.weight + other.weight, right=self.right + other.right)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deviations:
+    """Squares of what targets differ from their mean, and from predictions: ``(num_targets,)`` each."""
+
+    weight: float
+    mean: np.ndarray
+    squares: np.ndarray
+    errors: np.ndarray
+
+    def plus(self, other: Deviations) -> Deviations:
+        """Add up both."""
+        weight = self.weight + other.weight
+        apart = other.mean - self.mean
+        return Deviations(
+            weight=weight,
+            mean=self.mean + apart * (other.weight / weight),
+            squares=self.squares + other.squares + apart**2 * (self.weight * other.weight / weight),
+            errors=self.errors + other.errors,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """Rows as metrics take them: targets and what was predicted, ``(n,)`` or ``(n, k)`` each, and perhaps weights."""
+
+    truth: np.ndarray
+    found: np.ndarray
+    weights: np.ndarray | None
+
+
+def joined_predictions(parts: list[Predictions | None]) -> Predictions | None:
+    """Put the rows of all parts together, in order; None, which is no rows, counts nothing."""
+    some = [one for one in parts if one is not None]
+    if len(some) < 2:
+        return some[0] if some else None
+    weights = [one.weights for one in some if one.weights is not None]
+    return Predictions(
+        truth=np.concatenate([one.truth for one in some]),
+        found=np.concatenate([one.found for one in some]),
+        weights=np.concatenate(weights) if weights else None,
+    )
+
+
+def added(parts: list[Any]) -> Any:
+    """All parts together; None, which is no rows, counts nothing."""
+    some: list[Any] = [one for one in parts if one is not None]
+    return reduce(lambda total, one: total.plus(one), some) if some else None
+
+
+def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray | None) -> Any:
+    """What predictions of a block of rows add to a score; None where there is no row, or no weight.
+
+    Raises
+    ------
+    ValueError
+        Targets and predictions can't be compared, row by row.
+    """
+    weight = np.ones(len(truth)) if weights is None else np.asarray(weights, float)
+    total = float(weight.sum())
+    if not len(truth) or not total:
+        return None
+    truth, found = (array.reshape(len(array), -1) for array in (truth, found))
+    if truth.shape != found.shape:
+        raise ValueError(
+            f"A row of the targets has {truth.shape[1]} values, and a row of what is predicted {found.shape[1]}."
+        )
+    if what == ACCURACY:
+        kinds = {"text" if array.dtype.kind in "UST" else array.dtype.kind in "biufc" for array in (truth, found)}
+        if kinds == {"text", True}:
+            raise ValueError(f"The targets are {truth.dtype}, and the classifier's classes {found.dtype}.")
+        right = np.asarray(truth == found).all(axis=1)
+        return Hits(weight=total, right=float(weight[right].sum()))
+    y, y_found = (np.asarray(array, float) for array in (truth, found))
+    mean = weight @ y / total
+    return Deviations(weight=total, mean=mean, squares=weight @ (y - mean) ** 2, errors=weight @ (y - y_found) ** 2)
+
+
+def results(what: str, total: Any) -> dict[str, float]:
+    """The score of all rows, as scikit-learn's ``score`` has it.
+
+    Raises
+    ------
+    ValueError
+        There are none.
+    """
+    if total is None:
+        raise ValueError("There are no rows to evaluate on.")
+    if what == ACCURACY:
+        return {what: total.right / total.weight}
+    # As sklearn.metrics.r2_score: targets that are all the same give 1 where they are met, else 0.
+    each = np.where(total.errors == 0, 1.0, 0.0)
+    varies = total.squares > 0
+    each[varies] = 1 - total.errors[varies] / total.squares[varies]
+    return {what: float(each.mean())}

@@ -1,0 +1,174 @@
+"""torch modules for prediction: pickled by value with their tensors beside, and run in batches."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import torch
+
+from dask_train.data.columns import Column
+from dask_train.errors import in_words
+from dask_train.fitting.layout import Layout, filled, leaves
+from dask_train.frameworks.torch.modules import called, device_of, pickle_parts, unpickle_parts
+from dask_train.predicting.server.values import Call, in_dtype, outputs_of
+
+# Kinds of :class:`~dask_train.predicting.server.values.ModelParts`.
+MODULE, SCRIPT, EXPORTED = "torch", "torch-script", "torch-exported"
+
+
+def kind_of(model: Any) -> tuple[str, torch.nn.Module]:
+    """What a model of torch is, and the module that is called.
+
+    Raises
+    ------
+    TypeError
+        It is none.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        return EXPORTED, model.module()
+    if isinstance(model, torch.jit.ScriptModule):
+        return SCRIPT, model
+    model = getattr(model, "_orig_mod", model)  # of torch.compile, whose code is of this process alone
+    if isinstance(model, torch.nn.Module):
+        return MODULE, model
+    raise TypeError(
+        f"model is a {type(model).__name__}; pass a torch.nn.Module, a scripted or traced one, a program of "
+        "torch.export, or a function that takes and returns arrays."
+    )
+
+
+def take_apart(kind: str, given: Any, module: torch.nn.Module) -> tuple[bytes, list[np.ndarray]]:
+    """A module, with the code of classes that can't be imported, as a pickle; and its tensors as arrays.
+
+    Tensors on the CPU are not copied. Which are one tensor stays so. What torch has compiled is in the pickle whole.
+    """
+    data = io.BytesIO()
+    if kind == EXPORTED:
+        torch.export.save(given, data)
+        return data.getvalue(), []
+    if kind == SCRIPT:
+        torch.jit.save(module, data)
+        return data.getvalue(), []
+    return pickle_parts(module)
+
+
+def open_parts(kind: str, header: bytes, arrays: Sequence[np.ndarray]) -> Any:
+    """The module; each array is copied once."""
+    if kind == EXPORTED:
+        program = torch.export.load(io.BytesIO(header))
+        if torch.cuda.is_available():
+            program = torch.export.passes.move_to_device_pass(program, "cuda")
+        return program.module()
+    if kind == SCRIPT:
+        return torch.jit.load(io.BytesIO(header), map_location="cpu")
+    return unpickle_parts(header, arrays)
+
+
+class TorchRunner:
+    """A torch module that answers calls in this process, one at a time, on the GPU where there is one.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Of this process alone where ``num_threads`` is given; else the user's own, which stays where it is.
+    num_threads
+        Of the process.
+    """
+
+    def __init__(self, module: torch.nn.Module, num_threads: int | None) -> None:
+        self._module = module
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+            if torch.cuda.is_available():
+                module.to("cuda")
+        self._device = device_of(module)
+
+    def predict(
+        self, call: Call, columns: Sequence[np.ndarray], out: Sequence[np.ndarray], beat: Callable[[], None]
+    ) -> None:
+        """Write what the module says of the rows into ``out``: rows are read without a copy, predictions copied once.
+
+        See :class:`~dask_train.predicting.server.runners.Runner`.
+        """
+        num_rows = len(columns[0])
+        if call.block_seed is not None:
+            torch.manual_seed(call.block_seed)
+        with _evaluating(self._module):
+            for start in range(0, num_rows, call.batch_size):
+                stop = min(start + call.batch_size, num_rows)
+                given = [column[start:stop] for column in columns]
+                if stop - start == 1 and isinstance(self._module, torch.fx.GraphModule):
+                    given = [np.repeat(each, 2, axis=0) for each in given]  # torch.export has a code of its own for 1
+                rows = [torch.from_numpy(each).to(self._device) for each in given]
+                found = outputs_of("the module", call, _called(self._module, call.layout, rows), len(given[0]))
+                for output, column, target in zip(found, call.outputs, out, strict=True):
+                    target[start:stop] = in_dtype("the module", _numpy(output), column)[: stop - start]
+                beat()
+
+    def evaluate(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> list[np.ndarray]:
+        """Never asked: a module says of itself neither loss nor metrics."""
+        raise NotImplementedError
+
+    def logs(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> dict[str, Any]:
+        """Refuse: a torch module is never asked for logs."""
+        raise NotImplementedError
+
+
+def described(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]) -> tuple[Any, tuple[Column, ...]]:
+    """As :func:`dask_train.predicting.server.keras_model.described`; two rows of zeros go through the module, here."""
+    told = " and ".join(f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}" for column in columns)
+    name = type(module).__name__
+    device = device_of(module)
+    try:
+        rows = [torch.from_numpy(np.zeros((2, *c.row_shape), c.dtype)).to(device) for c in columns]
+        with _evaluating(module):
+            found = _called(module, layout, rows)
+    except Exception as error:
+        raise ValueError(
+            f"The data does not fit module {name!r}: it has {told}. {in_words(error)}"
+            + (
+                " A module of torch.export takes any number of rows if it was exported with "
+                "dynamic_shapes=({0: torch.export.Dim('rows')},)."
+                if isinstance(module, torch.fx.GraphModule)
+                else ""
+            )
+        ) from error
+    places = Layout.of(found)[0].x
+    outputs = []
+    for output in leaves(found):
+        if not isinstance(output, torch.Tensor) or output.ndim == 0 or len(output) != 2:
+            shape = tuple(getattr(output, "shape", ())) or f"a {type(output).__name__}"
+            raise ValueError(f"Module {name!r}: {_no_rows(shape, 2)}")
+        dtype = "float32" if output.dtype == torch.bfloat16 else str(output.dtype).rpartition(".")[2]
+        outputs.append(Column(dtype=np.dtype(dtype).str, row_shape=tuple(output.shape[1:])))
+    return places, tuple(outputs)
+
+
+def _numpy(output: torch.Tensor) -> np.ndarray:
+    return (output.float() if output.dtype == torch.bfloat16 else output).cpu().numpy()
+
+
+def _no_rows(shape: Any, num_rows: int) -> str:
+    return f"it made {shape} of {num_rows} rows; it has to make a tensor with one row of each."
+
+
+def _called(module: torch.nn.Module, layout: Layout, rows: Sequence[torch.Tensor]) -> Any:
+    return called(module, filled(layout.x, rows.__getitem__))
+
+
+@contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Without dropout and gradients; each submodule is afterwards in the mode in which it was."""
+    training = [part for part in module.modules() if part.training]
+    with suppress(NotImplementedError):  # a program of torch.export is as it was exported
+        module.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for part in training:
+            part.training = True

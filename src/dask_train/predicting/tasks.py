@@ -1,0 +1,209 @@
+"""The tasks of predictions: one block in, one block out."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from distributed import get_worker
+
+from dask_train.collections.partition.form import chosen as chosen_columns
+from dask_train.collections.partition.reading import read
+from dask_train.config import PredictLimits
+from dask_train.data.columns import Column
+from dask_train.predicting.model_pool import ModelProcesses
+from dask_train.predicting.server.batches import Counted, counted, joined
+from dask_train.predicting.server.in_process import ObjectModel
+from dask_train.predicting.server.scores import Predictions, scored
+from dask_train.predicting.server.values import Call, ModelParts, fitting
+
+
+def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> Any:
+    """What a model says of a block of arrays: an array, or a tuple of all outputs.
+
+    Parameters
+    ----------
+    call, limits
+        The same for all blocks.
+    model
+        As it came to this Dask worker.
+    *blocks
+        ``(num_rows, *row_shape)`` each; in lists, as Dask gives blocks of axes that are not kept.
+    """
+    arrays = [_plain(_unwrapped(block)) for block in blocks]
+    found = answered(call, limits, model, arrays)
+    return found[0] if len(call.outputs) == 1 else tuple(found)
+
+
+def frame_block(
+    call: Call, limits: PredictLimits, plan: Sequence[Any] | None, names: Any, frame: Any, model: Any
+) -> Any:
+    """What a model says of a partition of a frame: a Series or a DataFrame with its index.
+
+    Parameters
+    ----------
+    plan
+        How the frame becomes arrays, as :attr:`~dask_train.predicting.inputs.Inputs.plan` has it.
+    names
+        As :func:`series_or_frame` takes them.
+    """
+    if plan is None:
+        found = answered(call, limits, model, [frame])
+    else:
+        where = _where("the frame")
+        found = answered(call, limits, model, [_array(where, one, frame) for one in plan])
+    return series_or_frame(found, frame.index, names)
+
+
+def _array(where: str, one: Any, frame: Any) -> np.ndarray:
+    if "text" not in one:
+        return read(where, one, [frame])
+    some = frame if one["text"] is None else frame[one["text"]]
+    return np.asarray(some.to_numpy(object))
+
+
+def series_or_frame(arrays: Sequence[np.ndarray], index: Any, names: Any) -> Any:
+    """Outputs as columns.
+
+    Parameters
+    ----------
+    arrays
+        ``(num_rows,)`` or ``(num_rows, n)`` each.
+    index
+        Of the rows.
+    names
+        The name of a Series, or a list of names of columns.
+    """
+    import pandas as pd
+
+    columns = [
+        pd.Series(column, index=index, dtype=array.dtype if array.dtype.hasobject else None)  # else what pandas infers
+        for array in arrays
+        for column in (array.T if array.ndim > 1 else [array])
+    ]
+    if not isinstance(names, list):
+        return columns[0].rename(names)
+    return pd.concat(columns, axis=1, keys=names)
+
+
+def num_rows(columns: list[np.ndarray]) -> int:
+    """Rows of a partition."""
+    return len(columns[0])
+
+
+def counted_block(
+    call: Call, limits: PredictLimits, floatx: str, is_last: bool, model: Any, columns: list[np.ndarray], offset: int
+) -> Counted | None:
+    """What a model's metrics count over a partition; None where it has no rows.
+
+    Parameters
+    ----------
+    floatx
+        What Keras makes of floats.
+    is_last
+        Whether no rows may follow.
+    offset
+        The number of rows before it.
+    """
+    taken = [column.astype(floatx, copy=False) if column.dtype.kind == "f" else column for column in columns]
+    count = partial(_counts, call, limits, model)
+    return counted(taken, offset, call.batch_size, count, is_last=is_last)
+
+
+def joined_blocks(call: Call, limits: PredictLimits, model: Any, parts: list[Counted | None]) -> Counted | None:
+    """What a model's metrics count over partitions that follow each other."""
+    return joined(parts, partial(_counts, call, limits, model))
+
+
+def logs(call: Call, limits: PredictLimits, model: Any, total: Counted | None) -> dict[str, Any] | None:
+    """What a model's metrics say of all rows; None where there are none."""
+    if total is None or total.tail is None:
+        return None
+    return _asked(replace(call, verb="logs", before=total.counts), limits, model, total.tail)
+
+
+def _counts(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarray]) -> list[np.ndarray]:
+    return _asked(call, limits, model, columns)
+
+
+def _asked(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarray]) -> Any:
+    given = tuple(Column(dtype=column.dtype.str, row_shape=column.shape[1:]) for column in columns)
+    return answered(replace(call, columns=given), limits, model, columns)
+
+
+def scored_block(
+    call: Call, what: str, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
+) -> Any:
+    """What an estimator's predictions of a partition add to its score.
+
+    Parameters
+    ----------
+    weight
+        The column of weights of a frame.
+    piece
+        A frame with the features, the label and perhaps weights; or a list of inputs, targets and perhaps weights.
+    """
+    rows = predicted_block(call, features, label, weight, model, piece)
+    return None if rows is None else scored(what, rows.truth, rows.found, rows.weights)
+
+
+def predicted_block(
+    call: Call, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
+) -> Predictions | None:
+    """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None where it is empty."""
+    if isinstance(piece, list):
+        x, truth, *weights = map(_plain, piece)
+    else:
+        left = [name for name in piece.columns if name != weight]
+        one, several, _ = chosen_columns("x", left, features, label)
+        x, truth = piece[one if several is None else several], piece[label].to_numpy()
+        weights = [] if weight is None else [piece[weight].to_numpy()]
+    if not len(x):
+        return None
+    found = np.asarray(model.call(call, [x]))
+    return Predictions(truth=np.asarray(truth), found=found, weights=weights[0] if weights else None)
+
+
+def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -> Any:
+    """What a model says of rows: in its process on a Dask worker, or here."""
+    where = _where("a block")
+    if isinstance(model, ObjectModel):
+        return model.ask(call, values, where)
+    arrays = fitting(where, values, call.columns)
+    if call.verb == "predict" and not len(arrays[0]):
+        return [column.empty(0) for column in call.outputs]
+    if isinstance(model, ModelParts):
+        call = replace(call, block_seed=zlib.crc32(where.encode()))
+        return ModelProcesses.of(get_worker()).ask(model, limits, call, arrays, where)
+    return model.ask(call, arrays)
+
+
+def chosen(place: int, outputs: tuple[np.ndarray, ...]) -> np.ndarray:
+    """One of the outputs that a task has made."""
+    return outputs[place]
+
+
+def _plain(block: Any) -> np.ndarray:
+    if isinstance(block, np.ma.MaskedArray):
+        raise TypeError(
+            f"{_where('A block')} is a masked array, whose mask would be lost. Fill it first: .filled(value)."
+        )
+    return np.asarray(block)
+
+
+def _unwrapped(block: Any) -> Any:
+    while isinstance(block, list):
+        (block,) = block
+    return block
+
+
+def _where(else_: str) -> str:
+    """How errors call the block: the key of the Dask task that calls."""
+    try:
+        return f"block {get_worker().get_current_task()}"
+    except ValueError:
+        return else_

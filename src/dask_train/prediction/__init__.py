@@ -1,1 +1,0 @@
-"""Models that predict: as values that travel, in a process of their own, or in this one. Nothing here knows Dask."""

@@ -1,0 +1,1 @@
+"""Child processes of a Dask worker: started, watched, looked into, ended."""

@@ -1,0 +1,369 @@
+"""The templates of one Dask worker, as it sees them: made when they are first needed, asked for forks, ended.
+
+Everything here runs on one event loop, the Dask worker's; only :meth:`Start.give_up` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+from dask_train.process.fingerprint import Fingerprint
+from dask_train.process.forked import Forked, adopting
+from dask_train.process.launch import Launch, Preload, Process, child_environment, spawn
+from dask_train.process.template import Order, Unfit
+from dask_train.transport.frames import FrameReader, encode
+
+# How long a fork may take. It takes 10 ms for a process of 400 MB; a template that is stopped never does it.
+FORK_S = 10.0
+# Imports that take longer are not waited for again: the next process starts anew.
+IMPORT_S = 60.0
+# A killed process is gone in milliseconds.
+GONE_S = 2.0
+# Templates of one Dask worker at once; the one used least recently makes room.
+MAX_TEMPLATES = 4
+# So much of a template's arguments is left for what its forks show there.
+_ROOM_FOR_ARGUMENTS = " " * 160
+
+logger = logging.getLogger(__name__)
+
+
+class TemplateError(Exception):
+    """A template can't be used."""
+
+
+class GivenUpError(Exception):
+    """A process is needed no more, and was not started."""
+
+
+class Start:
+    """The start of one process, which may be given up while it waits for its template.
+
+    Attributes
+    ----------
+    launch
+        What is started.
+    template_pid
+        The template that it waits for; 0 for none.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.template_pid = 0
+        self._is_given_up = False
+        self._giving_up = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def give_up(self) -> None:
+        """Don't start it if it is not started yet; from any thread."""
+        self._is_given_up = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._giving_up.set)
+
+    def check(self) -> None:
+        """See that the process is still needed.
+
+        Raises
+        ------
+        GivenUpError
+            It is not.
+        """
+        if self._is_given_up:
+            raise GivenUpError
+
+    async def wait_for(self, ready: asyncio.Future[None]) -> None:
+        """Wait until a template is ready, or known not to be.
+
+        Raises
+        ------
+        GivenUpError
+            The process is needed no more.
+        """
+        self._loop = asyncio.get_running_loop()
+        giving_up = asyncio.create_task(self._giving_up.wait())
+        if not self._is_given_up:
+            waits_for: list[asyncio.Future[Any]] = [ready, giving_up]
+            await asyncio.wait(waits_for, return_when=asyncio.FIRST_COMPLETED)
+        giving_up.cancel()
+        self.check()
+
+
+def name_of(modules: tuple[str, ...]) -> str:
+    """How a template with these imports is called: without modules of our own."""
+    return "+".join(module for module in modules if not module.startswith("dask_train."))
+
+
+class Templates:
+    """The templates of one Dask worker: made when they are first needed, asked for forks, ended."""
+
+    def __init__(self) -> None:
+        self._templates: dict[Any, Template] = {}
+        self._closed = False
+        self._told: set[str] = set()
+
+    async def start(self, start: Start) -> Process:
+        """Start a process: as a fork of its template, or anew where that can't be.
+
+        Raises
+        ------
+        GivenUpError
+            It was given up before.
+        OSError
+            The system has no room for a process, or the Dask worker closes.
+        """
+        preload = start.launch.preload
+        if preload is not None and preload.idle_s:
+            try:
+                return await self._forked(start, preload)
+            except (TemplateError, OSError) as error:
+                self._tell_once(f"Processes with {name_of(preload.modules)} start without a template: {error}")
+        if self._closed:
+            raise OSError("the Dask worker closes")
+        start.check()
+        return spawn(start.launch)
+
+    def _tell_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            logger.warning(message)
+
+    async def _forked(self, start: Start, preload: Preload) -> Process:
+        template = await self._template(preload)
+        start.template_pid = template.pid
+        try:
+            return await template.fork(start, preload.idle_s)
+        finally:
+            start.template_pid = 0
+
+    async def _template(self, preload: Preload) -> Template:
+        environment = {**child_environment(os.environ, 1, sys.path), **preload.environment}
+        found = await asyncio.to_thread(Fingerprint.now)
+        if self._closed:
+            raise TemplateError("the Dask worker closes")
+        key = (preload.modules, *sorted(preload.environment.items()))
+        template = self._templates.get(key)
+        if template is not None and (template.is_over or template.is_outdated(environment, found)):
+            self._templates.pop(key).end("what it had imported has changed")
+            template = None
+        if template is None:
+            while len(self._templates) >= MAX_TEMPLATES:
+                oldest = min(self._templates, key=lambda other: self._templates[other].used_at)
+                self._templates.pop(oldest).end("its place was needed for another")
+            template = self._templates[key] = Template(preload.modules, environment, found)
+        return template
+
+    def pids(self) -> dict[int, str]:
+        """Templates that are there: their processes, and what they have imported; from any thread."""
+        there = [template for template in list(self._templates.values()) if template.is_alive]
+        return {template.pid: name_of(template.modules) for template in there}
+
+    def idle_s(self) -> dict[int, float]:
+        """For how long each that is there has been unused, in seconds, by its process."""
+        return {template.pid: template.idle_s for template in self._templates.values() if template.is_alive}
+
+    def close(self) -> None:
+        """End all."""
+        self._closed = True
+        for template in self._templates.values():
+            template.end("the Dask worker closes")
+        self._templates.clear()
+
+
+class Template:
+    """One template.
+
+    Parameters
+    ----------
+    modules
+        What it imports.
+    environment, found
+        What it is started with; as long as nothing of it changes that concerns its imports it may be used.
+
+    Attributes
+    ----------
+    ready
+        Done when it may be forked, or never will be.
+    used_at
+        When it was last asked for, by the event loop's clock.
+    why
+        Why it can't be used; empty where it can.
+    """
+
+    def __init__(self, modules: tuple[str, ...], environment: dict[str, str], found: Fingerprint) -> None:
+        self.modules, self._environment, self._found = modules, environment, found
+        self._packages: frozenset[str] | None = None  # that it has imported
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self._began_at = self.used_at = self._loop.time()
+        self.why = ""
+        self._is_unfit = False
+        self._reader = FrameReader()
+        self._turn = asyncio.Lock()
+        self._num_users = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._end, theirs = socket.socketpair()
+        self._end.setblocking(False)
+        stacks = os.memfd_create("dask-train-stacks", os.MFD_CLOEXEC)
+        self.stacks = stacks
+        try:
+            self._process = self._spawned(stacks, theirs.fileno())
+        except OSError:
+            self._end.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(stacks)
+        self._loop.add_reader(self._end, self._read)
+
+    def _spawned(self, *numbers: int) -> subprocess.Popen[bytes]:
+        arguments = [*map(str, (os.getpid(), *numbers)), ",".join(self.modules), _ROOM_FOR_ARGUMENTS]
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "dask_train.process", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=numbers,
+            env=self._environment,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process of a template or a fork."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process is there."""
+        return self._end.fileno() != -1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another may take its place; one that is unfit keeps it until it would have been ended as unused."""
+        return not self.is_alive and not (self._is_unfit and self._timer is not None)
+
+    @property
+    def idle_s(self) -> float:
+        """How long it has been unused, in seconds; 0 while it imports, or forks."""
+        return 0.0 if self._num_users or not self.ready.done() else self._loop.time() - self.used_at
+
+    def is_outdated(self, environment: dict[str, str], found: Fingerprint) -> bool:
+        """Whether a process that is started now would be another."""
+        if (own := self._packages) is not None:
+            return (self._environment, self._found.only(own)) != (environment, found.only(own))
+        return (self._environment, self._found) != (environment, found)
+
+    def _read(self) -> None:
+        try:
+            data = self._end.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        for message in self._reader.feed(data):
+            if isinstance(message, Unfit):
+                self._refuse(message.why)
+                return
+            self._packages = message.packages
+            self.ready.set_result(None)
+        if not data:
+            self._refuse("", is_unfit=not self.ready.done())
+
+    def _refuse(self, why: str, *, is_unfit: bool = True) -> None:
+        """Use it no more; where it is unfit, another with the same imports would be, too."""
+        self._is_unfit = is_unfit
+        self.end(why)
+
+    def end(self, why: str) -> None:
+        """End its process; those that it has forked go on. Again does no harm."""
+        if not self.is_alive:
+            return
+        self._loop.remove_reader(self._end)
+        self._end.close()
+        if not why:  # it has closed its end, so it exits
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(GONE_S)
+            why = f"its process {self.pid} ended with status {self._process.returncode}"
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GONE_S)
+        self.why = why
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    async def fork(self, start: Start, idle_s: float) -> Process:
+        """A fork of it, once it is ready.
+
+        Raises
+        ------
+        TemplateError
+            It can't be forked.
+        GivenUpError
+            The process is needed no more.
+        """
+        self.used_at = self._loop.time()
+        if not self.ready.done() and self.used_at - self._began_at > IMPORT_S:
+            self._refuse(f"it has been importing for {self.used_at - self._began_at:.0f} s")
+        self._num_users += 1
+        try:
+            await start.wait_for(self.ready)
+            async with self._turn:
+                if self.why:
+                    raise TemplateError(self.why)
+                return await self._forked(start.launch)
+        finally:
+            self._num_users -= 1
+            self._end_when_idle(idle_s)
+
+    def _end_when_idle(self, idle_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(idle_s, self._idle, idle_s)
+
+    def _idle(self, idle_s: float) -> None:
+        if self._num_users:
+            self._end_when_idle(idle_s)
+        else:
+            self._timer = None
+            self.end("it was unused")
+
+    async def _forked(self, launch: Launch) -> Process:
+        order = Order(
+            parent=os.getpid(),
+            module=launch.module,
+            arguments=launch.arguments,
+            num_threads=launch.num_threads,
+            environment=launch.whole_environment(),
+        )
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with ours:
+            pid = b""
+            try:
+                with adopting(), theirs:
+                    async with asyncio.timeout(FORK_S):
+                        await self._send(order, [theirs.fileno(), launch.output, *launch.descriptors])
+                        theirs.close()
+                        pid = await self._loop.sock_recv(ours, 64)
+            except TimeoutError:
+                self.end(f"it forked no process within {FORK_S:g} s")
+            if self.is_alive and not pid:
+                self._read()  # why
+            if not pid:
+                raise TemplateError(self.why or "it could not fork")
+            process = Forked(int(pid))
+            with suppress(OSError):  # it has just been killed
+                ours.send(b"1")
+            return process
+
+    async def _send(self, order: Order, descriptors: list[int]) -> None:
+        data = encode(order)
+        socket.send_fds(self._end, [data[:1]], descriptors)
+        await self._loop.sock_sendall(self._end, data[1:])

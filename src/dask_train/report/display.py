@@ -1,0 +1,152 @@
+"""Where progress is shown, the same for all verbs: in a terminal, in a notebook, or as lines where asked for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from dask_train.cards import Card
+from dask_train.report.fitted import Field, Wording, fitted
+from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookOutput, in_notebook
+from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
+
+# How often a line is written where nothing can be drawn again, as in the log of a batch job.
+WRITE_INTERVAL_S = 10.0
+
+
+class Display:
+    """Shows how something goes; a context manager that leaves the terminal clean however it is left.
+
+    Parameters
+    ----------
+    progress
+        Whether to; None draws in a terminal and in a notebook. True does, too, and writes a line now and then where
+        there is neither.
+    file
+        The terminal; None is the standard error of the moment.
+    clock
+        Monotonic seconds.
+    keeps_colours
+        Whether what is printed above keeps its colours in any case; else the file is asked.
+    redraws
+        False never draws in a terminal, and writes lines there as elsewhere: a debugger may ask there meanwhile.
+
+    Attributes
+    ----------
+    shown
+        Whether anything is drawn or written.
+
+    Notes
+    -----
+    A subclass has what it draws before it calls this constructor: a terminal asks for it at once.
+
+    No thread is started, and at most four times a second is drawn. What the program prints to the same terminal
+    meanwhile appears above.
+    """
+
+    def __init__(
+        self,
+        progress: bool | None = None,
+        *,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        keeps_colours: bool = True,
+        redraws: bool = True,
+    ) -> None:
+        self._file = sys.stderr if file is None else file
+        self._wording = Wording(self._file)
+        self._clock = clock
+        self._begun = clock()
+        self._drawn_at: float | None = None
+        self._notebook = NotebookOutput()
+        self._is_notebook = progress is not False and in_notebook()
+        wanted = redraws and progress is not False and not self._is_notebook
+        force = True if keeps_colours else None
+        self._redrawn = Redrawn(self._file, self._rendered, wanted=wanted, force_terminal=force)
+        self._writes = progress is True and not self._is_notebook and not self._redrawn.is_shown
+        self.shown = self._is_notebook or self._redrawn.is_shown or self._writes
+
+    def __enter__(self) -> Self:
+        self._begun = self._clock()
+        self._redrawn.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._redrawn.stop()
+        if self._is_notebook and self._drawn_at is not None:
+            self._draw_in_notebook()  # its last state stays there
+        if self._writes and self._drawn_at is not None:
+            self._write()
+
+    # What is drawn
+
+    def _fields(self) -> Sequence[Field]:
+        """The figures in the order in which they are read; what is not known yet is left out."""
+        raise NotImplementedError
+
+    def _below(self) -> Sequence[str]:
+        """Lines below the figures."""
+        return ()
+
+    def _card(self) -> Card:
+        """The same for a notebook."""
+        raise NotImplementedError
+
+    def html(self) -> str:
+        """The progress as a notebook has it."""
+        return self._card().html()
+
+    def lines(self, width: int) -> list[str]:
+        """The progress as text, no line wider than ``width`` columns: the figures, then what is below them."""
+        fields = fitted(self._fields(), width, self._wording.joined)
+        drawn = [Text(text) for text in (self._wording.joined(fields), *map(self._wording.writable, self._below()))]
+        for text in drawn:
+            text.truncate(width, overflow="ellipsis")
+        return [text.plain for text in drawn]
+
+    def _rendered(self, width: int) -> RenderableType:
+        lines = self.lines(width)
+        text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis", end="")
+        text.stylize("bold cyan", 0, min(len(lines[0]), len(self._wording.writable(self._fields()[0].text))))
+        text.stylize("dim", len(lines[0]))
+        return text
+
+    # Where
+
+    def _draw(self) -> None:
+        """Show how it is now, unless that was done just now."""
+        now = self._clock()
+        every_s = WRITE_INTERVAL_S if self._writes else REDRAW_INTERVAL_S
+        if not self.shown or (self._drawn_at is not None and now - self._drawn_at < every_s):
+            return
+        self._drawn_at = now
+        if self._redrawn.is_shown:
+            self._redrawn.refresh()
+        elif self._writes:
+            self._write()
+        else:
+            self._draw_in_notebook()
+
+    def _draw_in_notebook(self) -> None:
+        self._notebook.show("\n".join(self.lines(NOTEBOOK_COLUMNS)), self.html())
+
+    def _write(self) -> None:
+        self._file.write("\n".join(self.lines(NOTEBOOK_COLUMNS)) + "\n")
+        self._file.flush()
+
+    def print_above(self, line: str) -> None:
+        """Leave a line in the terminal that stays; its colours are kept, what moves the cursor is not."""
+        self._redrawn.console.print(Text.from_ansi(line, end=""), soft_wrap=True)
+
+
+def facts_of(fields: Sequence[Field]) -> list[tuple[str, str]]:
+    """Figures as a card has them: those after the first, which is its title, in a line of their own."""
+    return [("", " · ".join(field.text for field in fields[1:]))] if len(fields) > 1 else []

@@ -1,0 +1,13 @@
+"""Text of others as a terminal may show it: control characters are made visible instead of acting on it."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 control characters, DEL, and what turns the direction of writing round (https://www.unicode.org/reports/tr9/).
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    """The text with each control character but tabs and line ends written as its code, such as ``\\x1b``."""
+    return _CONTROLS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)

@@ -1,0 +1,198 @@
+"""What a session does with checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.manifest import Cover
+from dask_train.data.account import Account
+from dask_train.frameworks.base import TRAINING_ROLES
+from dask_train.role.dataset import DataSet
+from dask_train.role.messaging import Messaging
+from dask_train.role.time_spent import CHECKPOINTS
+
+
+class Checkpointing(Messaging):
+    """The part of a :class:`~dask_train.role.session.Session` that keeps checkpoints and loads them."""
+
+    scratch: Path
+    _account: Account
+    _data: DataSet | None
+    _checkpoint: CheckpointFolder | None
+    _went_on_with: Sequence[Cover]
+    _score: float | None  # of what is kept next
+    _reported: set[str]
+
+    def save_checkpoint(self, write: Callable[[Path], Any]) -> str:
+        """Keep a checkpoint where ``train(checkpoint=...)`` says; to be called by one role only, such as the chief.
+
+        Parameters
+        ----------
+        write
+            Called with an empty local folder, into which it writes files: weights, optimizer state, and
+            :attr:`position`, which ``batches(start=...)`` takes to go on. They are copied once, to where they are kept.
+            With ``Checkpoint(best=...)`` it has the score that this role has reported last since the one before.
+
+        Returns
+        -------
+        str
+            Where it lies. The last two stay, or as ``Checkpoint`` says; one that a killed role has left half-written is
+            never loaded.
+
+        Raises
+        ------
+        CheckpointError
+            It can't be written there.
+        ValueError
+            The run was given no place for checkpoints.
+        """
+        self._link.moved("saving a checkpoint")
+        folder = self.checkpoints()
+        own = (folder.run, self.role, self._account.covered())
+        score, self._score = self._score, None
+        with self._link.spent.on(CHECKPOINTS):
+            where = folder.save(write, self.scratch, [*self._went_on_with, own], score=score)
+        self._tell_of_unknown_best(folder.best_of)
+        self._link.moved("past a checkpoint")
+        self._account.all_done()  # the batch in hand is in it
+        folder.was_kept(self._context.num_batches)
+        return where
+
+    def checkpoint_due(self) -> bool:
+        """Whether it is time to call :meth:`save_checkpoint`, as ``train(checkpoint=dt.Checkpoint(...))`` says.
+
+        After ``every_steps`` batches that this role has taken, or ``every_s`` seconds (60 where only a place was
+        passed), since the last one or the beginning.
+
+        Returns
+        -------
+        bool
+            Always False for ``Checkpoint(..., every_s=None)`` without ``every_steps``.
+
+        Raises
+        ------
+        ValueError
+            The run was given no place for checkpoints.
+        """
+        return self.checkpoints().due(self._context.num_batches)
+
+    def load_checkpoint(self, *, best: bool = False) -> Path | None:
+        """The files of the last whole checkpoint, in a local folder of this role; None where there is none yet.
+
+        With ``train(resume=True)`` also one that an earlier run has left in the same place. A training role that has
+        taken no batch yet is not given what a faster one has trained since both were started: all begin with the same
+        one. One that is damaged, by the checksums that were stored with it, is passed over for the one before; the
+        run's result tells in its ``notices``.
+
+        Parameters
+        ----------
+        best
+            Whether to have the best one instead, by ``Checkpoint(best=...)``: to look at, since training goes on with
+            the last one. None where none was kept with a score; an error where it is damaged.
+
+        Returns
+        -------
+        Path, or None
+            The folder is gone with the role, or with the next call.
+
+        Raises
+        ------
+        CheckpointError
+            It can't be read, or none is whole.
+        ValueError
+            The run was given no place for checkpoints, or nothing by which the best one is known.
+        """
+        self._link.moved("loading a checkpoint")
+        if best:
+            return self._best_checkpoint()
+        begins = self.role in TRAINING_ROLES and self._data is not None and not self._context.num_batches
+        return self.open_checkpoint(own=not self.checkpoints().resume, begins=begins)
+
+    def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:
+        """Open the last whole checkpoint as :meth:`load_checkpoint` does, of this run alone where ``own``.
+
+        Parameters
+        ----------
+        own
+            Whether those of other runs count for nothing.
+        begins
+            Whether what others have trained since this role was started counts for nothing.
+
+        Returns
+        -------
+        Path, or None
+            As of :meth:`load_checkpoint`.
+        """
+        with self._link.spent.on(CHECKPOINTS):
+            loaded = self.checkpoints().load(self.scratch, own=own, begins=begins)
+        if loaded is None:
+            return None
+        if loaded.notice:
+            self.notice(loaded.notice)
+        self._went_on_with = loaded.manifest.covers
+        if self._went_on_with:
+            self._link.went_on(self._went_on_with)
+        return loaded.folder
+
+    @property
+    def checkpoint_location(self) -> str:
+        """What ``train(checkpoint=...)`` was given: a folder or an fsspec URL, for tools that write files of their own.
+
+        They go into a folder of their own below it, such as ``f"{session.checkpoint_location}/lightning"``: what
+        :meth:`save_checkpoint` keeps lies there as well. Nothing there is removed by the run, or loaded by it.
+
+        Raises
+        ------
+        ValueError
+            The run was given no place for checkpoints.
+        """
+        return self.checkpoints().url
+
+    def checkpoints(self) -> CheckpointFolder:
+        """The folder that :meth:`save_checkpoint` writes to.
+
+        Returns
+        -------
+        CheckpointFolder
+            The same one each time.
+
+        Raises
+        ------
+        ValueError
+            The run was given no place for checkpoints.
+        """
+        if self._checkpoint is None:
+            raise ValueError(
+                "This run has no place for checkpoints. Pass it: train(..., checkpoint='a folder or URL')."
+            )
+        return self._checkpoint
+
+    def _note_score(self, scores: dict[str, Any]) -> None:
+        """What was reported is the score of the checkpoint that is kept next."""
+        of = None if self._checkpoint is None else self._checkpoint.best_of
+        if of is None:
+            return
+        self._reported |= set(scores)
+        value = scores.get(of)
+        if isinstance(value, int | float):
+            self._score = float(value)
+
+    def _tell_of_unknown_best(self, of: str | None) -> None:
+        if of is not None and self._reported and of not in self._reported:
+            self.notice(
+                f"No checkpoint is the best one yet: it is known by {of!r}, and {self.role} {self.rank} has reported "
+                f"{', '.join(sorted(self._reported))}."
+            )
+            self._reported = {of}  # told once
+
+    def _best_checkpoint(self) -> Path | None:
+        folder = self.checkpoints()
+        if folder.best_of is None:
+            raise ValueError(
+                "Nothing says which checkpoint is the best. Pass checkpoint=dt.Checkpoint(..., best='val_loss')."
+            )
+        loaded = folder.load_best(self.scratch, own=not folder.resume)
+        return None if loaded is None else loaded.folder

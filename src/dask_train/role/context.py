@@ -1,0 +1,107 @@
+"""What the session of a role process and its data sets share: the way to the agent, and how far the role is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import numpy as np
+
+from dask_train.checkpoint.manifest import Cover
+from dask_train.data.account import Account
+from dask_train.data.rows import Rows
+from dask_train.data.stream import Stream
+from dask_train.data.table import Table
+from dask_train.frameworks.base import Framework
+from dask_train.process.messages import Met
+from dask_train.role.time_spent import TimeSpent
+
+
+class Link(Protocol):
+    """The way from a session to its agent; no call of it waits for anybody, but those for data.
+
+    ``spent`` is the account of the role's time, which is told with its progress.
+    """
+
+    spent: TimeSpent
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the role is to stop; empty while it is not."""
+
+    def wait_until_stopped(self) -> None:
+        """Sleep until there is a reason."""
+
+    def report(self, scores: dict[str, Any]) -> None:
+        """Send scores."""
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Ask the run to stop."""
+
+    def send(self, value: bytes) -> None:
+        """Send a pickled value to whoever holds the run."""
+
+    def receive(self, timeout_s: float | None) -> bytes:
+        """The next pickled value that was sent to this role."""
+
+    def moved(self, doing: str, *, batches: int = 0, rows: int = 0) -> None:
+        """Note progress, how much it was, and what the role is doing now."""
+
+    def note(self, doing: str) -> None:
+        """Note what the role is doing now, which is no progress."""
+
+    def dataset(self, name: str) -> tuple[int, Table, Rows]:
+        """A published data set, and its number in this run, from 1."""
+
+    def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
+        """Rows of a data set that are not mapped here: ``(k, *row_shape)`` of each column."""
+
+    def open_group(self, stream: Stream, group: int, needed_from: int) -> Rows:
+        """Map one group of partitions of an epoch; groups before ``needed_from`` are needed no more."""
+
+    def leave(self, stream: Stream) -> None:
+        """No more groups of this epoch are needed."""
+
+    def meet(self, address: str) -> Met:
+        """Wait until all training roles wait for each other: where they are."""
+
+    def notice(self, text: str) -> None:
+        """Tell whoever holds the run what is out of the ordinary."""
+
+    def went_on(self, covers: Sequence[Cover]) -> None:
+        """Tell that the role goes on with a checkpoint, and which batches are in it."""
+
+
+@dataclass(kw_only=True)
+class Context:
+    """What a data set sees of the role that reads it.
+
+    Attributes
+    ----------
+    link, framework, account
+        The way to the agent, the run's adapter, and where the batches that are taken are noted.
+    rank, size
+        Which of its role this process is, and how many there are.
+    has_own_data
+        Whether the run gave this role data of its own: then batches of other data sets, such as those of a validation,
+        are no steps of training.
+    num_batches
+        How many steps it has taken.
+    global_rows, position
+        As of :class:`~dask_train.role.session.Session`.
+    turns
+        The turns through data that go on; those that nobody holds any more have ended.
+    """
+
+    link: Link
+    framework: Framework
+    account: Account
+    rank: int
+    size: int
+    has_own_data: bool = False
+    num_batches: int = 0
+    global_rows: int = 0
+    position: tuple[int, int] = (0, 0)
+    turns: WeakSet[Generator[Any, None, None]] = field(default_factory=WeakSet, repr=False)

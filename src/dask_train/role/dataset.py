@@ -1,0 +1,289 @@
+"""A data set as one rank goes through it: its share of each global batch, in order, accounted for."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_train.data.account import WHOLE, BatchRange
+from dask_train.data.assigned import assigned
+from dask_train.data.batches import Batch, Reader
+from dask_train.data.buffers import Buffers
+from dask_train.data.order import Shares, shares
+from dask_train.data.plan import EpochPlan, Shuffle
+from dask_train.data.rows import Rows
+from dask_train.data.stream import Stream
+from dask_train.data.streamed import StreamedRows
+from dask_train.data.table import Table
+from dask_train.role.context import Context
+from dask_train.role.rows_by_number import RowsByNumber
+from dask_train.role.time_spent import DATA
+
+
+class DataSet:
+    """One rank's view of a data set: batches of its share, in the framework's tensors.
+
+    Attributes
+    ----------
+    num_rows
+        Rows of the whole data set, over all ranks.
+    schema
+        Its columns.
+    """
+
+    def __init__(self, context: Context, number: int, table: Table, rows: Rows) -> None:
+        self._context, self._number, self._table = context, number, table
+        self._rows = rows
+        self._buffers = Buffers(context.framework.empty)
+        self._num_turns = 0
+        self._some_row: Callable[[], tuple[np.ndarray, ...]] | None = None
+        self._rank, self._size = context.rank, context.size
+        self.num_rows, self.schema = table.num_rows, table.schema
+
+    def give_memory_back(self) -> None:
+        """Keep no memory for batches to come; one who goes through the rows once more takes new."""
+        self._buffers = Buffers(self._context.framework.empty)
+
+    def whole(self) -> DataSet:
+        """The same rows, all of them for this rank alone; what others lie on other hosts is fetched.
+
+        Returns
+        -------
+        DataSet
+            Open for as long as this one.
+        """
+        found = copy.copy(self)
+        host = int(self._table.host_of_rank[self._context.rank])
+        found._table = replace(self._table, host_of_rank=np.array([host]))
+        found._rank, found._size = 0, 1
+        return found
+
+    def rows_by_number(self) -> RowsByNumber:
+        """All rows of the data set, on every rank, by their numbers in the order of the collection.
+
+        Returns
+        -------
+        RowsByNumber
+            Its rows count nowhere in the ledger.
+
+        Raises
+        ------
+        ValueError
+            The data set is streamed: only some of it is in memory at a time.
+        """
+        if self._table.window is not None or isinstance(self._rows, StreamedRows):
+            raise ValueError(
+                "Rows by their numbers, out of data that is streamed: only some of it is in memory at a time. "
+                "Go through session.batches(), or leave streaming out."
+            )
+        link = self._context.link
+
+        def fetch(partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
+            link.moved("waiting for rows from another host")
+            with link.spent.on(DATA):
+                return link.rows_from_elsewhere(Stream(self._number, 0, 0, False, 0), partition, row)
+
+        def seen_all() -> None:
+            if self._number == 0 and self._rank == 0 and self._size > 1:
+                link.notice(
+                    f"{self._size} ranks share {self.num_rows:,} rows, and rank 0 has gone through all of them. A "
+                    "DataLoader of a loop of one's own needs sampler=DistributedSampler(dataset)."
+                )
+
+        reader = Reader(fetch, Buffers(self._context.framework.empty), None)
+        return RowsByNumber(self._table, self._rows, reader, self._shaped, seen_all)
+
+    def some_row(self) -> Any:
+        """A batch of one row of the data, whichever; while batches are taken. It counts nowhere.
+
+        For a rank that has no rows of a batch and takes a step all the same: a step need not take made-up values.
+
+        Returns
+        -------
+        tensor, or tuple or dict of them
+            As a batch is.
+        """
+        assert self._some_row is not None
+        return self._shaped(self._context.framework.to_batch(self._some_row()))
+
+    def batches(
+        self,
+        *,
+        epochs: int = 1,
+        batch_size: int = 32,
+        shuffle: Shuffle = True,
+        seed: int = 0,
+        start: tuple[int, int] = (0, 0),
+    ) -> Iterator[Any]:
+        """Give this rank's share of each global batch, as :meth:`Session.batches` does of the role's own data.
+
+        Parameters
+        ----------
+        epochs, batch_size, shuffle, seed, start
+            As :meth:`Session.batches` takes them.
+
+        Returns
+        -------
+        iterator
+            Of this rank's share of each global batch.
+
+        Raises
+        ------
+        ValueError
+            A count is below 1, or ``start`` is no place in these epochs.
+        """
+        _check_count("epochs", epochs)
+        _check_count("batch_size", batch_size)
+        if shuffle not in (True, False, "partition"):
+            raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
+        num_batches = -(-self.num_rows // batch_size)
+        given: Any = start
+        if len(given) != 2 or min(given) < 0 or given[1] > num_batches:
+            raise ValueError(
+                f"start is {start!r}; it is an epoch and a batch in it, and an epoch has {num_batches} batches here. "
+                "Pass a session.position that was taken with the same batch_size."
+            )
+        return self._turn(self._batches(epochs, batch_size, shuffle, seed, start, self._num_turns))
+
+    def partitions(self) -> Iterator[Any]:
+        """Give this rank's own partitions, as :meth:`Session.partitions` does of the role's own data.
+
+        Returns
+        -------
+        iterator
+            Of partitions, as the data was given.
+        """
+        return self._turn(self._partitions(self._num_turns))
+
+    @property
+    def partition_numbers(self) -> np.ndarray:
+        """The numbers in the collection, int64 ascending, of what :meth:`partitions` gives."""
+        return assigned(self._table, self._rank)
+
+    def _turn(self, turn: Generator[Any, None, None]) -> Iterator[Any]:
+        self._num_turns += 1
+        self._context.turns.add(turn)
+        return turn
+
+    def _partitions(self, turn: int) -> Generator[Any, None, None]:
+        account, link = self._context.account, self._context.link
+        stretch = account.begin(BatchRange(dataset=self._number, turn=turn, epoch=0, batch_size=WHOLE, first=0))
+        plan = EpochPlan(lengths=self._table.lengths, shuffle=False, seed=0, epoch=0, window=self._table.window)
+        with self._opened(plan, turn) as (rows, streamed):
+            for number in assigned(self._table, self._rank).tolist():
+                num_rows = int(self._table.lengths[number])
+                this = np.array([number])
+                with link.spent.on(DATA):
+                    rows.turn_to(this)
+                if rows.is_here(this)[0]:
+                    columns = rows.partition(number)
+                else:
+                    some = np.full(num_rows, number)
+                    with link.spent.on(DATA):
+                        columns = tuple(link.rows_from_elsewhere(streamed, some, np.arange(num_rows)))
+                    for column in columns:
+                        column.flags.writeable = False
+                link.moved(f"working on partition {number}", rows=num_rows)
+                account.taken(stretch, num_rows)
+                try:
+                    yield self._shaped(columns)
+                except GeneratorExit:
+                    account.left(stretch)
+                    raise
+                account.done(stretch)
+                del columns
+        link.moved("past its last partition")
+
+    def _batches(
+        self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turn: int
+    ) -> Generator[Any, None, None]:
+        context, account = self._context, self._context.account
+        num_batches = -(-self.num_rows // batch_size)
+        for epoch in range(start[0], epochs):
+            first = start[1] if epoch == start[0] else 0
+            plan = EpochPlan(
+                lengths=self._table.lengths, shuffle=shuffle, seed=seed, epoch=epoch, window=self._table.window
+            )
+            order = shares(
+                plan,
+                batch_size=batch_size,
+                rank=self._rank,
+                size=self._size,
+                owner=self._table.owner,
+                host_of_rank=self._table.host_of_rank,
+                first=first,
+            )
+            stretch = account.begin(
+                BatchRange(dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first)
+            )
+            with self._read(order, plan, turn) as (batches, some_row):
+                batch_number = first
+                while (batch := self._next(batches)) is not None:
+                    batch_number += 1
+                    given = self._shaped(context.framework.to_batch(batch.arrays))
+                    context.global_rows = batch.global_rows
+                    if self._number == 0 or not context.has_own_data:
+                        context.position = (epoch, batch_number) if batch_number < num_batches else (epoch + 1, 0)
+                        context.num_batches += 1
+                        doing = f"working on batch {context.num_batches}"
+                        context.link.moved(doing, batches=1, rows=len(batch.arrays[0]))
+                    else:
+                        context.link.moved(f"working on batch {batch_number} of another data set")
+                    account.taken(stretch)
+                    self._some_row = some_row
+                    del batch  # its memory is free for the next as soon as the user's loop lets it go
+                    try:
+                        yield given
+                    except GeneratorExit:
+                        account.left(stretch)
+                        raise
+                    account.done(stretch)
+                    del given
+                    context.link.moved("waiting for a batch")
+        context.link.moved("past its last batch")
+
+    def _next(self, batches: Iterator[Batch]) -> Batch | None:
+        with self._context.link.spent.on(DATA):
+            return next(batches, None)
+
+    @contextmanager
+    def _read(
+        self, order: Iterator[Shares], plan: EpochPlan, turn: int
+    ) -> Iterator[tuple[Iterator[Batch], Callable[[], tuple[np.ndarray, ...]]]]:
+        with self._opened(plan, turn) as (rows, streamed):
+            fetch = functools.partial(self._context.link.rows_from_elsewhere, streamed)
+            reader = Reader(fetch, self._buffers, self._context.framework.views)
+            try:
+                with closing(reader.read(order, rows, in_order=plan.shuffle is False)) as batches:
+                    yield batches, functools.partial(reader.some_row, rows)
+            finally:
+                self._some_row = None
+
+    @contextmanager
+    def _opened(self, plan: EpochPlan, turn: int) -> Iterator[tuple[Rows | StreamedRows, Stream]]:
+        """The rows of an epoch, which come in groups where they are streamed."""
+        link, streamed = self._context.link, Stream(self._number, turn, plan.epoch, plan.shuffle, plan.seed)
+        if self._table.window is None:
+            yield self._rows, streamed
+            return
+        try:
+            yield StreamedRows(self._table, plan, self._rank, functools.partial(link.open_group, streamed)), streamed
+        finally:
+            link.leave(streamed)
+
+    def _shaped(self, tensors: tuple[Any, ...]) -> Any:
+        schema = self._table.schema
+        if schema.names is not None:
+            return dict(zip(schema.names, tensors, strict=True))
+        return tensors if schema.is_tuple else tensors[0]
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.")

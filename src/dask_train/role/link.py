@@ -1,0 +1,325 @@
+"""A role process's end of the socket pair: two threads, so that no call of a session waits for the agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dask_train.checkpoint.manifest import Cover
+from dask_train.data.rows import Rows
+from dask_train.data.stream import Stream
+from dask_train.data.table import Table
+from dask_train.errors import ClosedError, DataError, StalledError
+from dask_train.process.messages import (
+    Answer,
+    DataSetWanted,
+    GroupWanted,
+    Mapped,
+    Meets,
+    Message,
+    Met,
+    Notice,
+    Progress,
+    Question,
+    Reported,
+    RowsWanted,
+    Stop,
+    StreamLeft,
+    Value,
+    WentOn,
+)
+from dask_train.role.own_memory import own_memory_bytes
+from dask_train.role.time_spent import CLIENT, TimeSpent
+from dask_train.transport.frames import descriptors_of, encode, messages_from
+
+# How often progress is told; a stalled run is looked for in steps of a minute or more.
+PROGRESS_INTERVAL_S = 0.5
+# A role that asks for a value again within so long has awaited its client in between as well.
+AWAITS_AGAIN_S = 4 * PROGRESS_INTERVAL_S
+# Reports are sent in bundles of so many at most, so that a burst does not make one huge message.
+BUNDLE = 500
+
+M = TypeVar("M", bound=Message)
+
+
+class SocketLink:
+    """See :class:`dask_train.role.context.Link`."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._lock = threading.Condition()
+        self._frames: list[Message] = []
+        self._scores: list[dict[str, Any]] = []
+        self._closing = False
+        self._stopped = threading.Event()
+        self.stop_reason = ""
+        self.steps = 0
+        self._rows = 0
+        self.spent = TimeSpent()
+        self.pulse: Callable[[], int] = int  # counts progress that is made without this link
+        self._moves = 0
+        self._doing = ""
+        self._awaits_until = 0.0  # a role that asks for a value again and again awaits the client in between as well
+        self._orders: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._met: queue.SimpleQueue[Met] = queue.SimpleQueue()
+        self._values: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the run stops
+        self._asked: dict[int, queue.SimpleQueue[Answer]] = {}
+        self._numbers = itertools.count()
+        self._patience_s = 120.0
+        self._writer = threading.Thread(target=self._write, name="dask-train-outbox", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._read, name="dask-train-inbox", daemon=True).start()
+
+    # Towards the agent
+
+    def tell(self, message: Message) -> None:
+        """Send one message, after everything before."""
+        with self._lock:
+            self._frames.append(message)
+            self._lock.notify()
+
+    def report(self, scores: dict[str, Any]) -> None:
+        """Send scores."""
+        self._moves += 1
+        with self._lock:
+            self._scores.append(scores)
+            if len(self._scores) == 1:
+                self._lock.notify()
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Ask the run to stop."""
+        self.tell(Stop(reason=reason))
+
+    def send(self, value: bytes) -> None:
+        """Send a value to whoever holds the run."""
+        self.tell(Value(value=value))
+
+    def notice(self, text: str) -> None:
+        """Tell what is out of the ordinary."""
+        self.tell(Notice(text=text))
+
+    def went_on(self, covers: Sequence[Cover]) -> None:
+        """Tell with which batches the role's checkpoint was made."""
+        self.tell(WentOn(covers=list(covers)))
+
+    def moved(self, doing: str, *, batches: int = 0, rows: int = 0) -> None:
+        """Note progress; the agent is told within half a second."""
+        self._doing = doing
+        self.steps += batches
+        self._rows += rows
+        self._moves += 1
+
+    def note(self, doing: str) -> None:
+        """Note what the role does now, which is no progress: it waits, or asks."""
+        self._doing = doing
+
+    def stay(self) -> None:
+        """Wait for the agent to end this process, which it does with the run."""
+        threading.Event().wait()
+
+    def close(self) -> None:
+        """Send what is left, and return when the agent's kernel buffer has it."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify()
+        self._writer.join()
+
+    def _write(self) -> None:
+        told, told_last = 0, ("", False)
+        closing = False
+        while not closing:
+            with self._lock:
+                if not (self._frames or self._scores or self._closing):
+                    self._lock.wait(PROGRESS_INTERVAL_S)
+                frames, self._frames = self._frames, []
+                scores, self._scores = self._scores, []
+                closing = self._closing
+            moves, last = self._moves + self.pulse(), (self._doing, time.monotonic() < self._awaits_until)
+            if moves != told or last != told_last:
+                doing, awaits = last
+                self._send_progress(doing, moved=moves != told, awaits=awaits)
+                told, told_last = moves, last
+            for start in range(0, len(scores), BUNDLE):
+                self._send(Reported(scores=scores[start : start + BUNDLE]))
+            for frame in frames:
+                self._send(frame)
+
+    def _send_progress(self, doing: str, *, moved: bool, awaits: bool) -> None:
+        self._send(
+            Progress(
+                steps=self.steps,
+                doing=doing,
+                moved=moved,
+                awaits_client=awaits,
+                spent=self.spent.seconds(),
+                busy_with=self.spent.busy_with,
+                rows=self._rows,
+                memory_bytes=own_memory_bytes(),
+                cpu_s=time.process_time(),
+            )
+        )
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._end.sendall(encode(message))
+        except OSError:
+            os._exit(1)  # the agent is gone
+
+    # From the agent
+
+    def expect(self, kind: type[M]) -> M:
+        """The next order of the agent, which has to be of that kind; the run's own deadlines end this process."""
+        order = self._orders.get()
+        assert isinstance(order, kind), (kind, order)
+        return order
+
+    def wait_until_stopped(self) -> None:
+        """Sleep until the role is to stop; the run's own deadlines end this process."""
+        self._stopped.wait()
+
+    def receive(self, timeout_s: float | None) -> bytes:
+        """The next value that was sent here. Meanwhile the run knows that it is the client that is waited for.
+
+        Raises
+        ------
+        StalledError
+            None has come within ``timeout_s``.
+        ClosedError
+            None will: the role is to stop.
+        """
+        try:
+            value = self._values.get_nowait() if timeout_s == 0 else self._awaited(timeout_s)
+        except queue.Empty:
+            raise StalledError(f"No value was sent to this role within {timeout_s:g} s.") from None
+        if value is None:
+            self._values.put(None)  # for those who ask again
+            raise ClosedError(f"No value comes any more: {self.stop_reason}.")
+        self._awaits_until = 0.0
+        self._moves += 1
+        return value
+
+    def _awaited(self, timeout_s: float | None) -> bytes | None:
+        self._doing, self._awaits_until = "waiting for a value of the client's", math.inf
+        try:
+            with self.spent.on(CLIENT):
+                return self._values.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
+        finally:
+            self._awaits_until = time.monotonic() + AWAITS_AGAIN_S
+
+    def dataset(self, name: str) -> tuple[int, Table, Rows]:
+        """A published data set, which the agent brings here."""
+        answer = self._ask(DataSetWanted(name=name))
+        assert answer.data is not None
+        return answer.number, answer.data.table, self.mapped(answer.data)
+
+    def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
+        """Rows that lie on other hosts, which the agent brings."""
+        return list(self._ask(RowsWanted(stream=stream, partition=partition, row=row)).columns)
+
+    def open_group(self, stream: Stream, group: int, needed_from: int) -> Rows:
+        """A group of partitions, which the driver has computed by then or computes now."""
+        answer = self._ask(GroupWanted(stream=stream, group=group, needed_from=needed_from))
+        assert answer.data is not None
+        return self.mapped(answer.data)
+
+    def leave(self, stream: Stream) -> None:
+        """Tell that no more groups are needed."""
+        self.tell(StreamLeft(stream=stream))
+
+    def meet(self, address: str) -> Met:
+        """Wait for the other training roles, which wait for this one.
+
+        Raises
+        ------
+        StalledError
+            They do not within ``train.progress.timeout``.
+        """
+        self.tell(Meets(address=address))
+        try:
+            return self._met.get(timeout=self._patience_s)
+        except queue.Empty:
+            raise StalledError(
+                f"The other training roles did not all come to a collective call within {self._patience_s:g} s.",
+                "One hangs, is much slower than this one, or makes no such call.",
+                "Let all make the same calls; see what they do with run.diagnose(), or raise train.progress.timeout.",
+            ) from None
+
+    def _ask(self, question: Question) -> Answer:
+        """Ask the agent for data; from any thread.
+
+        Raises
+        ------
+        DataError
+            It can't be had.
+        StalledError
+            It did not come within ``train.progress.timeout``, and was not said to be on its way.
+        """
+        answered: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        number = next(self._numbers)  # never used again: an answer may come when nobody waits for it any more
+        self._asked[number] = answered
+        self.tell(dataclasses.replace(question, question=number))
+        try:
+            while (answer := answered.get(timeout=self._patience_s)).to_come:
+                pass
+        except queue.Empty:
+            del self._asked[number]
+            while not answered.empty():  # just too late
+                _forget(answered.get())
+            raise StalledError(
+                f"The agent did not answer with {question.asks_for} within {self._patience_s:g} s."
+            ) from None
+        del self._asked[number]
+        if answer.error:
+            raise (StalledError if answer.stalled else DataError)(answer.error)
+        return answer
+
+    def mapped(self, data: Mapped) -> Rows:
+        """The rows that a message brought descriptors for."""
+        try:
+            return Rows(data.table.schema, data.table.lengths, data.held, list(data.descriptors))
+        finally:
+            for descriptor in data.descriptors:
+                os.close(descriptor)
+
+    def wait_at_most(self, patience_s: float) -> None:
+        """How long a wait for an answer may take."""
+        self._patience_s = patience_s
+
+    def _read(self) -> None:
+        for message in messages_from(self._end):
+            self._take(message)
+        os._exit(1)  # the agent is gone
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Stop():
+                self.stop_reason = message.reason or "the run stops"
+                self._stopped.set()
+                self._values.put(None)
+            case Value():
+                self._values.put(message.value)
+            case Met():
+                self._met.put(message)
+            case Answer():
+                if (asked := self._asked.get(message.question)) is not None:
+                    asked.put(message)
+                else:
+                    _forget(message)
+            case _:
+                self._orders.put(message)
+
+
+def _forget(answer: Answer) -> None:
+    """Close what came with an answer for which nobody waits any more."""
+    for descriptor in descriptors_of(answer):
+        os.close(descriptor)

@@ -1,0 +1,158 @@
+"""What a role process does from its first message to its last word."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.data.account import Account
+from dask_train.errors import StalledError
+from dask_train.frameworks.base import Framework
+from dask_train.process.messages import Begin, Ended, Enter, Failed, Message, Ready, Started
+from dask_train.role.equipment import Equipment
+from dask_train.role.link import SocketLink
+from dask_train.role.meeting import Meeting
+from dask_train.role.session import Session, is_chief
+from dask_train.roles import AddressBook
+
+# Frames of ours at the top of a user's traceback, which say nothing to them.
+_OURS = str(Path(__file__).parent)
+# Packages that nobody sends as a file.
+_INSTALLED = {
+    *("dask_train", "jax", "keras", "lightgbm", "numpy", "pandas", "sklearn", "tensorflow", "tf_keras", "torch"),
+    "xgboost",
+}
+
+
+def run_role(end: int, account: int) -> None:
+    """Serve as one role over the socket ``end``, its batches noted in ``account``, and leave; never returns."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    link = SocketLink(socket.socket(fileno=end))
+    start = link.expect(Begin)
+    batches = Account(account)
+    checkpoints: CheckpointFolder | None = None
+    framework = Framework()
+    launching = True
+    status = 0
+    try:
+        me = start.me
+        framework = pickle.loads(start.framework)  # noqa: S301 - sent by the client, as all Dask tasks are
+        function = pickle.loads(start.function)  # noqa: S301
+        checkpoints = _checkpoints(start)
+        link.tell(Ready(peer=framework.prepare(me), pid=os.getpid()))
+        enter = link.expect(Enter)
+        link.wait_at_most(enter.patience_s)
+        data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
+        peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
+        with framework.rendezvous(me, peers, enter.timeout_s) as extras:
+            launching = False
+            link.pulse = framework.pulse
+            link.tell(Started())
+            equipment = Equipment(
+                attempt=start.attempt,
+                framework=framework,
+                peers=peers,
+                extras=extras,
+                data=data,
+                account=batches,
+                checkpoint=checkpoints,
+                scratch=Path(start.scratch),
+                meeting=Meeting(link, me, enter.timeout_s, enter.patience_s),
+            )
+            session = Session(link, me, equipment)
+            link.spent.begin()
+            result = function(session)
+            batches.settle()
+            for remark in () if equipment.meeting.has_met else framework.remarks(me):
+                session.notice(remark)
+            equipment.meeting.close()
+            last_word: Message = Ended(result=_pickled(result))
+            if checkpoints is not None:
+                checkpoints.release()
+            if framework.stays_until_the_end(me.counts):
+                link.tell(last_word)
+                link.stay()
+    except BaseException as error:  # also SystemExit: a role that gives up has not returned
+        batches.seal()
+        if checkpoints is not None:
+            checkpoints.release()
+        words = told(error, framework.hint(error))
+        last_word = Failed(launching=launching, unanswered=isinstance(error, StalledError), **words)
+        status = 1
+    link.tell(last_word)
+    link.close()
+    _leave(status)
+
+
+def _checkpoints(start: Begin) -> CheckpointFolder | None:
+    """Where the run keeps them; who does it sees at once that it can."""
+    if start.checkpoint is None:
+        return None
+    folder = CheckpointFolder(start.checkpoint, start.attempt)
+    if is_chief(start.me):
+        folder.check()
+        folder.claim()
+    return folder
+
+
+def _pickled(result: Any) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(result))
+    except Exception as error:
+        raise TypeError(
+            f"it returned a {type(result).__name__}, which can't be pickled ({type(error).__name__}: {error}). "
+            "Return arrays, numbers or state dicts, or write the object to a file and return its path"
+        ) from error
+
+
+def told(error: BaseException, hint: str = "") -> dict[str, Any]:
+    """An exception for the client: pickled where that works, and in words in any case."""
+    hint = f" {hint}" if hint else _missing(error)
+    lines = traceback.TracebackException.from_exception(error)
+    while len(lines.stack) > 1 and lines.stack[0].filename.startswith(_OURS):
+        del lines.stack[0]
+    try:
+        pickled = cloudpickle.dumps(error.with_traceback(None))
+        pickle.loads(pickled)  # noqa: S301 - some exceptions can't be made again: better seen here
+    except Exception:
+        pickled = b""
+    return {
+        "error": f"{type(error).__name__}: {str(error).rstrip('.')}.{hint}"[:4000],
+        "traceback": "".join(lines.format())[-20_000:],
+        "exception": pickled,
+    }
+
+
+def _missing(error: BaseException | None) -> str:
+    """What to do where a module is missing, if that is what an error, or one that it came of, says."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            package = error.name.partition(".")[0]
+            if package in _INSTALLED:
+                return f" The Dask workers have no {package}: install it there, in the environment of {sys.executable}."
+            return (
+                f" The Dask workers have no module {error.name!r}: install it there, or send a file of your own "
+                f"with client.upload_file('{package}.py')."
+            )
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _leave(status: int) -> None:
+    """End without taking the framework apart, which takes TensorFlow a second and may hang on a peer."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # closed by the user's function
+            continue
+    os._exit(status)

@@ -1,0 +1,93 @@
+"""How a training role meets the others when it first does something together with them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+
+from dask_train.collectives.checked import CheckedCollectives
+from dask_train.collectives.hosts import Hosts
+from dask_train.collectives.process_group import ProcessGroup
+from dask_train.collectives.rendezvous import meet
+from dask_train.collectives.ring import Ring
+from dask_train.collectives.shared_memory import SharedMemory
+from dask_train.frameworks.base import RoleInfo
+from dask_train.frameworks.ports import address_of, hold_port
+from dask_train.role.context import Link
+from dask_train.transport.connections import Credentials
+
+
+class Meeting:
+    """The group of the training roles, made when it is first asked for.
+
+    Until then a role that is lost can be replaced alone. From then on the loss of one is the loss of all: the run
+    knows, since it is the run that tells each where the others are.
+
+    Parameters
+    ----------
+    link, me
+        The way to the run, and which role this is.
+    timeout_s
+        How long the others may take to come, once all are known to be on their way, in seconds.
+    patience_s
+        How long they may take to come to any call, in seconds.
+    """
+
+    def __init__(self, link: Link, me: RoleInfo, timeout_s: float, patience_s: float) -> None:
+        self._link, self._me = link, me
+        self._timeout_s, self._patience_s = timeout_s, patience_s
+        self._group: CheckedCollectives | None = None
+        self._opened = ExitStack()
+
+    @property
+    def has_met(self) -> bool:
+        """Whether this role has come to any collective call."""
+        return self._group is not None
+
+    def group(self) -> CheckedCollectives:
+        """The same one each time.
+
+        Raises
+        ------
+        ValueError
+            This role does not train, or another one that does has returned.
+        StalledError, LaunchError
+            Another one did not come in time.
+        """
+        if self._group is None:
+            names = [f"{role} {rank}" for role, rank in self._me.members]
+            if (self._me.role, self._me.rank) not in self._me.members:
+                raise ValueError(
+                    f"{self._me.role} {self._me.rank} takes part in no collective call: they are of the roles that "
+                    f"train, {', '.join(self._me.training)}. Let it report(), or read checkpoints."
+                )
+            with ExitStack() as undone:
+                group = self._met(undone) if len(names) > 1 else self._alone()
+                self._group = undone.enter_context(closing(CheckedCollectives(group, names)))
+                undone.enter_context(self._link.spent.following(group))
+                self._opened = undone.pop_all()
+        return self._group
+
+    def _alone(self) -> ProcessGroup:
+        memory = SharedMemory(SharedMemory.create(), 0, 1)
+        return ProcessGroup(Hosts.of(["here:0"]), 0, memory, None, self._patience_s)
+
+    def _met(self, opened: ExitStack) -> ProcessGroup:
+        me, rank = self._me, self._me.members.index((self._me.role, self._me.rank))
+        holder = opened.enter_context(hold_port())
+        met = self._link.meet(address_of(me.host, holder))
+        if met.error:
+            raise ValueError(f"{me.role} {me.rank} waits for the other training roles, and {met.error}.")
+        hosts, credentials = Hosts.of(met.addresses), Credentials(key=met.secret, tls=me.tls)
+        memory, across = meet(hosts, rank, met.secret, self._timeout_s), None
+        with ExitStack() as undone:
+            undone.callback(memory.close)
+            if len(hosts.groups) > 1 and rank in hosts.leaders:
+                addresses, place = [hosts.addresses[leader] for leader in hosts.leaders], hosts.leaders.index(rank)
+                across = opened.enter_context(closing(Ring(addresses, place, credentials, self._patience_s)))
+            undone.pop_all()  # the group closes it
+        return ProcessGroup(hosts, rank, memory, across, self._patience_s)
+
+    def close(self) -> None:
+        """Leave the group, if this role has come to it: the others do not wait for it any more."""
+        self._opened.close()
+        self._group = None

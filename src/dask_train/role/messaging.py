@@ -1,0 +1,159 @@
+"""What a session tells, is told, and asks: scores, values, notices, and whether to stop."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from dask_train.role.context import Context, Link
+
+RESERVED_NAMES = ("role", "rank", "attempt", "time")
+MAX_TEXT = 1000  # a report goes through the scheduler; what is longer is no score
+
+
+class Messaging:
+    """The part of a :class:`~dask_train.role.session.Session` that talks with the run and its client."""
+
+    role: str
+    rank: int
+    attempt: int
+    _link: Link
+    _context: Context
+
+    def notice(self, text: str) -> None:
+        """Tell in the run's result, at once where its client runs, and in this role's output.
+
+        Parameters
+        ----------
+        text
+            A sentence.
+        """
+        sys.stderr.write(f"{text}\n")
+        self._link.notice(text)
+
+    def report(self, **scores: Any) -> None:
+        """Tell scores: the client follows them, and stop rules look at them. Returns at once; never a barrier.
+
+        It is progress, as are a batch from :meth:`batches`, a message and a checkpoint. A run without any for
+        ``train.progress.timeout`` (120 s) in all of its training roles is looked into, and ended as stalled.
+
+        Parameters
+        ----------
+        **scores
+            Numbers, strings, booleans or None; zero-dimensional arrays and tensors are taken as their number.
+
+        Raises
+        ------
+        ValueError
+            A name is reserved (role, rank, attempt, time).
+        TypeError
+            A value is none of those.
+        """
+        taken = [name for name in scores if name in RESERVED_NAMES]
+        if taken:
+            raise ValueError(f"report() adds {', '.join(RESERVED_NAMES)} itself; name your {taken[0]!r} differently.")
+        plain: dict[str, Any] = {name: _plain(name, value) for name, value in scores.items()}
+        self._note_score(plain)
+        plain.update(role=self.role, rank=self.rank, attempt=self.attempt, time=time.time())
+        self._link.report(plain)
+
+    def _note_score(self, scores: dict[str, Any]) -> None:
+        """A part of the session that keeps checkpoints may want to know."""
+
+    def send(self, value: Any) -> None:
+        """Send a value to the client, where :meth:`Run.receive` gives it; returns at once.
+
+        It goes through the scheduler: scores and small results may, large ones better lie in a file.
+
+        Parameters
+        ----------
+        value
+            Anything that can be pickled; copied before this returns.
+
+        Raises
+        ------
+        TypeError
+            It can't be pickled.
+        """
+        try:
+            pickled = bytes(cloudpickle.dumps(value))
+        except Exception as error:
+            raise TypeError(f"send() was given a {type(value).__name__}, which can't be pickled: {error}.") from error
+        self._link.send(pickled)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next value that :meth:`Run.send` has sent to this role, in order, each once.
+
+        Parameters
+        ----------
+        timeout_s
+            How long to wait, in seconds; 0 gives what is there, None waits for as long as the run lasts.
+
+        Returns
+        -------
+        object
+            As :meth:`Run.send` was given it.
+
+        Raises
+        ------
+        StalledError
+            None has come in time.
+        ClosedError
+            None will come: the run stops.
+        """
+        return pickle.loads(self._link.receive(timeout_s))  # noqa: S301 - from the run's client, as its function is
+
+    def should_stop(self) -> bool:
+        """Whether the run is to end: a rule is met, somebody asked, or the training roles have returned.
+
+        Costs no message. The process is killed ``train.stop.timeout`` (5 s) after the decision; one that does not train
+        has ``train.progress.timeout`` (120 s) after the training roles have returned.
+
+        To ask is no progress: a role that waits for another asks as well. A loop over data of its own reports now and
+        then, see :meth:`report`.
+
+        Returns
+        -------
+        bool
+            True for good, once it is.
+        """
+        if not self._context.num_batches:
+            self._link.note("asking whether to stop")
+        return bool(self._link.stop_reason)
+
+    def wait_until_stopped(self) -> None:
+        """Sleep until :meth:`should_stop` is true; what a role does whose servers answer others."""
+        self._link.note("serving until it is stopped")
+        self._link.wait_until_stopped()
+
+    def stop(self, reason: str = "") -> None:
+        """Ask all roles of the run to end in order; the run's result carries the reason.
+
+        Parameters
+        ----------
+        reason
+            Why, for the result's ``stop_reason``.
+        """
+        self._link.ask_to_stop(reason or f"{self.role} {self.rank} asked the run to stop")
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    found = value
+    if not hasattr(value, "item") and hasattr(value, "numpy") and getattr(value, "shape", None) == ():
+        found = value.numpy()  # a TensorFlow tensor
+    if callable(getattr(found, "item", None)) and getattr(found, "shape", ()) == ():
+        found = found.item()
+        if found is None or isinstance(found, str | bool | int | float):
+            return found
+    raise TypeError(
+        f"report({name}=...) was given a {type(value).__name__}; scores are numbers, strings, booleans or None. "
+        "Reduce an array first, with float(x.mean()) for instance."
+    )

@@ -1,0 +1,142 @@
+"""One turn of a run: the next state while it is being written, and the commands that go with it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from dask_train.run.commands import Command, Finish, Free, Key, Kill, OfRole, Place, Verdict
+from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunState
+
+_ENDED = (RolePhase.RETURNED, RolePhase.GONE)
+
+
+class StateUpdate:
+    """A writable copy of a :class:`~dask_train.run.state.RunState`; its attributes are the state's."""
+
+    def __init__(self, state: RunState, time: float) -> None:
+        self._state = state
+        self._commands: list[Command] = []
+        self.time = time
+        self.plan = state.plan
+        self.phase, self.since = state.phase, state.since
+        self.roles = dict(state.roles)
+        self.data_ready = state.data_ready
+        self.met = state.met
+        self.progressed = state.progressed
+        self.losses = state.losses
+        self.num_restarts = state.num_restarts
+        self.suspicion = state.suspicion
+        self.diagnosing = state.diagnosing
+        self.client_waits = state.client_waits
+        self.notes = state.notes
+        self.ending = state.ending
+
+    def result(self) -> tuple[RunState, tuple[Command, ...]]:
+        """The next state, and what is to be done."""
+        return RunState(**{field.name: getattr(self, field.name) for field in fields(RunState)}), tuple(self._commands)
+
+    def do(self, command: Command) -> None:
+        """Want something done, after what was wanted before."""
+        self._commands.append(command)
+
+    def tell(self, kind: type[OfRole], key: Key, **more: Any) -> None:
+        """Want something done with one role process."""
+        role = self.roles[key]
+        self.do(kind(role=key[0], rank=key[1], attempt=role.attempt, address=role.address, **more))
+
+    def enter(self, phase: Phase) -> None:
+        """Go on to another phase of the run."""
+        self.phase, self.since = phase, self.time
+
+    def change(self, key: Key, **changes: Any) -> None:
+        """Note something about a role."""
+        self.roles[key] = replace(self.roles[key], **changes)
+
+    def move(self, key: Key, phase: RolePhase, **changes: Any) -> None:
+        """Let a role go on to another phase."""
+        self.change(key, phase=phase, since=self.time, **changes)
+
+    def place_anew(self, key: Key) -> None:
+        """Let a role wait for room for its next attempt."""
+        attempt = self.roles[key].attempt + 1
+        self.move(key, RolePhase.PLACING, attempt=attempt, address="", peer="", pid=0, awaits_client=False, meets_at="")
+
+    def made_progress(self, key: Key) -> None:
+        """Note that a role moves."""
+        self.change(key, progressed=self.time)
+        self.progressed = self.time
+
+    def last_progress(self) -> float:
+        """When a role last moved that counts: a training one, while there are any; a scorer may report for ever."""
+        alive = {key: role for key, role in self.roles.items() if role.phase in ALIVE}
+        training = [role for key, role in alive.items() if key[0] in self.plan.training]
+        return max([self.since, *map(self._last_moved, training or alive.values())])
+
+    def _last_moved(self, role: Role) -> float:
+        """A wait for the client is the client's affair, unless that waits for the run: then nobody will get on."""
+        if not role.awaits_client:
+            return max(role.progressed, role.since)
+        return self.time if self.client_waits is None else max(role.progressed, self.client_waits)
+
+    def wait_for_each_other(self) -> bool:
+        """Whether the loss of a training role is an exception in the others."""
+        return self.plan.agree or self.met
+
+    def has_data(self, key: Key) -> bool:
+        """Whether a role has all the data that it is to be given."""
+        return self.roles[key].loaded or key[0] not in self.plan.with_data
+
+    def kill(self, key: Key) -> None:
+        """End a role process, if it has not ended; it is gone when its agent says so."""
+        if self.roles[key].phase in ALIVE and self.roles[key].phase is not RolePhase.KILLED:
+            self.tell(Kill, key)
+            self.move(key, RolePhase.KILLED)
+
+    def forget(self, key: Key) -> None:
+        """End a role process that is in nobody's function yet, or give back the room that it waits for."""
+        if self.roles[key].phase is RolePhase.PLACING:
+            self.move(key, RolePhase.GONE)
+            self.do(Free(roles=(key,)))
+        self.kill(key)
+
+    def kill_all(self) -> None:
+        """End all role processes, and forget what has only been waiting for room."""
+        for key, role in self.roles.items():
+            self.kill(key)
+            if role.phase is RolePhase.PLACING:
+                self.move(key, RolePhase.GONE)
+
+    def note(self, what: str) -> None:
+        """Remember something that takes nothing from what the training roles have returned."""
+        self.notes = (*self.notes, what)
+
+    def end(self, ending: Finish) -> None:
+        """Decide how the run ends; what was decided before holds, and so does what the training roles have returned."""
+        if self.phase is Phase.COMPLETING:
+            self.note(ending.what)
+        elif self.phase not in (Phase.STOPPING, Phase.ENDING):
+            self.ending = ending
+        self.suspicion = None
+        if self.phase is not Phase.ENDING:
+            self.enter(Phase.ENDING)
+        self.kill_all()
+
+    def finish_when_gone(self) -> None:
+        """Finish, or start again, as soon as no process is left."""
+        if any(role.phase not in _ENDED for role in self.roles.values()):
+            return
+        if self.phase is Phase.RESTARTING:
+            self._place_again()
+        elif self.suspicion is None and self.phase is not Phase.OVER:
+            self.do(replace(self.ending or Finish(verdict=Verdict.OK), notes=self.notes))
+            self.enter(Phase.OVER)
+
+    def _place_again(self) -> None:
+        """The next attempt of the whole gang."""
+        keys = self.plan.role_keys()
+        for key in keys:
+            self.place_anew(key)
+        self.met = False
+        self.enter(Phase.PLACING)
+        self.do(Place(roles=keys, timeout_s=self.plan.placement_s))

@@ -1,0 +1,105 @@
+"""Where roles go: all or none, spread over the Dask workers first, then filled up to their threads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+Needs = Mapping[str, float]
+
+
+@dataclass
+class Capacity:
+    """One Dask worker as a place for role processes.
+
+    ``used`` are the role processes that it carries, of all runs; ``resources`` what is left of those that it declares,
+    ``declared`` all of them; ``why_not`` says why it takes none now, empty where it does.
+    """
+
+    address: str
+    host: str
+    threads: int
+    used: int = 0
+    resources: dict[str, float] = field(default_factory=dict)
+    declared: dict[str, float] = field(default_factory=dict)
+    why_not: str = ""
+
+    def provides(self, needs: Needs) -> bool:
+        return all(self.resources.get(name, 0) >= amount for name, amount in needs.items())
+
+    def declares(self, needs: Needs) -> bool:
+        return all(self.declared.get(name, 0) >= amount for name, amount in needs.items())
+
+
+def place(needs: Sequence[Needs], workers: Sequence[Capacity], *, own: int = 0) -> list[str] | None:
+    """An address for each role, or None where they don't all fit now.
+
+    A run with more roles than all these Dask workers have threads shares them, once they carry nothing else: four roles
+    run on a laptop with two cores, but never beside another run's. ``own`` is how many roles of a run that shares are
+    there already, when one of them starts again.
+    """
+    open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]
+    num_threads = sum(worker.threads for worker in workers)
+    may_share = len(needs) + own > num_threads and sum(worker.used for worker in workers) == own
+    per_host: dict[str, int] = {}
+    for worker in open_workers:
+        per_host[worker.host] = per_host.get(worker.host, 0) + worker.used
+    found = []
+    for need in needs:
+        fitting = [
+            worker for worker in open_workers if worker.provides(need) and (may_share or worker.used < worker.threads)
+        ]
+        if not fitting:
+            return None
+        chosen = min(
+            fitting,
+            key=lambda worker: (worker.used >= worker.threads, worker.used, per_host[worker.host], -worker.threads),
+        )
+        chosen.used += 1
+        per_host[chosen.host] += 1
+        for name, amount in need.items():
+            chosen.resources[name] -= amount
+        found.append(chosen.address)
+    return found
+
+
+def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:
+    """Why these Dask workers could not even take the roles while they are idle; empty where they could, or may come."""
+    for need in needs:
+        if workers and not any(worker.declares(need) for worker in workers):
+            return f"no Dask worker declares {_said(need)}"
+    for name in {name for need in needs for name in need}:
+        wanted = sum(need.get(name, 0) for need in needs)
+        declared = sum(worker.declared.get(name, 0) for worker in workers)
+        if workers and wanted > declared:
+            return f"the roles need {wanted:g} {name} in all, and the Dask workers declare {declared:g}"
+    return ""
+
+
+def why_waiting(needs: Sequence[Needs], workers: Sequence[Capacity], holders: Mapping[str, str]) -> str:
+    """For what a run waits, as a sentence; ``holders`` are who else uses which Dask worker."""
+    if not workers:
+        return "There is no Dask worker."
+    free = sum(max(0, worker.threads - worker.used) for worker in workers if not worker.why_not)
+    num_threads = sum(worker.threads for worker in workers)
+    what = "1 role needs a free thread" if len(needs) == 1 else f"{len(needs)} roles need as many free threads"
+    parts = [f"{what}, and {free} of {num_threads} are free."]
+    if len(needs) > num_threads:
+        parts = [f"{len(needs)} roles share {num_threads} threads once nothing else uses them."]
+    wanted = {name for need in needs for name in need}
+    parts += [
+        f"{sum(worker.resources.get(name, 0) for worker in workers if not worker.why_not):g} {name} left."
+        for name in wanted
+    ]
+    parts += [
+        f"{worker.address} {worker.why_not or holders[worker.address]}." for worker in workers if _busy(worker, holders)
+    ][:5]
+    return " ".join(parts)
+
+
+def _busy(worker: Capacity, holders: Mapping[str, str]) -> bool:
+    return bool(worker.why_not or worker.address in holders)
+
+
+def _said(need: Needs) -> str:
+    return ", ".join(f"{name}={amount:g}" for name, amount in need.items())

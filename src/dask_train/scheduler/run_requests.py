@@ -1,0 +1,254 @@
+"""What drivers, agents and those who look may ask about runs; registered as handlers of the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any
+
+from .computing import computes
+from .gang import Gang, PlacementRequest
+from .results import Results
+from .runs import MAX_BEHIND, Run, Runs
+from .watched import Watched, changed_within
+
+_GONE = {"status": "gone"}
+# How often it is looked whose client is silent; a driver asks for events every 5 s.
+LEASE_LOOK_S = 1.0
+# How long a nanny may take to start a Dask worker again.
+NANNY_S = 10.0
+
+
+class RunRequests:
+    """The handlers; each method ``train_*`` is one."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.runs = Runs()
+        self.gang = Gang(scheduler, self.runs)
+        self.results = Results(scheduler)
+        self._arrivals = Watched()
+        self._requests: dict[tuple[str, str], PlacementRequest] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._restarting: set[asyncio.Task[None]] = set()
+
+    # What the scheduler tells
+
+    def worker_came(self) -> None:
+        self._arrivals.wake()
+        self.gang.serve()
+
+    def worker_left(self, address: str) -> None:
+        self.runs.worker_left(address)
+        self.gang.serve()
+
+    def client_left(self, client: str) -> None:
+        for run in [run for run in self.runs.by_id.values() if run.client == client]:
+            self._end(run, {"phase": "over", "outcome": "its client left"})
+
+    async def _watch_clients(self) -> None:
+        """End the runs of clients that are silent, though connected: stopped, suspended, or hanging.
+
+        Time is counted while this scheduler runs: when it was stopped itself, clients had nobody to talk to.
+        """
+        while self.runs.by_id:
+            await asyncio.sleep(LEASE_LOOK_S)
+            for run in list(self.runs.by_id.values()):
+                run.silent_s += LEASE_LOOK_S
+                if run.silent_s > run.lease_s:
+                    why = f"nothing was heard of its client for {run.lease_s:g} s (train.client.timeout)"
+                    self._end(run, {"phase": "over", "outcome": why})
+                    self.scheduler.client_releases_keys(keys=run.keys, client=run.client)
+
+    # From drivers
+
+    async def train_run_open(
+        self, *, run: str, client: str, info: dict[str, Any], lease_s: float, keys: list[Any]
+    ) -> dict[str, Any]:
+        if client not in self.scheduler.clients:  # it left while it asked, and nobody would end the run
+            return {"status": "no client"}
+        self.runs.by_id[run] = Run(run, client, dict(info), lease_s=lease_s, keys=list(keys))
+        self.runs.news(self.runs.by_id[run])
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.ensure_future(self._watch_clients())
+        return {"status": "OK"}
+
+    async def train_run_place(
+        self, *, run: str, request: str, roles: list[Any], on: list[str] | None, timeout_s: float
+    ) -> dict[str, Any]:
+        """Room for roles, ``[role, rank, needs]``; asked again with the same ``request`` until it is granted."""
+        entry = self.runs.by_id.get(run)
+        if entry is None:
+            return _GONE
+        known = self._requests.get((run, request))
+        if known is None:
+            if unknown := [address for address in on or () if address not in self.scheduler.workers]:
+                return {"status": "unknown", "addresses": unknown, "known": list(self.scheduler.workers)}
+            wanted = [((role, rank), dict(needs)) for role, rank, needs in roles]
+            known = PlacementRequest(entry, wanted, None if on is None else list(on))
+            if why := self.gang.ask(known):
+                return {"status": "never", "why": why}
+            self._requests[run, request] = known
+        self.gang.serve()  # a MultiLock of another library may have been released, or a paused worker run again
+        await changed_within(known.changed, timeout_s)
+        if known.granted:
+            self._requests.pop((run, request), None)
+            threads = {ws.address: ws.nthreads for ws in self.scheduler.workers.values()}
+            hosts = {ws.address: ws.host for ws in self.scheduler.workers.values()}
+            places = [[role, rank, a, hosts.get(a, "")] for (role, rank), a in known.granted.items()]
+            return {"status": "OK", "places": places, "threads": sum(threads.get(a, 0) for a in {p[2] for p in places})}
+        if known.changed.is_set():  # freed before it was granted
+            self._requests.pop((run, request), None)
+            return _GONE
+        return {"status": "waiting", "why": self.gang.why(known)}
+
+    async def train_run_free(self, *, run: str, roles: list[Any]) -> dict[str, Any]:
+        entry = self.runs.by_id.get(run)
+        if entry is not None:
+            self.gang.free(entry, [(role, rank) for role, rank in roles])
+        return {"status": "OK"}
+
+    async def train_run_agent(self, *, run: str, agent: str, address: str) -> dict[str, Any]:
+        """An agent is about to be started on a Dask worker."""
+        entry = self.runs.by_id.get(run)
+        if entry is None or address not in self.scheduler.workers:
+            return _GONE
+        self.runs.add_agent(entry, agent, address)
+        return {"status": "OK"}
+
+    async def train_run_post(self, *, run: str, messages: list[Any]) -> dict[str, Any]:
+        """Commands for agents, ``[agent, [command, ...]]``; those for agents that are gone are dropped."""
+        entry = self.runs.by_id.get(run)
+        for agent, commands in messages if entry is not None else ():
+            if entry is not None and (inbox := entry.inboxes.get(agent)) is not None:
+                inbox.put(list(commands))
+        return {"status": "OK" if entry is not None else "gone"}
+
+    async def train_run_note(self, *, run: str, summary: dict[str, Any]) -> dict[str, Any]:
+        """What the driver says of the run now, for those who look."""
+        entry = self.runs.by_id.get(run)
+        if entry is not None:
+            entry.summary = dict(summary)
+            self.runs.news(entry)
+        return {"status": "OK"}
+
+    async def train_run_events(self, *, run: str, since: int, timeout_s: float) -> dict[str, Any]:
+        """What agents and others told from number ``since`` on."""
+        entry = self.runs.by_id.get(run)
+        if entry is None:
+            return _GONE
+        entry.silent_s = 0.0
+        entry.events.taken(since)
+        if not entry.events.messages:
+            await changed_within(entry.events.changed, timeout_s)
+        return {"status": "OK" if not entry.over else "gone", "events": entry.events.since(since, MAX_BEHIND)}
+
+    async def train_run_end(self, *, run: str, summary: dict[str, Any]) -> dict[str, Any]:
+        entry = self.runs.by_id.get(run)
+        if entry is not None:
+            self._end(entry, summary)
+        return {"status": "OK"}
+
+    def _end(self, run: Run, summary: dict[str, Any]) -> None:
+        self._requests = {asked: request for asked, request in self._requests.items() if request.run is not run}
+        self.gang.free(run)
+        self.runs.end(run, dict(summary))
+        self.gang.serve()
+
+    # From agents
+
+    async def train_run_next(self, *, run: str, agent: str, seen: int, timeout_s: float) -> dict[str, Any]:
+        """The commands for an agent from number ``seen`` on, as soon as there are any."""
+        entry = self.runs.by_id.get(run)
+        inbox = None if entry is None else entry.inboxes.get(agent)
+        if entry is None or inbox is None:
+            return _GONE
+        inbox.taken(seen)
+        if not inbox.messages:
+            await changed_within(inbox.changed, timeout_s)
+        if entry.over or agent not in entry.inboxes:
+            return _GONE
+        return {"status": "OK", "commands": inbox.since(seen, MAX_BEHIND)}
+
+    async def train_run_tell(
+        self, *, run: str, agent: str, number: int, events: list[Any], output: list[Any], timeout_s: float
+    ) -> dict[str, Any]:
+        """Events of an agent's roles for the driver, from its number ``number`` on; those that have arrived before,
+        with an answer that was lost, are left out. ``output`` are the last lines of roles that have ended.
+        """
+        entry = self.runs.by_id.get(run) or next((r for r in self.runs.records if r.id == run), None)
+        if entry is None:
+            return _GONE
+        for role, rank, attempt, end, data in output:
+            entry.keep_output((role, rank), attempt, end, data)
+        if entry.over or agent not in entry.inboxes:
+            return _GONE
+        self.runs.news(entry, entry.told(agent, number, list(events)))
+        deadline = time.monotonic() + timeout_s
+        while len(entry.events.messages) > MAX_BEHIND and not entry.over:
+            if not await changed_within(entry.events.changed, deadline - time.monotonic()):
+                break
+        return {"status": "OK" if run in self.runs.by_id else "gone"}
+
+    async def train_run_who_has(self, *, keys: list[Any], some: bool = True, timeout_s: float = 0.0) -> dict[str, Any]:
+        """Where these results lie, or that they will never; as soon as ``some`` do, or none does any more."""
+        return {"status": "OK", **await self.results.once(keys, some, timeout_s)}
+
+    async def train_run_computes(self, *, keys: list[Any]) -> dict[str, Any]:
+        """Whether Dask computes any of these."""
+        return {"status": "OK", "computes": computes(self.scheduler, keys, time.time())}
+
+    async def train_run_silent(self, *, addresses: list[str], silent_s: float) -> dict[str, Any]:
+        """Take Dask workers out of the cluster whose agents are silent, if they have been for so long altogether.
+
+        Dask would do so later (``distributed.scheduler.worker-ttl``, 5 minutes); until then it would have data computed
+        and roles placed where nobody answers.
+        """
+        known = [ws for address in addresses if (ws := self.scheduler.workers.get(address)) is not None]
+        silent = [ws.address for ws in known if time.time() - ws.last_seen > silent_s]
+        nannies = [nanny for address in silent if (nanny := self.scheduler.workers[address].nanny)]
+        for address in silent:
+            await self.scheduler.remove_worker(address, stimulus_id=f"train-silent-{time.time()}")
+        for nanny in nannies:  # where only the process hangs, it is started again, and its role processes end
+            restarting = asyncio.ensure_future(self._restart(nanny))
+            self._restarting.add(restarting)
+            restarting.add_done_callback(self._restarting.discard)
+        return {"status": "OK", "removed": silent}
+
+    async def _restart(self, nanny: str) -> None:
+        with suppress(OSError):  # TimeoutError is one: its host is cut off
+            asking = self.scheduler.rpc(nanny).restart(timeout=NANNY_S, reason="train-silent")
+            await asyncio.wait_for(asking, 2 * NANNY_S)
+
+    # From anyone
+
+    async def train_run_say(self, *, run: str, event: list[Any]) -> dict[str, Any]:
+        """A message to a run's driver, such as to stop, from whoever knows its name."""
+        entry = self.runs.find(run)
+        if entry is None:
+            return self._unknown()
+        if not entry.over:
+            entry.events.put([event])
+        return {"status": "OK", **entry.report()}
+
+    async def train_workers_came(self, *, timeout_s: float) -> dict[str, Any]:
+        """Whether there is a Dask worker, as soon as there is one."""
+        if not self.scheduler.workers:
+            await changed_within(self._arrivals.changed, timeout_s)
+        return {"status": "OK", "some": bool(self.scheduler.workers)}
+
+    async def train_runs(self) -> dict[str, Any]:
+        known = [*self.runs.records, *self.runs.by_id.values()]
+        return {"status": "OK", "runs": [run.report() for run in known]}
+
+    async def train_run_show(self, *, run: str, output: bool) -> dict[str, Any]:
+        entry = self.runs.find(run)
+        if entry is None:
+            return self._unknown()
+        kept = [[*key, *part] for key, parts in entry.output.items() for part in parts] if output else []
+        return {"status": "OK", **entry.report(), "output": kept}
+
+    def _unknown(self) -> dict[str, Any]:
+        """No run has this name, or several begin so."""
+        return {"status": "unknown", "runs": [run.id for run in (*self.runs.records, *self.runs.by_id.values())]}

@@ -1,0 +1,195 @@
+"""Runs: their records, and the messages between a driver in a client and its agents on Dask workers.
+
+The driver decides; here is only kept what it has decided. Events for it wait in a log until it has taken them, commands
+for an agent in its inbox until it has. Values of users (results, functions) are bytes that nobody here unpickles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from .watched import Watched
+
+# Records of runs that are over, for those who look later.
+KEPT_RECORDS = 50
+# An agent whose run's driver is so many events behind is held back, so that a burst can't fill the scheduler's memory.
+MAX_BEHIND = 500
+# The most output of a role that is kept when it has ended, in bytes.
+KEPT_OUTPUT = 64_000
+
+Key = tuple[str, int]
+
+
+def worker_lost(address: str) -> list[Any]:
+    """The message with which drivers are told of a lost Dask worker, as ``dask_train.process.messages`` reads it."""
+    return ["WorkerLost", {"address": address}, None]
+
+
+def stop_asked(reason: str) -> list[Any]:
+    """The message with which anyone asks a driver to end its run in order, as the same module reads it."""
+    return ["Stop", {"reason": reason}, None]
+
+
+def diagnose(role: str, rank: int, attempt: int) -> list[Any]:
+    """The command with which an agent is asked what a role does, as the same module reads it."""
+    return ["Diagnose", {}, [role, rank, attempt]]
+
+
+class Mailbox(Watched):
+    """Numbered messages that wait until they are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = 0
+        self.messages: deque[Any] = deque()
+
+    def put(self, messages: list[Any]) -> None:
+        self.messages.extend(messages)
+        self.wake()
+
+    def taken(self, number: int) -> None:
+        """All before ``number`` have arrived."""
+        while self.first < number and self.messages:
+            self.messages.popleft()
+            self.first += 1
+        self.wake()
+
+    def since(self, number: int, most: int) -> list[Any]:
+        start = max(0, number - self.first)
+        return list(islice(self.messages, start, start + most))
+
+
+@dataclass
+class Run:
+    """One run: who drives it, what it said last of itself, where its roles are."""
+
+    id: str
+    client: str
+    info: dict[str, Any]
+    started: float = field(default_factory=time.time)
+    placed: float = 0.0  # when its roles first had room
+    ended: float = 0.0
+    summary: dict[str, Any] = field(default_factory=dict)
+    places: dict[Key, tuple[str, dict[str, float]]] = field(default_factory=dict)
+    events: Mailbox = field(default_factory=Mailbox)
+    inboxes: dict[str, Mailbox] = field(default_factory=dict)  # by agent
+    agents: dict[str, str] = field(default_factory=dict)  # agent: Dask worker
+    num_told: dict[str, int] = field(default_factory=dict)  # how many events have come of each agent
+    output: dict[Key, list[tuple[int, int, bytes]]] = field(default_factory=dict)  # see keep_output
+    lease_s: float = 300.0
+    silent_s: float = 0.0  # how long nothing was heard of its client
+    keys: list[Any] = field(default_factory=list)  # what is computed for it alone
+    over: bool = False
+    shares: bool = False  # it has more roles than there are threads
+
+    def told(self, agent: str, number: int, events: list[Any]) -> list[Any]:
+        """Take over what is new of an agent's events, the first of which is its ``number``-th, from 0; what that is."""
+        known = self.num_told.get(agent, 0)
+        new = events[max(0, known - number) :]
+        self.events.put(new)
+        self.num_told[agent] = max(known, number + len(events))
+        return new
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Ask its driver to end it in order."""
+        if not self.over:
+            self.events.put([stop_asked(reason)])
+
+    def ask_for_stacks(self, key: Key, attempt: int) -> bool:
+        """Ask a role's agent what its process does, which it tells among its events; whether there is an agent.
+
+        The driver takes no part in it: it may be what hangs.
+        """
+        where = self.places.get(key, ("",))[0]
+        agents = [agent for agent, address in self.agents.items() if address == where and agent in self.inboxes]
+        if agents:
+            self.inboxes[agents[-1]].put([diagnose(*key, attempt)])
+        return bool(agents)
+
+    def keep_output(self, key: Key, attempt: int, end: int, data: bytes) -> None:
+        """Keep what an attempt of a role printed last, up to byte ``end`` of it; what comes again replaces the first.
+
+        The newest attempts come first where not all have room.
+        """
+        known = {part[0]: part for part in self.output.get(key, ())} | {attempt: (attempt, end, data)}
+        room = KEPT_OUTPUT
+        self.output[key] = []
+        for number in sorted(known, reverse=True):
+            _, end, data = known[number]
+            if room > 0:
+                self.output[key].insert(0, (number, end, data[-room:]))
+            room -= len(data)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "client": self.client,
+            "started": self.started,
+            "ended": self.ended,
+            "now": time.time(),  # by this clock, as the two above
+            "info": self.info,
+            "summary": self.summary,
+            "places": [[role, rank, address] for (role, rank), (address, _) in self.places.items()],
+            "agents": list(self.agents.items()),
+        }
+
+
+# Called with a run and the events that its agents have told, if any; must not raise.
+Observer = Callable[[Run, Sequence[Any]], None]
+
+
+class Runs:
+    """All runs of a scheduler: those that go on, and the records of the last that are over."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Run] = {}
+        self.records: deque[Run] = deque(maxlen=KEPT_RECORDS)
+        self.observers: list[Observer] = []
+
+    def news(self, run: Run, events: Sequence[Any] = ()) -> None:
+        """Tell those who only look, such as a page of the dashboard: a run says something new of itself, or is over."""
+        for observer in self.observers:
+            observer(run, events)
+
+    def find(self, run: str) -> Run | None:
+        """A run that goes on, or the record of one that is over, by its name or a beginning that no other has."""
+        known = [*self.by_id.values(), *reversed(self.records)]
+        exact = [entry for entry in known if entry.id == run]
+        found = exact[:1] or [entry for entry in known if entry.id.startswith(run)]
+        return found[0] if len(found) == 1 else None
+
+    def add_agent(self, run: Run, agent: str, address: str) -> None:
+        """An agent is about to start; what is posted to it waits for it."""
+        run.agents[agent] = address
+        run.inboxes[agent] = Mailbox()
+
+    def end(self, run: Run, summary: dict[str, Any]) -> None:
+        """The run is over: its agents end, its record stays."""
+        if run.over:
+            return
+        run.over = True
+        run.ended = time.time()
+        run.summary = {**run.summary, **summary}
+        del self.by_id[run.id]
+        self.records.append(run)
+        told, run.events = run.events, Mailbox()
+        told.wake()
+        for inbox in run.inboxes.values():
+            inbox.wake()
+        run.inboxes = {}
+        self.news(run)
+
+    def worker_left(self, address: str) -> None:
+        """Tell the drivers whose roles, or agents, were there; its agents are not listened to any more."""
+        for run in self.by_id.values():
+            lost = [agent for agent, where in run.agents.items() if where == address]
+            for agent in lost:
+                del run.agents[agent]
+                run.inboxes.pop(agent).wake()
+            if lost or any(where == address for where, _ in run.places.values()):
+                run.events.put([worker_lost(address)])

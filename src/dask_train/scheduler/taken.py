@@ -1,0 +1,54 @@
+"""Whether a Dask worker can be taken, by roles of a run or by whatever else other plug-ins of ours lease it for.
+
+Everyone who takes Dask workers holds the ``MultiLock`` of their addresses meanwhile, as ``xgboost.dask`` does, so that
+all exclude each other. What a lock does not tell, by whom, or that a Dask worker without one is unfit, the plug-in says
+that knows it: it has a method ``why_taken(address)``, and none needs to know which others there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def lock(scheduler: Any, addresses: list[str], user: str) -> None:
+    """Take the ``MultiLock`` of Dask workers that are free, for ``user``."""
+    granted = _multi_locks(scheduler)._request_locks(addresses, user, len(addresses))
+    assert granted, "a free Dask worker's lock was held"
+
+
+def unlock(scheduler: Any, user: str) -> None:
+    """Give back all that ``user`` holds."""
+    _multi_locks(scheduler).release(user)
+
+
+def lock_user(scheduler: Any, address: str) -> str:
+    """Who holds the ``MultiLock`` of a Dask worker; empty where nobody does."""
+    users = _multi_locks(scheduler).locks.get(address)
+    return str(users[0]) if users else ""
+
+
+def _multi_locks(scheduler: Any) -> Any:
+    return scheduler.extensions["multi_locks"]
+
+
+def why_taken(scheduler: Any, ws: Any, *, asking: str, own: str = "") -> str:
+    """Why a Dask worker can't be taken now, as the end of a sentence about it; empty where it can.
+
+    Parameters
+    ----------
+    ws
+        The scheduler's state of it.
+    asking
+        The name of the plug-in that asks, which knows about itself.
+    own
+        As whom the asking one may hold its lock already.
+    """
+    for name, plugin in scheduler.plugins.items():
+        if name != asking and (tell := getattr(plugin, "why_taken", None)) and (why := tell(ws.address)):
+            return str(why)
+    if lock_user(scheduler, ws.address) not in ("", own):
+        return "is locked by another library, such as xgboost.dask"
+    if ws.status.name != "running":
+        percent = 100 * ws.metrics.get("memory", 0) / ws.memory_limit if ws.memory_limit else 0
+        return f"is {ws.status.name} (memory at {percent:.0f}%)"
+    return ""

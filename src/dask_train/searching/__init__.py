@@ -1,0 +1,1 @@
+"""``search``: Optuna's search over Keras models, many trials at a time."""

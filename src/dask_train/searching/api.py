@@ -1,0 +1,365 @@
+"""``search``: Optuna's search over Keras models, many trials at a time, on one data set in shared memory."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
+from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.collections.source import Source
+from dask_train.driver.preflight import check_checkpoints
+from dask_train.extras import check_installed
+from dask_train.fitting import checks as fit_checks
+from dask_train.fitting.api import keras_framework
+from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
+from dask_train.fitting.spec import BATCH_SIZE, VALIDATION
+from dask_train.input_errors import raises_at_the_call
+from dask_train.logging.log import check_log
+from dask_train.report.search_progress import SearchDisplay
+from dask_train.searching.checks import check_best, check_search, described
+from dask_train.searching.estimators.result import GridResult
+from dask_train.searching.kept import kept_search
+from dask_train.searching.logged import search_log
+from dask_train.searching.opening import open_study
+from dask_train.searching.pool import Crew, Slots
+from dask_train.searching.result import SearchResult
+from dask_train.searching.room import capacity_of, entered, room_of, runs_on_host
+from dask_train.searching.settings import SearchSettings
+from dask_train.searching.tasks import TrialTasks
+from dask_train.searching.to_the_end import trained
+from dask_train.searching.trials import Trials
+from dask_train.searching.worker import TrialLoop
+from dask_train.shared_data.budget import RoleMemory
+from dask_train.shared_data.held import Held
+from dask_train.shared_data.segments import SharedSegments
+from dask_train.training.by_role import resources_by_role
+from dask_train.training.launch import launch
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+_DATA, _VALIDATION = "data", "validation_data"
+
+
+@overload
+def search(
+    build: Callable[[Any], Any], x: Any, y: Any = None, *, params: None = None, **settings: Unpack[SearchSettings]
+) -> SearchResult: ...
+@overload
+def search(build: Any, x: Any, y: Any = None, *, params: Any, **settings: Unpack[SearchSettings]) -> GridResult: ...
+@raises_at_the_call
+@frees_its_thread
+def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna takes of a study
+    build: Callable[[Any], Any],
+    x: Any,
+    y: Any = None,
+    *,
+    metric: str = "val_accuracy",
+    direction: str | None = None,
+    trials: int = 20,
+    epochs: int = 5,
+    batch_size: int | None = None,
+    callbacks: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    shuffle: bool | str = True,
+    seed: int = 0,
+    validation_data: Any = None,
+    validation_split: float = 0.0,
+    validation_batch_size: int | None = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    features: str | Sequence[str] | Mapping[str, Any] | None = None,
+    label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    workers_per_trial: int = 1,
+    concurrency: int | None = None,
+    sampler: Any = None,
+    pruner: Any = None,
+    storage: Any = None,
+    study_name: str | None = None,
+    study: Any = None,
+    timeout_s: float | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    resume: bool = False,
+    on: Sequence[str] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    client: Client | None = None,
+    progress: bool | None = None,
+    log: Any = None,
+    scoring: Any = None,
+    cv: Any = None,
+    params: Any = None,
+    refit: bool | str = True,
+) -> SearchResult | GridResult:
+    """Search parameters of a model, with Optuna or over a grid: many trials at a time on the cluster with the data.
+
+    The data is put into shared memory once, for all trials. Each trial is trained in a process beside it that serves
+    one trial after the other, so that Keras is imported once a process and not once a trial.
+
+    Parameters
+    ----------
+    build
+        Called in this process with an ``optuna.trial.Trial``, which suggests parameters; returns a compiled
+        ``keras.Model``, or a tuple of one and a dict that gives this trial a ``batch_size``, ``epochs``, ``callbacks``
+        or ``class_weight`` of its own. A trial whose ``build`` raises has failed; ``optuna.TrialPruned`` prunes it.
+        With ``scoring`` or ``cv`` it returns an estimator of scikit-learn's kind instead, or a tuple of one and
+        ``{"rounds": n}``, after each of which it is scored and may be pruned. With ``params`` it is no function, but
+        an estimator itself, or a pipeline.
+    x, y, sample_weight, features, label
+        As in :func:`dask_train.fit`: arrays, a frame, or a data set of :func:`dask_train.get_dataset`. What a model
+        looks like is not known when columns of a frame are chosen: for one of several inputs or outputs, name them in
+        a dict. Of estimators weights may be a column of the frame by its name; see the notes for where they count.
+    groups
+        Of estimators with folds, the group of each row, for splitters such as ``GroupKFold``: an array, or the name of
+        a column of the frame.
+    metric
+        The score that counts, by its name in Keras' logs. A trial's value is the best one of its epochs.
+    direction
+        "maximize" (also where it is None) or "minimize".
+    trials
+        How many are begun by this call, as ``n_trials`` of Optuna: also where a study goes on. Those that repeat a
+        trial whose process or Dask worker was lost come on top.
+    epochs, batch_size, callbacks, class_weight, shuffle
+        As in :func:`dask_train.fit`, of every trial. Each trial is sent the callbacks as they are here.
+    seed
+        Fixes the orders of rows, and what the default sampler draws; from 0 to 2**32 - 1.
+    validation_data, validation_split, validation_batch_size
+        As in :func:`dask_train.fit`. Estimators are scored on ``validation_data`` instead of folds, with its weights
+        where it has some.
+    workers_per_trial
+        How many processes train one model together, synchronously. After a trial of several that raises, the next
+        trial starts processes anew.
+    concurrency
+        How many trials are trained at a time, at most; as many as the cluster holds where it is None.
+    sampler
+        Of ``optuna.samplers``; ``TPESampler(seed=seed)`` where it is None. One that has no more to suggest, such as
+        ``GridSampler``, ends the search.
+    pruner
+        Of ``optuna.pruners``; it sees the metric after each epoch, and a trial that it ends is left at its next step.
+        None prunes nothing.
+    storage
+        Where Optuna keeps the study: None for memory, the path of a file for SQLite, a URL, or one of
+        ``optuna.storages``.
+    study_name
+        The study of that name in the storage goes on, if there is one.
+    study
+        A study of Optuna's, of one objective, which goes on; it has its own direction, sampler, pruner and storage,
+        so these are not passed beside it.
+    timeout_s
+        After so many seconds no trial is begun any more; those that are trained go on to their ends.
+    checkpoint
+        Where to keep the search: a folder that this process and all hosts share, an fsspec URL, or a
+        :class:`dask_train.Checkpoint`, which says how often trials keep theirs and how many stay. It holds all trials,
+        the sampler (which has to be one that can be pickled), the best model, and checkpoints of trials in hand. A
+        trial of an estimator is fitted from its beginning again. Of a grid it holds all scores so far, as often as the
+        checkpoint says, counting each candidate on each fold as a step, and at the end the best estimator.
+    resume
+        Whether to go on with the search that is there, if there is one: trials that have ended are not trained again
+        and count in ``trials``; those in hand go on with their last checkpoint. With another build, data or
+        argument it is an error that says what differs. Free are ``trials``, ``timeout_s``, ``concurrency``,
+        ``workers_per_trial``, ``callbacks``, ``pruner`` and what concerns the cluster.
+    on, resources, client
+        As in :func:`dask_train.fit`.
+    progress
+        Whether to show the trials; None does so in terminals and notebooks. Outside of these True writes a line for
+        each trial that ends.
+    scoring
+        Of estimators, as ``GridSearchCV`` takes it: the name of a score, a function of an estimator, features and
+        targets, or, with ``params``, a list or dict of them; None for the estimator's own ``score``.
+    cv
+        Of estimators: a number of folds, a splitter of scikit-learn's, or pairs of row numbers; 5 where it is None
+        and no ``validation_data`` is passed. Splitters see targets, and zeros in place of features.
+    params
+        A grid as ``GridSearchCV`` takes it: a dict of parameters to lists, or a list of such dicts. All of its points
+        are tried.
+    refit
+        With ``params``, whether the best candidate is fitted on all rows; of several scores, the one that counts.
+    log
+        As in :func:`dask_train.train`: the search is a run there, and each trial a nested one, with the parameters that
+        were tried, its scores and its value. A function is given scores with ``trial``, the trial's number. Of a grid
+        each candidate is a nested run, with the scores of its folds over ``step``, the fold's number.
+
+    Returns
+    -------
+    SearchResult
+        With ``best_model``, ``best_params``, ``trials_dataframe()`` and Optuna's ``study``; with ``params`` a
+        ``GridResult`` with ``best_estimator``, ``best_params``, ``cv_results_`` and ``trials_dataframe()``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument can't be, and nothing has been started; or ``metric`` is not among the scores at the end of the
+        first epoch.
+    ImportError
+        Optuna or Keras is not installed; or, with ``params``, ``scoring`` or ``cv``, scikit-learn.
+    CheckpointError
+        The search can't be kept or gone on with: the place can't be read or written, another search keeps its
+        checkpoints there, or what is there was begun with something else.
+    PlacementError
+        The cluster can't hold a single trial.
+    RoleFailedError
+        All trials of this call have failed; the first one's error is told.
+    DataError, LaunchError, RoleLostError, StalledError
+        The data can't be computed, or processes are lost again and again.
+    KeyboardInterrupt
+        Ctrl-C: nothing is left on the cluster, and trials in hand are recorded as failed; with ``checkpoint`` they stay
+        "running", for a call that goes on. What was found so far is the exception's attribute ``result``, a
+        SearchResult, and in the storage.
+
+    Notes
+    -----
+    A search that goes on finds what it would have found without a stop, as far as ``build`` draws initial weights with
+    seeds of its own and trials are trained one at a time; of several, a sampler's suggestions depend on which ends
+    first. With ``storage``, a client that dies within ``build`` leaves that trial "running".
+
+    Estimators are fitted in processes that map the same shared memory, which has the data set once a host; one process
+    a trial. Over a grid each distinct beginning of a pipeline is fitted once a fold, for all candidates that
+    have it in common (the way of dask-learn), and the scores are those of ``GridSearchCV`` on the same folds, where the
+    estimators are not random. Candidates that share their first step go through a fold one after the other, in one
+    process.
+
+    Weights of rows go to an estimator's ``fit``, of a pipeline to that of its last step. As in ``GridSearchCV``, scores
+    of an estimator alone are of weighted rows where they can be (a warning tells where not), and those of a pipeline,
+    whose weights scikit-learn has as ``step__sample_weight``, are not.
+
+    Only the weights of the best trial are kept, as they were after its best epoch. Trials that are pruned after their
+    last epoch count as pruned. A trial in the hands of a client that was killed stays "running" in the storage.
+
+    Examples
+    --------
+    >>> def build(trial):                                                               # doctest: +SKIP
+    ...     units = trial.suggest_int("units", 16, 256, log=True)
+    ...     model = keras.Sequential([keras.Input((784,)), layers.Dense(units, "relu"), layers.Dense(10, "softmax")])
+    ...     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    ...     return model
+    >>> found = dt.search(build, X, y, validation_data=(Xv, yv), trials=20, epochs=5)   # doctest: +SKIP
+    >>> found.best_params, found.best_model.evaluate(Xt, yt)                            # doctest: +SKIP
+    >>> found = dt.search(pipeline, X, y, params={"pca__n_components": [5, 10], "svc__C": [1, 10]}, cv=5)
+    ...                                                                                 # doctest: +SKIP
+    """
+    if params is not None or scoring is not None or cv is not None:
+        return _over_estimators(dict(locals()))
+    check_search(build, metric, direction, seed, timeout_s, groups)
+    loggers = check_log(log)
+    needs = resources_by_role(resources, ["worker"]).get("worker", {})
+    fit_checks.check_counts(
+        trials=trials,
+        epochs=epochs,
+        batch_size=batch_size,
+        workers_per_trial=workers_per_trial,
+        concurrency=concurrency,
+        validation_batch_size=validation_batch_size,
+    )
+    policy, listed = check_checkpoint(checkpoint, resume), fit_checks.check_callbacks(callbacks)
+    data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    if validation_data is not None:
+        validation: FitData | None = validation_of(validation_data, features, label, sample_weight)
+    else:
+        data, validation = split_off(data, validation_split) if validation_split else (data, None)
+    if metric.startswith("val_") and validation is None:
+        raise ValueError(f"metric={metric!r} is of validation: pass validation_data or validation_split.")
+    weights = fit_checks.check_weights(class_weight, sample_weight, data)
+    opened = partial(open_study, direction=direction, sampler=sampler, pruner=pruner, storage=storage, seed=seed)
+    if study is not None:
+        study = opened(study, study_name=study_name)
+    arguments: dict[str, Any] = {
+        "metric": metric,
+        "direction": direction or ("maximize" if study is None else study.directions[0].name.lower()),
+        "epochs": epochs,
+        "batch_size": batch_size or BATCH_SIZE,
+        "class_weight": weights,
+        "shuffle": shuffle,
+        "seed": seed,
+        "validation_batch_size": validation_batch_size,
+    }
+    check_best(policy, metric, arguments["direction"])
+    with ExitStack() as stack:
+        kept = None if policy is None else stack.enter_context(kept_search(policy, arguments, resume=resume))
+        if study is None:
+            study = opened(study_name=study_name or (None if kept is None else kept.study_name))
+        if kept is not None:
+            kept.check_study(study, build)
+        client = client_or_local(client, 0)
+        peer = entered(client, progress, on, needs, workers_per_trial)
+        capacity = partial(capacity_of, peer, on, needs)
+        peer.run(check_checkpoints, peer, None if kept is None else kept.url, on)
+        held = Held(peer, _sources(data, validation))
+        stack.callback(held.release)
+        held.compute(RoleMemory.of(keras_framework(), workers_per_trial * (concurrency or 1)))
+        data = replace(data, rows=held.segments[_DATA].schema.columns)
+        if validation is not None:
+            validation = replace(validation, rows=held.segments[_VALIDATION].schema.columns)
+        if kept is not None:
+            kept.check_same({what: described(each) for what, each in held.segments.items()})
+        fitting = TrialTasks(
+            build=build,
+            data=data,
+            validation=validation,
+            workers=workers_per_trial,
+            seed=seed,
+            shuffle=shuffle,
+            validation_batch_size=validation_batch_size,
+            defaults={
+                "batch_size": batch_size or BATCH_SIZE,
+                "epochs": epochs,
+                "callbacks": listed,
+                "class_weight": weights,
+            },
+        )
+        found = Trials(
+            study,
+            fitting.task,
+            metric=metric,
+            most=trials,
+            timeout_s=timeout_s,
+            kept=kept,
+            log=search_log(loggers, study.study_name, {**arguments, "trials": trials}),
+        )
+        start = partial(
+            launch,
+            TrialLoop(),
+            roles={"worker": workers_per_trial},
+            data={"worker": held.segments[_DATA]},
+            datasets={VALIDATION: held.segments[_VALIDATION]} if validation is not None else {},
+            framework=keras_framework(),
+            recovery=None,
+            on=on,
+            resources=resources,
+            client=client,
+            wait=False,
+            name="search",
+            runs_on_host=runs_on_host(room_of(peer, on, needs), workers_per_trial, min(trials, concurrency or trials)),
+        )
+        crew = Crew(start=start, workers=workers_per_trial, most=concurrency, capacity=capacity)
+        result = trained(Slots(peer, crew, found), found, SearchDisplay(progress, metric=metric, trials=trials))
+        if kept is not None:
+            kept.end()
+        return result
+
+
+def _over_estimators(given: dict[str, Any]) -> Any:
+    """The search over estimators that ``search`` was asked for, with what it was given."""
+    check_installed("dt.search with params, scoring or cv", "sklearn", "dask-train[linear]")
+    from dask_train.searching.estimators import api
+
+    verb = api.search_trials if given["params"] is None else api.search_grid
+    taken = set(inspect.signature(verb).parameters)
+    defaults = inspect.signature(search).parameters
+    for name in sorted(set(given) - taken):
+        default = defaults[name].default
+        if given[name] is not default and not (type(given[name]) is type(default) and given[name] == default):
+            raise ValueError(f"{name}={given[name]!r} is not of a search over {api.WHAT[verb]}. Leave it out.")
+    return verb(**{name: given[name] for name in taken})
+
+
+def _sources(data: FitData, validation: FitData | None) -> dict[str, Source | SharedSegments]:
+    sources = {_DATA: data.source(_DATA)}
+    if validation is not None:
+        sources[_VALIDATION] = validation.source(_VALIDATION)
+    return sources

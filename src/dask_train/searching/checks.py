@@ -1,0 +1,84 @@
+"""What a search is asked for, checked before anything starts; and its data in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask_train.checkpoint.best import AUTO
+from dask_train.checkpoint.policy import Checkpoint
+from dask_train.extras import check_installed
+from dask_train.shared_data.segments import SharedSegments
+
+
+def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: Any, groups: Any) -> None:
+    """See that trials of Keras models can be what was asked for.
+
+    Raises
+    ------
+    ValueError, TypeError
+        They can't.
+    ImportError
+        Optuna or Keras is not installed.
+    """
+    if hasattr(build, "get_params") and not isinstance(build, type):
+        raise ValueError(
+            f"build is a {type(build).__name__}. Pass params={{...}} for a grid over its parameters, or a function of "
+            "an optuna trial that returns one, with scoring= or cv=."
+        )
+    if not callable(build):
+        raise TypeError(f"build is {build!r}; pass a function of an optuna trial that returns a compiled model.")
+    if groups is not None:
+        raise ValueError("groups= is of folds, and Keras models are trained without. Leave it out, or pass cv=.")
+    for name, value in (("metric", metric), ("direction", direction)):
+        if isinstance(value, list | tuple | set):
+            raise ValueError(
+                f"{name} is {value!r}: search follows one objective. Name the one that counts; for several, train "
+                "trials with dt.fit between study.ask() and study.tell()."
+            )
+    if not isinstance(metric, str) or not metric:
+        raise ValueError(f"metric is {metric!r}; pass the name of a score, such as 'val_accuracy' or 'val_loss'.")
+    check_study(direction, seed, timeout_s)
+    check_installed("dt.search", "optuna", "dask-train[search]")
+    check_installed("A search of Keras models", "keras", "dask-train[tensorflow]")
+
+
+def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:
+    """See that a study can go that way, be seeded so, and take so long.
+
+    Raises
+    ------
+    ValueError
+        It can't.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed is {seed!r}; it is a whole number from 0 to 2**32 - 1, as Optuna's samplers take it.")
+    if direction not in (None, "maximize", "minimize"):
+        raise ValueError(f"direction is {direction!r}; it is 'maximize' or 'minimize'.")
+    if timeout_s is not None and (
+        isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0
+    ):
+        raise ValueError(f"timeout_s is {timeout_s!r}; it is a number of seconds above 0, or None.")
+
+
+def check_best(policy: Checkpoint | None, metric: str, direction: str) -> None:
+    """See that the best one is that of the metric, and nothing else.
+
+    Raises
+    ------
+    ValueError
+        It is another one.
+    """
+    if policy is None or policy.best is None:
+        return
+    mode = "min" if direction == "minimize" else "max"
+    if policy.best != metric or policy.mode not in (AUTO, mode):
+        raise ValueError(
+            f"The best checkpoint is to be known by the {policy.mode} of {policy.best!r}, and search looks for the "
+            f"{mode} of {metric!r}. Leave best= and mode= out: search keeps its own best in any case."
+        )
+
+
+def described(data: SharedSegments) -> str:
+    """How many rows of what a data set has; what a search that goes on is compared by."""
+    columns = ", ".join(f"{column.dtype} {tuple(column.row_shape)}" for column in data.schema.columns)
+    return f"{data.num_rows} rows of {columns}"

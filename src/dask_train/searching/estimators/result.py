@@ -1,0 +1,121 @@
+"""What a search over a grid returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dask_train.cards import Card, Shown, Table
+from dask_train.errors import DaskTrainError
+from dask_train.report.formats import score_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dask_train.searching.estimators.grid import GridWork
+
+
+class GridResult(Shown):
+    """What a search over a grid of parameters has found.
+
+    Attributes
+    ----------
+    cv_results_
+        As ``GridSearchCV`` has it: a dict of arrays, a row for each candidate. Times of a candidate are those of all
+        of its steps, also of those that it shares.
+    scorer_names
+        The scores.
+    num_fits
+        How many fits of steps on folds there were; each distinct beginning of a pipeline counts once a fold.
+    num_splits
+        How many folds.
+    refit_s
+        Seconds that the best one took on all rows.
+    """
+
+    def __init__(self, work: GridWork, scorer_names: list[str], num_splits: int, refit: str | None) -> None:
+        self.cv_results_ = work.table
+        self.scorer_names, self.num_splits = scorer_names, num_splits
+        self.num_fits, self.refit_s = work.num_fits, work.refit_s
+        self._refit, self._index, self._estimator = refit, work.best_index, work.best_estimator
+
+    @property
+    def best_index(self) -> int:
+        """The row of the best candidate.
+
+        Raises
+        ------
+        DaskTrainError
+            No score chooses it: ``refit=False`` with several.
+        """
+        if self._index is not None:
+            return self._index
+        if len(self.scorer_names) > 1:
+            raise DaskTrainError(
+                "Which candidate is the best one is not known: there are several scores.",
+                change=f"Pass refit= one of {', '.join(self.scorer_names)}.",
+            )
+        return int(self.cv_results_[f"rank_test_{self.scorer_names[0]}"].argmin())
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The parameters of the best candidate."""
+        return dict(self.cv_results_["params"][self.best_index])
+
+    @property
+    def best_value(self) -> float:
+        """The mean of its scores on the folds."""
+        return float(self.cv_results_[f"mean_test_{self._refit or self.scorer_names[0]}"][self.best_index])
+
+    @property
+    def best_estimator(self) -> Any:
+        """The best candidate, fitted on all rows.
+
+        Raises
+        ------
+        DaskTrainError
+            It was not fitted: ``refit=False``.
+        """
+        if self._estimator is None:
+            raise DaskTrainError("The best candidate was not fitted on all rows.", change="Pass refit=True.")
+        return self._estimator
+
+    best_model = best_estimator
+
+    def trials_dataframe(self) -> pd.DataFrame:
+        """The table as a pandas DataFrame, a row for each candidate.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With the columns of ``cv_results_``.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.cv_results_)
+
+    def _card(self) -> Card:
+        params, scores = self.cv_results_["params"], [self._refit or self.scorer_names[0]]
+        scores += [name for name in self.scorer_names if name not in scores]
+        order = self.cv_results_[f"rank_test_{scores[0]}"].argsort(kind="stable")
+        names = list(dict.fromkeys(name for each in params for name in each))
+        rows = [
+            (
+                *(score_text(self.cv_results_[f"mean_test_{score}"][number]) for score in scores),
+                *(_text(params[number].get(name, "")) for name in names),
+            )
+            for number in order
+        ]
+        facts = [("candidates", f"{len(params):,}"), ("folds", f"{self.num_splits}"), ("fits", f"{self.num_fits:,}")]
+        if self._index is not None or len(self.scorer_names) == 1:
+            facts += [("best value", score_text(self.best_value))]
+            facts += [(name, _text(value)) for name, value in self.best_params.items()]
+        table = Table(columns=(*scores, *names), rows=rows, title="all candidates")
+        return Card(kind="GridResult", facts=facts, tables=[table])
+
+    def __repr__(self) -> str:
+        num = len(self.cv_results_["params"])
+        return f"<GridResult: {num} candidates on {self.num_splits} folds, {self.num_fits} fits of steps>"
+
+
+def _text(value: Any) -> str:
+    return score_text(value) if isinstance(value, float) else str(value)

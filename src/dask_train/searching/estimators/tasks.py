@@ -1,0 +1,54 @@
+"""What is fitted for a trial of Optuna: the estimator that the user's ``build`` returns, and how it is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dask_train.searching.estimators.folds import Folds
+from dask_train.searching.estimators.scoring import scoring_of
+from dask_train.searching.estimators.trial import EstimatorTask, check_rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorTasks:
+    """What is fitted for each trial.
+
+    Attributes
+    ----------
+    build, scoring
+        The user's.
+    folds
+        None where there is a data set for validation.
+    has_weights, weighs_scores
+        Whether rows that are fitted, and those that are scored, have weights.
+    """
+
+    build: Callable[[Any], Any]
+    scoring: Any
+    folds: Folds | None
+    has_weights: bool
+    weighs_scores: bool
+
+    def task(self, trial: Any) -> EstimatorTask:
+        """What is to be fitted for a trial of Optuna."""
+        made = self.build(trial)
+        given: Mapping[str, Any] = {}
+        if isinstance(made, tuple):
+            if len(made) != 2 or not isinstance(made[1], Mapping) or set(made[1]) - {"rounds"}:
+                raise TypeError("build returned a tuple; it is an estimator and {'rounds': n}, or an estimator alone.")
+            made, given = made
+        if not hasattr(made, "get_params") or not hasattr(made, "fit"):
+            raise TypeError(
+                f"build returned a {type(made).__name__}, and scoring= and cv= are of estimators. Put a Keras model "
+                "into dask_train.sklearn.KerasClassifier, or leave scoring and cv out."
+            )
+        rounds = given.get("rounds", 1)
+        check_rounds(made, rounds, has_weights=self.has_weights)
+        return EstimatorTask(
+            estimator=made,
+            scoring=scoring_of(made, self.scoring, has_weights=self.weighs_scores),
+            splits=None if self.folds is None else self.folds.of(made),
+            rounds=rounds,
+        )

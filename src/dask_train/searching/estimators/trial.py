@@ -1,0 +1,192 @@
+"""What the role of a trial is sent: an estimator that Optuna's parameters made, fitted and scored on folds."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
+
+from dask_train.checkpoint.best import is_better
+from dask_train.errors import ClosedError, StalledError
+from dask_train.searching.estimators.folds import Split
+from dask_train.searching.estimators.prefixes import copied
+from dask_train.searching.estimators.rows import Part, Table
+from dask_train.searching.estimators.scoring import Scoring
+from dask_train.searching.estimators.units import texts_of
+from dask_train.searching.estimators.weights import check_takes_weight, fit
+from dask_train.searching.worker import Done, EndTrial, Order
+
+if TYPE_CHECKING:
+    from dask_train.role.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorTask:
+    """An estimator of a trial.
+
+    Attributes
+    ----------
+    estimator
+        Not fitted.
+    scoring
+        By one score.
+    splits
+        Folds of the data; None where it is trained on as a whole, and scored on the data set for validation.
+    rounds
+        How often it is scored, and the pruner asked; 1 for a single fit.
+    """
+
+    estimator: Any = field(repr=False)
+    scoring: Scoring
+    splits: tuple[Split, ...] | None = field(repr=False)
+    rounds: int = 1
+
+    def __call__(self, order: Order, session: Session, tables: Mapping[str, Table]) -> Done:
+        """Fit it, round by round on all folds; the best round counts."""
+        began = time.monotonic()
+        value: float | None = None
+        best_round: int | None = None
+        kept: Any = None
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for number, (scores, fitted) in enumerate(self._by_round(tables)):
+                score = float(np.mean(scores))
+                if not math.isfinite(score):
+                    raise FloatingPointError(f"{order.metric} is {score} after round {number + 1}.")
+                session.report(trial=order.number, epoch=number, **{order.metric: score})
+                if is_better(score, value, mode=order.mode):
+                    value, best_round = score, number
+                    if self.splits is None and is_better(score, order.to_beat, mode=order.mode):
+                        kept = copy.deepcopy(fitted)
+                if number + 1 < self.rounds and _is_to_end(order, session):
+                    break
+            if self.splits is not None and value is not None and is_better(value, order.to_beat, mode=order.mode):
+                kept = self._on_all_rows(tables["data"], (best_round or 0) + 1)
+        seconds = time.monotonic() - began
+        return Done(
+            number=order.number, value=value, epoch=best_round, parts=kept, seconds=seconds, warnings=texts_of(told)
+        )
+
+    def _by_round(self, tables: Mapping[str, Table]) -> Iterator[tuple[list[float], Any]]:
+        """Scores on all folds after each round, and the estimator of the last fold."""
+        if self.rounds == 1:  # a fold in memory at a time
+            yield self._once(tables)
+            return
+        fits = []
+        for number in range(1 if self.splits is None else len(self.splits)):
+            # All folds are held at once: each has rows of its own, since steps may write to them.
+            train, test = self._copied(tables, number)
+            fits.append((fitting(clone(self.estimator), train, self.rounds), test))
+        for _ in range(self.rounds):
+            scores = []
+            for steps, test in fits:
+                fitted = next(steps)
+                scores.append(self._score(fitted, test._replace(X=copied(test.X))))  # for the next round
+            yield scores, fitted
+
+    def _copied(self, tables: Mapping[str, Table], number: int) -> tuple[Part, Part]:
+        if self.splits is None:
+            return tables["data"].all(), tables["validation"].all()
+        split = self.splits[number]
+        return tables["data"].take(split.train), tables["data"].take(split.test)
+
+    def _once(self, tables: Mapping[str, Table]) -> tuple[list[float], Any]:
+        scores, fitted = [], None
+        for number in range(1 if self.splits is None else len(self.splits)):
+            with self._fold(tables, number) as (train, test):
+                fitted = fit(clone(self.estimator), *train)
+                scores.append(self._score(fitted, test))
+        return scores, fitted
+
+    def _fold(self, tables: Mapping[str, Table], number: int) -> AbstractContextManager[tuple[Part, Part]]:
+        if self.splits is None:
+            return nullcontext(self._copied(tables, number))
+        return tables["data"].fold(self.splits[number])
+
+    def _score(self, fitted: Any, rows: Part) -> float:
+        (found,) = self.scoring(fitted, *rows).values()
+        return found
+
+    def _on_all_rows(self, rows: Table, num_rounds: int) -> Any:
+        """The estimator, fitted on all rows for as many rounds as were best."""
+        if self.rounds == 1:
+            return fit(clone(self.estimator), *rows.all())
+        steps = fitting(clone(self.estimator), rows.all(), self.rounds)
+        for _ in range(num_rounds):
+            fitted = next(steps)
+        return fitted
+
+
+def check_rounds(estimator: Any, rounds: Any, *, has_weights: bool = False) -> None:
+    """See that an estimator can be fitted round by round.
+
+    Raises
+    ------
+    ValueError
+        It can't, also with the weights that there are; or it is no number of rounds.
+    """
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise ValueError(f"rounds is {rounds!r}; it is a whole number of at least 1.")
+    last = _last(estimator)
+    by_batch = rounds > 1 and hasattr(last, "partial_fit")
+    if has_weights:
+        check_takes_weight(last, "partial_fit" if by_batch else "fit")
+    if rounds == 1 or by_batch:
+        return
+    params = last.get_params(deep=False)
+    if "n_estimators" not in params or not params.get("warm_start"):
+        raise ValueError(
+            f"rounds={rounds}, and {type(last).__name__} can't be fitted in rounds: it has no partial_fit, and is not "
+            "one that adds estimators with warm_start=True. Leave rounds out."
+        )
+    if params["n_estimators"] < rounds:
+        raise ValueError(f"rounds={rounds} of n_estimators={params['n_estimators']}; pass no more rounds than that.")
+
+
+def fitting(estimator: Any, rows: Part, rounds: int) -> Iterator[Any]:
+    """The estimator, fitted a round further each time.
+
+    Steps of a pipeline before the last one are fitted once. A round of ``partial_fit`` goes through all rows once; one
+    of a warm start adds its part of ``n_estimators``.
+    """
+    last, (given, y, weight) = _last(estimator), rows
+    for _, step in estimator.steps[:-1] if isinstance(estimator, Pipeline) else ():
+        if step is None or isinstance(step, str):
+            continue
+        transforms = hasattr(step, "fit_transform")
+        given = step.fit_transform(given, y) if transforms else step.fit(given, y).transform(given)
+    total = None if hasattr(last, "partial_fit") else last.n_estimators
+    more = {"classes": np.unique(y)} if is_classifier(last) else {}
+    more |= {} if weight is None else {"sample_weight": weight}
+    for number in range(1, rounds + 1):
+        if total is None:
+            last.partial_fit(given, *(() if y is None else (y,)), **more)
+        else:
+            fit(last.set_params(n_estimators=math.ceil(total * number / rounds)), given, y, weight)
+        yield estimator
+
+
+def _last(estimator: Any) -> Any:
+    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+
+
+def _is_to_end(order: Order, session: Session) -> bool:
+    """Whether the client, or the run, has the trial end."""
+    while True:
+        try:
+            word = session.receive(timeout_s=0)
+        except StalledError:
+            return session.should_stop()
+        except ClosedError:
+            return True
+        if isinstance(word, EndTrial) and word.number == order.number:
+            return True

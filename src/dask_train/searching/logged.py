@@ -1,0 +1,73 @@
+"""A search as places of ``log=`` see it: a run, and a nested one for each of its trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from dask_train.config import logging_timeout_s
+from dask_train.logging.base import Ending, Logger, Start
+from dask_train.logging.log import INTERRUPTED_S, Log
+from dask_train.searching.best_model import saved
+
+
+class SearchLog:
+    """Tells places of a search and its trials; only :meth:`end` waits.
+
+    Parameters
+    ----------
+    loggers
+        The places.
+    name
+        Of the study.
+    params
+        What the search was asked to do.
+    timeout_s
+        How long a place is tried at the end.
+    """
+
+    def __init__(self, loggers: Sequence[Logger], name: str, params: Mapping[str, Any], timeout_s: float) -> None:
+        told = {name: value for name, value in params.items() if value is not None}
+        self._log = Log(loggers, Start(run=name, params=told, time=time.time()), timeout_s)
+        self._trials: set[int] = set()
+
+    def begin(self, number: int, params: Mapping[str, Any]) -> None:
+        """A trial begins."""
+        self._trials.add(number)
+        self._log.begin_trial(number, f"trial-{number}", params)
+
+    def write(self, number: int, scores: Mapping[str, Any]) -> None:
+        """A trial has told scores."""
+        if number in self._trials:
+            self._log.write([{**scores, "trial": number}], number)
+
+    def trial_ended(self, number: int, state: str, *, params: Mapping[str, Any], value: float | None, why: str) -> None:
+        """A trial has ended, perhaps before it could begin."""
+        if number not in self._trials:
+            self.begin(number, params)
+        self._trials.discard(number)
+        status: Literal["finished", "failed", "stopped"] = (
+            "failed" if state == "FAIL" else "stopped" if state == "PRUNED" else "finished"
+        )
+        values = {} if value is None else {"value": value}
+        self._log.end(Ending(status=status, reason=why or state.lower(), time=time.time(), values=values), number)
+
+    def end(self, failure: BaseException | None, best: tuple[int, float, Any] | None) -> None:
+        """The search is over: the best model is kept, and what is left is written, or given up."""
+        failed: Literal["failed", "stopped"] = "stopped" if isinstance(failure, KeyboardInterrupt) else "failed"
+        reason = "all trials have ended" if failure is None else f"{type(failure).__name__}: {failure}"
+        values = {} if best is None else {"best_value": best[1], "best_trial": float(best[0])}
+        status = "finished" if failure is None else failed
+        for number in sorted(self._trials):  # they wait for a call that goes on
+            self._log.end(Ending(status="stopped", reason="the search was cut short", time=time.time()), number)
+        self._trials.clear()
+        self._log.end(Ending(status=status, reason=reason, time=time.time(), values=values))
+        if best is not None and failure is None:
+            self._log.deliver(lambda folder: [saved(best[2], folder)])
+        self._log.settle(INTERRUPTED_S if failed == "stopped" else None)
+
+
+def search_log(loggers: Sequence[Logger], name: str, params: Mapping[str, Any]) -> SearchLog | None:
+    """The log of a search, tried at its end for ``train.logging.timeout``; None where it is logged nowhere."""
+    return SearchLog(loggers, name, params, logging_timeout_s()) if loggers else None

@@ -1,0 +1,245 @@
+"""Slots: long-lived runs of the cluster, each of which trains one trial after the other."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dask_train.cluster.peer import Peer
+from dask_train.driver.handle import Run
+from dask_train.driver.several_runs import Followed, stop_all, wait_for_any
+from dask_train.errors import DaskTrainError, DataError, PlacementError, RoleFailedError
+from dask_train.searching.trials import Handed
+from dask_train.searching.worker import Done, EndTrial
+
+# How often one looks at the cluster's size and at the clock while nothing happens.
+LOOK_S = 0.5
+# After a slot found no room or was lost, so much later another one is tried.
+AGAIN_S = 2.0
+# So many slots in a row, and twice as many as the cluster holds, may be lost before any of them has trained a trial.
+MAX_LOSSES = 5
+
+# Letters of a parameter's name, or of its value, that are told to those who look.
+MAX_TOLD = 40
+_FINISHED = "its search has no more trials"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """How slots are made.
+
+    Attributes
+    ----------
+    start
+        Starts the run of a slot.
+    workers
+        Of a slot.
+    most
+        How many slots there may be; None for as many as there is room for.
+    capacity
+        Tells how many roles the cluster can hold.
+    """
+
+    start: Callable[[], Run[Any]]
+    workers: int
+    most: int | None
+    capacity: Callable[[], int]
+
+
+class Work(Protocol):
+    """Trials, or what else slots are handed: :class:`~dask_train.searching.trials.Trials` tells what each means."""
+
+    @property
+    def best(self) -> Any:
+        """The best trial; None before there is one."""
+
+    @property
+    def num_left(self) -> int:
+        """How many are still to be begun."""
+
+    def next(self) -> Handed | None:
+        """Give one, to be handed to a slot; None where there are none."""
+
+    def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
+        """See scores; whether it is to end."""
+
+    def done(self, handed: Handed, done: Done) -> None:
+        """Take what came of it."""
+
+    def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
+        """Take that it has raised."""
+
+    def lost(self, handed: Handed, error: str) -> None:
+        """Take that its process is gone."""
+
+
+class PoolSlot:
+    """One run, and the trial that it trains.
+
+    Attributes
+    ----------
+    handed
+        The trial; None while it waits for one.
+    is_closing
+        Whether it has been asked to end.
+    """
+
+    def __init__(self, run: Run[Any]) -> None:
+        self.followed = Followed(run)
+        self.handed: Handed | None = None
+        self.is_closing = False
+
+    def hand(self, handed: Handed, search: str) -> None:
+        """Send it a trial of a search."""
+        self.handed = handed
+        self.followed.tell_trial(_told(handed, search))
+        self.followed.run.send(handed.order)
+
+    def close(self) -> None:
+        """Let it end; nobody waits for that."""
+        self.is_closing = True
+        self.followed.stop_soon(_FINISHED)
+
+    def error(self) -> DaskTrainError | None:
+        """How its run, which is over, has failed."""
+        try:
+            self.followed.run.result()
+        except DaskTrainError as error:
+            return error
+        return None
+
+
+class Slots:
+    """Trains trials until there are none left.
+
+    At most one slot waits for room at a time; when it has some, the next one asks. So there are as many as the cluster
+    holds, and what it holds more of later is used as well.
+    """
+
+    def __init__(self, peer: Peer, crew: Crew, trials: Work) -> None:
+        self._peer, self._crew, self._trials = peer, crew, trials
+        self._slots: list[PoolSlot] = []
+        self._name = f"search-{uuid.uuid4().hex[:6]}"
+        self._not_before = self._looked = 0.0
+        self._room = 0
+        self._losses = 0
+
+    def train(self, update: Callable[[Sequence[PoolSlot]], Any]) -> None:
+        """Train all of them.
+
+        Parameters
+        ----------
+        update
+            Called a few times a second, with the slots.
+
+        Raises
+        ------
+        PlacementError
+            No slot found any room.
+        DaskTrainError
+            Slots are lost again and again, or the data is.
+        ValueError
+            The metric is not among the scores of an epoch.
+        """
+        try:
+            while True:
+                for slot in list(self._slots):
+                    self._look_at(slot)
+                self._hand_out()
+                self._open_one()
+                update(self._slots)
+                if not self._trials.num_left and not any(slot.handed for slot in self._slots):
+                    break
+                wait_for_any(self._peer, [slot.followed for slot in self._slots], LOOK_S)
+        finally:
+            stop_all(self._peer, [slot.followed for slot in self._slots], _FINISHED)
+
+    def _look_at(self, slot: PoolSlot) -> None:
+        followed, over = slot.followed, slot.followed.over  # asked first: what came before the end is still read
+        for scores in followed.new_scores():
+            handed = slot.handed
+            is_its = handed is not None and scores.get("trial") == handed.trial.number
+            if handed is not None and is_its and self._trials.scored(handed, scores):
+                followed.run.send(EndTrial(number=handed.trial.number), rank=0)
+        for _, _, told in followed.new_values():
+            self._told(slot, told)
+        if over:
+            self._ended(slot)
+
+    def _told(self, slot: PoolSlot, told: Any) -> None:
+        handed, slot.handed = slot.handed, None
+        assert handed is not None
+        self._losses = 0
+        if isinstance(told, Done):
+            self._trials.done(handed, told)
+        elif told.without_metric and self._trials.best is None:  # no trial will have it
+            raise ValueError(f"{told.error} Pass one of them as metric.")
+        else:
+            self._trials.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)
+
+    def _ended(self, slot: PoolSlot) -> None:
+        self._slots.remove(slot)
+        error, handed = slot.error(), slot.handed
+        if handed is not None:
+            if isinstance(error, RoleFailedError):
+                self._losses = 0
+                self._trials.failed(handed, error.what)
+                return
+            self._trials.lost(handed, _in_words(error))
+        if error is None or slot.is_closing:
+            return
+        self._not_before = time.monotonic() + AGAIN_S
+        if isinstance(error, PlacementError):
+            if not self._slots:
+                raise error
+            return
+        self._losses += 1
+        if isinstance(error, DataError) or self._losses >= max(MAX_LOSSES, 2 * self._room):
+            raise error
+
+    def _hand_out(self) -> None:
+        for slot in self._slots:
+            if slot.handed is not None or slot.is_closing:
+                continue
+            if not self._trials.num_left:
+                slot.close()
+            elif slot.followed.is_placed and not slot.followed.over:
+                handed = self._trials.next()
+                if handed is not None:
+                    slot.hand(handed, self._name)
+
+    def _open_one(self) -> None:
+        now = time.monotonic()
+        open_ones = [slot for slot in self._slots if not slot.is_closing]
+        if now < self._not_before or any(not slot.followed.is_placed for slot in open_ones):
+            return
+        if now - self._looked >= LOOK_S:
+            self._looked, self._room = now, max(1, self._crew.capacity() // self._crew.workers)
+        most = self._room if self._crew.most is None else min(self._room, self._crew.most)
+        busy = sum(slot.handed is not None for slot in open_ones)
+        if len(open_ones) < min(most, busy + self._trials.num_left):
+            self._slots.append(PoolSlot(self._crew.start()))
+
+
+def _in_words(error: DaskTrainError | None) -> str:
+    """Why a trial was lost; what to change about a run of one's own is left out."""
+    if error is None:
+        return "The run of its slot was stopped."
+    return f"{type(error).__name__}: " + " ".join(part for part in (error.what, error.cause) if part)
+
+
+def _told(handed: Handed, search: str) -> dict[str, Any]:
+    """A trial as those see it who look from elsewhere, in plain values."""
+    params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.trial.params.items()}
+    order = handed.order
+    assert order is not None
+    return {"search": search, "number": order.number, "metric": order.metric, "mode": order.mode, "params": params}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | str) or value is None or not isinstance(value, int | float):
+        return str(value)[:MAX_TOLD]
+    return int(value) if isinstance(value, int) else float(value)

@@ -1,0 +1,134 @@
+"""What ``search`` returns."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dask_train.cards import Card, Shown, Table
+from dask_train.errors import DaskTrainError
+from dask_train.report.formats import score_text
+from dask_train.searching.best_model import whole
+from dask_train.searching.trials import ERROR, Trials
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SearchResult(Shown):
+    """What a search has found.
+
+    Attributes
+    ----------
+    study : optuna.Study
+        The study, for all that Optuna does with one: plots, importances of parameters, more trials.
+    """
+
+    def __init__(self, trials: Trials) -> None:
+        self.study = trials.study
+        self._best = trials.best
+
+    @property
+    def trials(self) -> list[Any]:
+        """All trials of the study, as ``optuna.trial.FrozenTrial``, also those of earlier calls."""
+        found: list[Any] = self.study.trials
+        return found
+
+    @property
+    def best_trial(self) -> Any:
+        """The trial with the best value, an ``optuna.trial.FrozenTrial``; of equals the one whose model is kept.
+
+        Raises
+        ------
+        DaskTrainError
+            No trial is complete.
+        """
+        try:
+            best = self.study.best_trial
+        except ValueError as error:
+            raise DaskTrainError(
+                f"No trial of study {self.study.study_name!r} is complete.",
+                "They failed, were pruned, or were interrupted.",
+                "See trials_dataframe() for how each ended.",
+            ) from error
+        if self._best is not None and self._best[1] == best.value:
+            return next(trial for trial in self.study.get_trials(deepcopy=False) if trial.number == self._best[0])
+        return best
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The parameters of the best trial."""
+        return dict(self.best_trial.params)
+
+    @property
+    def best_value(self) -> float:
+        """The value of the best trial: its best score of an epoch."""
+        return float(self.best_trial.value)
+
+    @cached_property
+    def best_model(self) -> Any:
+        """The model of the best trial, compiled, with the weights and the optimizer's state after its best epoch.
+
+        Of a search over estimators the fitted one: with folds, on all rows, for as many rounds as were best.
+
+        Raises
+        ------
+        DaskTrainError
+            An earlier call has trained it, and its model is not kept in the storage; or no trial is complete.
+        """
+        best = self.best_trial
+        if self._best is None or self._best[0] != best.number:
+            raise DaskTrainError(
+                f"The model of the best trial, {best.number}, is not here.",
+                "An earlier call has trained it; a study's storage keeps parameters and scores, not weights.",
+                "Save the best model of each call, or train it again: build(optuna.trial.FixedTrial(best_params)).",
+            )
+        return whole(self._best[2])
+
+    def trials_dataframe(self, **options: Any) -> pd.DataFrame:
+        """All trials as a pandas DataFrame, a row each; as ``optuna.Study.trials_dataframe``, which takes the options.
+
+        The column ``user_attrs_error`` says why a trial failed, ``user_attrs_retry_of`` which lost one it repeats,
+        ``user_attrs_epoch`` its best epoch, from 0, and ``user_attrs_seconds`` how long it took.
+
+        Parameters
+        ----------
+        **options
+            As Optuna takes them, such as ``multi_index``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Also of trials of earlier calls.
+        """
+        frame: pd.DataFrame = self.study.trials_dataframe(**options)
+        return frame
+
+    def _card(self) -> Card:
+        trials = self.study.get_trials(deepcopy=False)
+        states = [trial.state.name.lower() for trial in trials]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        facts = [("trials", counts or "none")]
+        if "complete" in states:
+            best = self.best_trial
+            facts += [("best value", score_text(best.value)), ("of trial", f"{best.number}")]
+            facts += [(name, _text(value)) for name, value in best.params.items()]
+        names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+        rows = [
+            (
+                f"{trial.number}",
+                trial.state.name.lower(),
+                "" if trial.value is None else score_text(trial.value),
+                *(_text(trial.params.get(name, "")) for name in names),
+                str(trial.user_attrs.get(ERROR, "")),
+            )
+            for trial in trials
+        ]
+        best_first = sorted(rows, key=lambda row: row[1] != "complete")
+        columns = ("trial", "state", "value", *names, "error")
+        tables = [Table(columns=columns, rows=best_first, title="all trials")] if rows else []
+        return Card(kind="SearchResult", name=self.study.study_name, facts=facts, tables=tables)
+
+
+def _text(value: Any) -> str:
+    return score_text(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,77 @@
+"""What is trained for a trial of ``search``: the model that the user's ``build`` returns, and how it is fitted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dask_train.config import Deadlines
+from dask_train.fitting import checks as fit_checks
+from dask_train.fitting.api import taken_apart
+from dask_train.fitting.data import FitData
+from dask_train.fitting.roles.sent_callbacks import send_callbacks
+from dask_train.fitting.spec import FitTask
+
+# What `build` may tell of a trial besides its model.
+_OF_TRIAL = ("batch_size", "epochs", "callbacks", "class_weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialTasks:
+    """What is trained for each trial: how they are fitted, where they do not say otherwise themselves."""
+
+    build: Callable[[Any], Any]
+    data: FitData
+    validation: FitData | None
+    workers: int
+    seed: int
+    shuffle: Any
+    validation_batch_size: int | None
+    defaults: Mapping[str, Any]
+
+    def task(self, trial: Any) -> FitTask:
+        """What is to be trained for a trial of Optuna."""
+        model, given = self._built(trial)
+        settings = {**self.defaults, **given}
+        batch_size, epochs = settings["batch_size"], settings["epochs"]
+        fit_checks.check_model(model)
+        fit_checks.check_order(
+            epochs=epochs,
+            initial_epoch=0,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            batch_size=batch_size,
+            workers=self.workers,
+            validation_freq=1,
+        )
+        fit_checks.check_together(model, self.workers)
+        fit_checks.check_rows(model, self.data, self.validation)
+        header, arrays = taken_apart(model)
+        return FitTask(
+            header=header,
+            arrays=arrays,
+            layout=self.data.layout,
+            validation_layout=None if self.validation is None else self.validation.layout,
+            callbacks=send_callbacks(fit_checks.check_callbacks(settings["callbacks"])),
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            validation_batch_size=self.validation_batch_size or batch_size,
+            class_weight=fit_checks.check_weights(settings["class_weight"], None, self.data),
+            num_classes=fit_checks.num_classes_of(model),
+            run=uuid.uuid4().hex,
+            patience_s=1.5 * Deadlines.from_dask_config().progress_s,
+        )
+
+    def _built(self, trial: Any) -> tuple[Any, dict[str, Any]]:
+        made = self.build(trial)
+        if not isinstance(made, tuple):
+            return made, {}
+        if len(made) != 2 or not isinstance(made[1], Mapping):
+            raise TypeError(f"build returned a tuple of {len(made)}; it returns a model, or a model and a dict.")
+        if unknown := sorted(map(str, set(made[1]) - set(_OF_TRIAL))):
+            raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {', '.join(_OF_TRIAL)}.")
+        return made[0], dict(made[1])

@@ -1,0 +1,87 @@
+"""The checkpoints of one trial, in the role that keeps them: those of an earlier start are gone on with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.manifest import Loaded
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoneOnWith:
+    """A checkpoint of an earlier start of the trial, which has been copied into the folder of this one.
+
+    Attributes
+    ----------
+    folder
+        A local one with its files.
+    scores
+        The metric after each epoch, by its number.
+    best
+        The model after the best epoch, as a checkpoint of ``fit`` has it; None where no epoch has ended.
+    """
+
+    folder: Path
+    scores: dict[int, float]
+    best: tuple[dict[str, Any], list[np.ndarray]] | None
+
+
+def brought_over(
+    earlier: Sequence[str], place: CheckpointPlace, own: CheckpointFolder, scratch: Path
+) -> tuple[GoneOnWith | None, list[str]]:
+    """What the trial goes on with, of the latest of its earlier starts that has any; and what is to be told of that.
+
+    Parameters
+    ----------
+    earlier
+        Where these have kept theirs.
+    place
+        Where this one does.
+    own
+        The folder there.
+    scratch
+        For local copies.
+    """
+    notices: list[str] = []
+    for url in reversed(earlier):
+        folder = CheckpointFolder(replace(place, url=url))
+        try:
+            last = folder.load(scratch / "earlier")
+            best = None if last is None else folder.load_best(scratch / "best")
+        except CheckpointError as error:
+            notices.append(str(error))
+            continue
+        if last is None:
+            continue
+        notices += [last.notice] if last.notice else []
+        assert place.best is not None
+        if best is not None and folder.best is not None:
+            own.save(_copied(best), scratch, score=folder.best.score)
+        own.save(_copied(last), scratch)  # the last one counts, also where it is the best one as well
+        return _read(last, best, place.best), notices
+    return None, notices
+
+
+def _read(last: Loaded, best: Loaded | None, metric: str) -> GoneOnWith:
+    from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
+
+    kept = FitCheckpoint.opened(last.folder)
+    model = None if best is None else FitCheckpoint.opened(best.folder)
+    return GoneOnWith(
+        folder=last.folder,
+        scores=dict(zip(kept.epochs, map(float, kept.history.get(metric, [])), strict=False)),
+        best=None if model is None else (model.header, model.arrays),
+    )
+
+
+def _copied(loaded: Loaded) -> Any:
+    return lambda folder: shutil.copytree(loaded.folder, folder, dirs_exist_ok=True)

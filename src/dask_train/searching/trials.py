@@ -1,0 +1,330 @@
+"""The trials of one call of ``search``: asked of Optuna, built, judged, and told to it. Knows no cluster."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dask_train.checkpoint.best import is_better
+from dask_train.searching.going_on import SearchState, restore
+from dask_train.searching.kept import KeptSearch, Model
+from dask_train.searching.logged import SearchLog
+from dask_train.searching.opening import optuna_here, points_left
+from dask_train.searching.worker import Done, Order, TrialPlace
+
+# User attributes of trials, which Optuna keeps: why it failed, what it repeats, its best epoch, how long it took.
+ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
+
+
+@dataclass(kw_only=True)
+class Handed:
+    """A trial that was asked for and is not finished.
+
+    Attributes
+    ----------
+    trial
+        Optuna's.
+    order
+        What its workers are sent; None where it could not be built.
+    began
+        Monotonic seconds.
+    scores
+        The last ones that its workers have told.
+    is_told
+        Whether Optuna knows how it ended, and only its workers go on.
+    reported
+        The epochs whose score Optuna knows.
+    """
+
+    trial: Any
+    order: Order | None = field(default=None, repr=False)
+    began: float = field(default_factory=time.monotonic)
+    scores: dict[str, Any] = field(default_factory=dict)
+    is_told: bool = False
+    reported: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A trial that this call has finished, as the table shows it."""
+
+    number: int
+    state: str
+    params: dict[str, Any]
+    value: float | None
+    seconds: float
+    error: str = ""
+    traceback: str = field(default="", repr=False)
+
+
+def _closed(_: Any) -> Any:
+    raise AssertionError("the search is over")
+
+
+class Trials:
+    """The trials of one call of ``search``, as Optuna is told of them.
+
+    Parameters
+    ----------
+    study
+        Optuna's.
+    built
+        Makes of a trial of Optuna what is to be trained; raises what the user's ``build`` raises.
+    metric
+        The score that counts.
+    most
+        How many trials are begun, not counting those that repeat a lost one.
+    timeout_s
+        No trial is begun after so many seconds; None for no limit.
+    kept
+        Where the search is kept, and what of it there is to go on with; None where it is not.
+    log
+        Is told of trials and their scores as well, where there is one.
+
+    Attributes
+    ----------
+    ended
+        Those that are finished.
+    handed
+        Those that are not, by number.
+    warnings
+        What Keras would have warned of, with the number of the first trial that told it.
+    best
+        Number, value and model of the best one of this call, taken apart; None before there is one.
+    """
+
+    def __init__(
+        self,
+        study: Any,
+        built: Callable[[Any], Any],
+        *,
+        metric: str,
+        most: int,
+        timeout_s: float | None,
+        kept: KeptSearch | None = None,
+        log: SearchLog | None = None,
+    ) -> None:
+        optuna = optuna_here()
+        self.study, self._built, self._metric = study, built, metric
+        self._state, self._pruned = optuna.trial.TrialState, optuna.TrialPruned
+        self._create = optuna.trial.create_trial
+        self.mode = "max" if study.direction.name == "MAXIMIZE" else "min"
+        self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        self._num_begun = self._num_retries = 0
+        self._is_stopped = False
+        study.stop = self._stop  # samplers that have no more to suggest call it, and Optuna's own is for `optimize`
+        self.handed: dict[int, Handed] = {}
+        self.ended: list[Ended] = []
+        self.warnings: dict[str, int] = {}
+        self.best: tuple[int, float, Model] | None = None
+        self.log = log
+        self._kept, self._places = kept, dict[int, list[str]]()
+        self._to_take_up: deque[Any] = deque()
+        if kept is not None and kept.state is not None:
+            self._go_on(kept.state, kept.best_parts)
+        self._most = int(min(most, self._num_begun + max(0.0, points_left(study))))
+        complete = study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
+        self._to_beat: float | None = study.best_value if complete else None
+
+    def _go_on(self, state: SearchState, best: Model | None) -> None:
+        """Be where the search was when it was kept last."""
+        self._num_begun, self._num_retries, self._is_stopped = state.num_begun, state.num_retries, state.is_stopped
+        self._to_take_up.extend(restore(self.study, state))  # where the sampler may say that it was the last one
+        self.ended, self.warnings = [Ended(**ended) for ended in state.ended], dict(state.warnings)
+        self._places = {number: list(names) for number, names in state.places.items()}
+        if state.best is not None and best is not None:
+            self.best = (*state.best, best)
+
+    def _keep(self, ending: tuple[int, str, float | None] | None = None) -> None:
+        """Keep the search as it is now, or as it is when Optuna is told of a trial that ends."""
+        if self._kept is None:
+            return
+        number, value, parts = self.best or (None, None, None)
+        state = SearchState(
+            arguments={},
+            study_name=self.study.study_name,
+            trials=self.study.get_trials(deepcopy=False),
+            sampler=self.study.sampler,
+            ending=ending,
+            places=self._places,
+            unfinished=sorted([*self.handed, *(trial.number for trial in self._to_take_up)]),
+            num_begun=self._num_begun,
+            num_retries=self._num_retries,
+            is_stopped=self._is_stopped,
+            ended=[asdict(ended) for ended in self.ended],
+            warnings=self.warnings,
+            best=None if number is None or value is None else (number, value),
+        )
+        self._kept.save(state, parts)
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+
+    @property
+    def num_left(self) -> int:
+        """How many are still to be begun."""
+        begun = len(self._to_take_up)  # in an earlier call
+        if time.monotonic() >= self._deadline:
+            return begun
+        return begun + self._num_retries + (0 if self._is_stopped else max(0, self._most - self._num_begun))
+
+    @property
+    def best_ended(self) -> Ended | None:
+        """The best one of this call as the table shows it."""
+        return next((ended for ended in self.ended if self.best is not None and ended.number == self.best[0]), None)
+
+    def next(self) -> Handed | None:
+        """Ask for a trial and build it; None where there are no more. Those that can't be built are failures."""
+        while self.num_left > 0:
+            handed = self._next()
+            self.handed[handed.trial.number] = handed
+            try:
+                task = self._built(handed.trial)
+                if self.log is not None:
+                    self.log.begin(handed.trial.number, handed.trial.params)
+            except self._pruned:
+                self._tell(handed, "PRUNED")
+            except Exception as error:
+                self.failed(handed, f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+            else:
+                number, place = handed.trial.number, None
+                if self._kept is not None and self._kept.of_trials:
+                    earlier = self._places.setdefault(number, [])
+                    name = self._kept.new_place(number, len(earlier))
+                    task = self._kept.task(task, name)
+                    place = TrialPlace(url=self._kept.url_of(name), earlier=[*map(self._kept.url_of, earlier)])
+                    earlier.append(name)
+                handed.order = Order(
+                    number=number, task=task, metric=self._metric, mode=self.mode, to_beat=self._to_beat, place=place
+                )
+                self._keep()
+                return handed
+        return None
+
+    def _next(self) -> Handed:
+        """One that an earlier call has begun, one to repeat, or a new one."""
+        if self._to_take_up:
+            trial = self._to_take_up.popleft()
+            number = trial.number
+            known = next(each for each in self.study.get_trials(deepcopy=False) if each.number == number)
+            return Handed(trial=trial, reported=set(known.intermediate_values))
+        trial = self.study.ask()
+        if RETRY_OF in trial.user_attrs:
+            self._num_retries = max(0, self._num_retries - 1)
+            self._places[trial.number] = self._places.pop(trial.user_attrs[RETRY_OF], [])
+        else:
+            self._num_begun += 1
+        return Handed(trial=trial)
+
+    def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
+        """Let the pruner see the scores of an epoch; whether the trial is to end, which Optuna has been told then."""
+        handed.scores = scores
+        if self.log is not None:
+            self.log.write(handed.trial.number, scores)
+        value = scores.get(self._metric)
+        if handed.is_told or "step" in scores or value is None or math.isnan(value):
+            return False
+        if scores["epoch"] in handed.reported:  # of a trial that goes on with a checkpoint
+            return False
+        handed.reported.add(scores["epoch"])
+        handed.trial.report(value, scores["epoch"])
+        if not handed.trial.should_prune():
+            return False
+        self._tell(handed, "PRUNED", value)
+        return True
+
+    def done(self, handed: Handed, done: Done) -> None:
+        """A trial has been gone through."""
+        for message in done.warnings:
+            self.warnings.setdefault(message, done.number)
+        if handed.is_told:
+            return
+        if done.value is None:
+            self.failed(handed, "It ended before its first epoch did.")
+            return
+        handed.trial.set_user_attr(EPOCH, done.epoch)
+        if is_better(done.value, self._to_beat, mode=self.mode):
+            self._to_beat = done.value
+            assert done.parts is not None
+            self.best = (done.number, done.value, done.parts)
+        self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
+
+    def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
+        """A trial has raised, after so many seconds in its process."""
+        if not handed.is_told:
+            self._tell(handed, "FAIL", seconds=seconds, error=error, traceback=traceback)
+
+    def lost(self, handed: Handed, error: str) -> None:
+        """The workers of a trial are gone: it is recorded, and begun once more, with the same parameters."""
+        if handed.is_told:
+            return
+        number = handed.trial.number
+        if RETRY_OF in handed.trial.user_attrs or time.monotonic() >= self._deadline:
+            self._tell(handed, "FAIL", error=error)
+            return
+        frozen = next(trial for trial in self.study.get_trials(deepcopy=False) if trial.number == number)
+        self.study.add_trial(
+            self._create(
+                state=self._state.WAITING,
+                params=frozen.params,
+                distributions=frozen.distributions,
+                user_attrs={RETRY_OF: number},
+                system_attrs=frozen.system_attrs,  # where a grid's sampler notes which point it is
+            )
+        )
+        self._num_retries += 1
+        self._tell(handed, "FAIL", error=error, is_repeated=True)
+
+    def close(self) -> None:
+        """Leave Optuna's study as it was made; it may live for long, and holds neither data nor this any more."""
+        del self.study.stop
+        self._built = _closed
+
+    def cut_short(self, why: str) -> None:
+        """The search ends now: what is not finished has failed, or waits for another call where the search is kept."""
+        if self._kept is not None:
+            self.handed.clear()
+        for handed in list(self.handed.values()):
+            self.failed(handed, why)
+
+    def _tell(
+        self,
+        handed: Handed,
+        state: str,
+        value: float | None = None,
+        *,
+        seconds: float | None = None,
+        error: str = "",
+        traceback: str = "",
+        is_repeated: bool = False,
+    ) -> None:
+        seconds = time.monotonic() - handed.began if seconds is None else seconds
+        handed.is_told = True
+        trial = handed.trial
+        del self.handed[trial.number]
+        trial.set_user_attr(SECONDS, round(seconds, 3))
+        if error:
+            trial.set_user_attr(ERROR, error)
+        ended = Ended(
+            number=trial.number,
+            state=state,
+            params=dict(trial.params),
+            value=value,
+            seconds=seconds,
+            error=error,
+            traceback=traceback,
+        )
+        self.ended.append(ended)
+        if self.log is not None:
+            self.log.trial_ended(ended.number, state, params=ended.params, value=value, why=error)
+        final = value if state == "COMPLETE" else None
+        places = [] if is_repeated else self._places.pop(trial.number, [])
+        self._keep((trial.number, state, final))
+        self.study.tell(trial, final, self._state[state])
+        if self._kept is not None:
+            self._kept.remove(places)

@@ -1,0 +1,192 @@
+"""Segments that exist: a published data set's or a persisted collection's, as a source of data that is not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from dask import array as da
+from distributed import Future
+
+from dask_train.cluster.peer import Peer
+from dask_train.collections import shared
+from dask_train.data.columns import Column, Schema
+from dask_train.errors import DataError
+
+# Marks what is published as ours, and says how it is written.
+_MARK, _FORM = "dask-train data set", 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedSegments:
+    """A data set whose partitions are segments in Dask's memory already.
+
+    Attributes
+    ----------
+    schema, lengths
+        Its columns, and int64 ``(num_partitions,)``: rows of each partition.
+    futures
+        Of the segments, in order; Dask keeps them for as long as somebody has these.
+    """
+
+    schema: Schema
+    lengths: np.ndarray = field(repr=False)
+    futures: tuple[Future, ...] = field(repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The columns' names where it is a dict."""
+        return self.schema.names
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether it is a tuple."""
+        return self.schema.is_tuple
+
+    @property
+    def keys(self) -> list[Any]:
+        """The segments' keys, in order."""
+        return [future.key for future in self.futures]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all partitions."""
+        return int(self.lengths.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.num_rows * self.schema.row_bytes
+
+    def arrays(self) -> Any:
+        """The data set as Dask arrays in the shape that it has; their blocks are views of the segments.
+
+        Returns
+        -------
+        A Dask array, a tuple or a dict of them, with known chunks: one block a partition, rows whole.
+        """
+        columns = [(column.dtype, column.row_shape) for column in self.schema.columns]
+        segments = dict(zip(self.keys, self.futures, strict=True))
+        arrays = shared.arrays_of(segments, columns, self.lengths.tolist())
+        if self.names is not None:
+            return dict(zip(self.names, arrays, strict=True))
+        return tuple(arrays) if self.is_tuple else arrays[0]
+
+    def record(self) -> dict[str, Any]:
+        """What is published: plain values, and the futures where Dask looks for them."""
+        return {
+            _MARK: _FORM,
+            "columns": [[column.dtype, list(column.row_shape)] for column in self.schema.columns],
+            "names": None if self.names is None else list(self.names),
+            "is_tuple": self.is_tuple,
+            "lengths": self.lengths.tolist(),
+            "futures": list(self.futures),
+        }
+
+    async def check_there(self, peer: Peer, what: str) -> list[list[str]]:
+        """See that every partition is somewhere, or is being computed again.
+
+        Returns
+        -------
+        The addresses of the Dask workers that hold each partition; none where it is being computed.
+
+        Raises
+        ------
+        DataError
+            One is lost.
+        """
+        answer = await peer.ask("train_run_who_has", keys=self.keys)
+        if answer["lost"]:
+            raise lost(what, self.keys.index(answer["lost"][0]), len(self.futures))
+        where = {key: list(addresses) for key, addresses in answer["where"]}
+        return [where[key] for key in self.keys]
+
+
+def lost(what: str, partition: int, num_partitions: int) -> DataError:
+    """The error for a partition that is in no memory and can't be computed again."""
+    return DataError(
+        f"Partition {partition} of {num_partitions} of {what} is lost.",
+        "Its Dask worker has gone, and Dask can't compute it again: it was made of data that was scattered, or what "
+        "it was made of can't be computed any more; or the segments are another cluster's.",
+        "Make it of data that Dask computes, and publish or persist it again: "
+        "dt.publish_dataset(..., override=True) replaces it.",
+    )
+
+
+def segments_in(data: Any) -> SharedSegments | None:
+    """The segments that a value consists of, all columns of all of them, and nothing else; None for any other value.
+
+    Parameters
+    ----------
+    data
+        Anything: what :meth:`SharedSegments.record` gives, a data set, arrays of :meth:`SharedSegments.arrays`.
+    """
+    if isinstance(found := getattr(data, "segments", None), SharedSegments):
+        return found
+    if isinstance(data, dict) and data.get(_MARK) == _FORM:
+        return _of_record(data)
+    return _of_arrays(data)
+
+
+def _of_record(record: Mapping[str, Any]) -> SharedSegments:
+    columns = tuple(Column(dtype=dtype, row_shape=tuple(shape)) for dtype, shape in record["columns"])
+    names = None if record["names"] is None else tuple(record["names"])
+    return SharedSegments(
+        schema=Schema(columns=columns, names=names, is_tuple=record["is_tuple"]),
+        lengths=np.array(record["lengths"], np.int64),
+        futures=tuple(record["futures"]),
+    )
+
+
+def _of_arrays(data: Any) -> SharedSegments | None:
+    is_tuple, names = isinstance(data, tuple | list), None
+    arrays: tuple[Any, ...] = tuple(data) if is_tuple else (data,)
+    if isinstance(data, Mapping):
+        names, arrays = tuple(map(str, data)), tuple(data.values())
+    found = [shared.segments_of(array) for array in arrays]
+    if not found or found[0] is None or (names is not None and len(set(names)) < len(names)):
+        return None  # names that are the same as text are refused where other data is opened
+    segments, _, num_columns = found[0]
+    if len(found) != num_columns:
+        return None
+    for number, each in enumerate(found):
+        if each is None or list(each[0]) != list(segments) or each[1] != number:
+            return None
+    array: da.Array = arrays[0]
+    columns = tuple(Column(dtype=each.dtype.str, row_shape=tuple(map(int, each.shape[1:]))) for each in arrays)
+    return SharedSegments(
+        schema=Schema(columns=columns, names=names, is_tuple=is_tuple),
+        lengths=np.array(array.chunks[0], np.int64),
+        futures=tuple(segments.values()),
+    )
+
+
+async def published_value(peer: Peer, name: str) -> Any:
+    """What was published under a name, with Dask's verb or ours.
+
+    Raises
+    ------
+    DataError
+        Nothing was.
+    """
+    try:
+        return await peer.dask_end.get_dataset(name)
+    except KeyError:
+        raise await unknown(peer, name) from None
+
+
+async def unknown(peer: Peer, name: str) -> DataError:
+    """The error for a name under which nothing is published."""
+    known = ", ".join(map(str, await peer.dask_end.list_datasets())) or "none"
+    return DataError(f"No data set {name!r} is published; there are {known}.")
+
+
+def in_words(columns: Mapping[str, Column]) -> str:
+    """The columns, for people: ``x float32 (28, 28), y int64``."""
+    words = []
+    for name, column in columns.items():
+        shape = f" {column.row_shape}" if column.row_shape else ""
+        words.append(f"{name} {np.dtype(column.dtype)}{shape}")
+    return ", ".join(words)

@@ -1,0 +1,291 @@
+"""Estimators that learn batch by batch, over the rows of a data set in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import dask
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dask_train.data.ledger import Ledger
+from dask_train.data.plan import Shuffle
+from dask_train.input_errors import raises_at_the_call
+from dask_train.predicting.api import predict
+from dask_train.sklearn.collections import as_array, check_features, classes_of, is_dask, targets
+from dask_train.sklearn.learning import Learning
+from dask_train.training.api import train
+
+
+def _has(name: str) -> Callable[[Any], bool]:
+    return lambda self: hasattr(getattr(self, "estimator_", self.estimator), name)
+
+
+class Incremental(MetaEstimatorMixin, BaseEstimator):
+    """An estimator with ``partial_fit``, which learns the rows of Dask collections batch by batch, each exactly once.
+
+    One role process goes through the data set's batches in shared memory, wherever its rows lie; the estimator is
+    never sent from task to task. Where the process, or its Dask worker, is lost, it begins anew, or goes on with the
+    last checkpoint, and no batch counts twice.
+
+    Parameters
+    ----------
+    estimator
+        With ``partial_fit``, such as ``SGDClassifier``. It is copied, and stays as it is.
+    epochs
+        How often ``fit`` goes through all rows.
+    batch_size
+        Rows of each ``partial_fit``.
+    shuffle
+        True for a new order of all rows in every epoch, "partition" for one of the partitions and within them, False
+        for the order of the collection.
+    seed
+        Fixes the orders.
+    train_kwargs
+        Keywords of :func:`dask_train.train`, such as ``checkpoint``, ``resume``, ``streaming``, ``stop``, ``client``.
+
+    Attributes
+    ----------
+    estimator_
+        The fitted one.
+    classes_ : numpy.ndarray
+        Sorted labels of a classifier, found block by block.
+    ledger_ : Ledger
+        The account of rows of the last fit.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> model = Incremental(SGDClassifier(), epochs=3).fit(X, y)                     # doctest: +SKIP
+    >>> model.predict(X)                                                             # doctest: +SKIP
+    """
+
+    estimator_: Any
+    classes_: np.ndarray
+    ledger_: Ledger
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        epochs: int = 1,
+        batch_size: int = 1000,
+        shuffle: Shuffle = True,
+        seed: int = 0,
+        train_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.train_kwargs = train_kwargs
+
+    @raises_at_the_call
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn all rows, ``epochs`` times, from the beginning.
+
+        Parameters
+        ----------
+        X
+            ``(n, features)``: a Dask array or DataFrame, or an array or frame.
+        y
+            Targets, ``(n,)``; None for estimators that need none.
+        sample_weight
+            Of each row, ``(n,)``; for estimators whose ``partial_fit`` takes it.
+
+        Returns
+        -------
+        Incremental
+            This one.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The data or a parameter can't be.
+        DaskTrainError
+            As :func:`dask_train.train` raises it.
+        """
+        return self._learn(clone(self.estimator), X, y, sample_weight, self.epochs, reset=True)
+
+    @raises_at_the_call
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
+        """Learn all rows once, with what was learnt before.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As :meth:`fit` takes them.
+        classes
+            All labels that there will be, where the first rows may not have all of them.
+
+        Returns
+        -------
+        Incremental
+            This one.
+
+        Raises
+        ------
+        ValueError, TypeError, DaskTrainError
+            As of :meth:`fit`.
+        """
+        is_first = not hasattr(self, "estimator_")
+        if classes is not None and is_first:
+            self.classes_ = np.unique(classes)
+        before = clone(self.estimator) if is_first else self.estimator_
+        return self._learn(before, X, y, sample_weight, 1, reset=is_first, known=not is_first or classes is not None)
+
+    def _learn(
+        self, estimator: Any, X: Any, y: Any, weight: Any, epochs: int, *, reset: bool, known: bool = False
+    ) -> Self:
+        if not hasattr(estimator, "partial_fit"):
+            raise TypeError(f"{type(estimator).__name__} has no partial_fit, so it can't learn batch by batch.")
+        settings = dict(self.train_kwargs or {})
+        if taken := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
+            raise ValueError(f"train_kwargs has {', '.join(sorted(taken))}, which fit sets itself. Leave it out.")
+        check_features(self, X, reset=reset)
+        columns = [as_array(X)] + [targets(each) for each in (y, weight) if each is not None]
+        more: dict[str, Any] = {}
+        if is_classifier(estimator):
+            if y is None:
+                raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
+            if not known:
+                self.classes_ = classes_of(columns[1]) if is_dask(columns[1]) else np.unique(columns[1])
+            more["classes"] = self.classes_
+        task = Learning(
+            estimator=estimator,
+            epochs=epochs,
+            batch_size=self.batch_size,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            more=more,
+            has_weights=weight is not None,
+            keeps=settings.get("checkpoint") is not None,
+        )
+        named = {"name": "incremental", "progress": False, **settings}
+        result = train(task, roles={"worker": 1}, data=tuple(columns), **named)
+        self.estimator_, self.ledger_ = result.results["worker"][0], result.ledger
+        return self
+
+    def _asked(self, method: str, X: Any) -> Any:
+        check_is_fitted(self, "estimator_")
+        check_features(self, X, reset=False)
+        if is_dask(X):
+            return predict(self.estimator_, as_array(X), method=method)
+        return getattr(self.estimator_, method)(np.asarray(X))
+
+    @available_if(_has("predict"))
+    @raises_at_the_call
+    def predict(self, X: Any) -> Any:
+        """The estimator's prediction of each row, lazily of a Dask collection.
+
+        Parameters
+        ----------
+        X
+            As :meth:`fit` takes it.
+
+        Returns
+        -------
+        array
+            ``(n,)``.
+        """
+        return self._asked("predict", X)
+
+    @available_if(_has("predict_proba"))
+    @raises_at_the_call
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, lazily of a Dask collection.
+
+        Parameters
+        ----------
+        X
+            As :meth:`fit` takes it.
+
+        Returns
+        -------
+        array
+            Float ``(n, classes)``.
+        """
+        return self._asked("predict_proba", X)
+
+    @available_if(_has("decision_function"))
+    @raises_at_the_call
+    def decision_function(self, X: Any) -> Any:
+        """Confidence in each class, lazily of a Dask collection.
+
+        Parameters
+        ----------
+        X
+            As :meth:`fit` takes it.
+
+        Returns
+        -------
+        array
+            ``(n,)`` of two classes, else ``(n, classes)``.
+        """
+        return self._asked("decision_function", X)
+
+    @available_if(_has("transform"))
+    @raises_at_the_call
+    def transform(self, X: Any) -> Any:
+        """What the estimator makes of each row, lazily of a Dask collection.
+
+        Parameters
+        ----------
+        X
+            As :meth:`fit` takes it.
+
+        Returns
+        -------
+        array
+            ``(n, outputs)``.
+        """
+        return self._asked("transform", X)
+
+    @available_if(_has("score"))
+    @raises_at_the_call
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The estimator's own score; a number, also of Dask collections, of which features stay where they are.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As :meth:`fit` takes them.
+
+        Returns
+        -------
+        float
+            The part of rows whose class is right, or R².
+
+        Raises
+        ------
+        ValueError
+            A Dask collection for an estimator that is neither classifier nor regressor.
+        """
+        from sklearn.metrics import accuracy_score, r2_score
+
+        if not is_dask(X):
+            given = [np.asarray(X)] + ([] if y is None else [np.asarray(targets(y))])
+            weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+            return float(self.estimator_.score(*given, **weights))
+        if y is None:
+            raise ValueError("score of a Dask collection needs y. Compute the rows for an estimator without targets.")
+        predicted, y, sample_weight = dask.compute(self.predict(X), targets(y), sample_weight)
+        measure = accuracy_score if is_classifier(self.estimator) else r2_score
+        return float(measure(y, predicted, sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        """The estimator's own."""
+        tags = super().__sklearn_tags__()
+        from sklearn.utils import get_tags
+
+        own = get_tags(self.estimator)
+        tags.estimator_type, tags.classifier_tags, tags.regressor_tags = (
+            own.estimator_type,
+            own.classifier_tags,
+            own.regressor_tags,
+        )
+        return tags

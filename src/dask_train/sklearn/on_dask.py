@@ -1,0 +1,134 @@
+"""What the Keras estimators share: Keras' own wrappers, trained by ``dt.fit``, that take Dask collections too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import keras
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from dask_train.data.ledger import Ledger
+from dask_train.input_errors import raises_at_the_call
+from dask_train.predicting.api import predict
+from dask_train.sklearn import outputs
+from dask_train.sklearn.collections import as_features, check_features, is_dask, targets
+from dask_train.sklearn.fitting import check_compiled, fitted
+
+
+class OnDask(BaseEstimator):
+    """The part of a Keras estimator that is the same for classifiers, regressors and transformers."""
+
+    model: Any
+    warm_start: bool
+    model_kwargs: Mapping[str, Any] | None
+    fit_kwargs: Mapping[str, Any] | None
+    model_: Any
+    history_: Any
+    ledger_: Ledger | None
+
+    def __sklearn_clone__(self) -> Self:
+        """A copy with the same parameters, all of them: Keras' own leaves ``fit_kwargs`` out."""
+        copied: Self = BaseEstimator.__sklearn_clone__(self)
+        return copied
+
+    @property
+    def epoch_(self) -> int:
+        """How many epochs the last fit had; 0 before the first."""
+        return len(self.history_.epoch) if hasattr(self, "history_") else 0
+
+    @raises_at_the_call
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **kwargs: Any) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X
+            ``(n, features)``: a Dask array or DataFrame, or what scikit-learn takes.
+        y
+            Targets, ``(n,)`` or ``(n, targets)``; a classifier's labels ``(n,)``.
+        sample_weight
+            Of each row, ``(n,)``, as Keras takes it: the loss of a batch is the sum of its rows' weighted losses over
+            the number of its rows.
+        **kwargs
+            Of ``fit``, Keras' or :func:`dask_train.fit`; they go before ``fit_kwargs``.
+
+        Returns
+        -------
+        object
+            This estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The data or a parameter can't be.
+        DaskTrainError
+            As :func:`dask_train.fit` raises it.
+        """
+        if isinstance(self.model, keras.Model):
+            check_compiled(self.model)
+        settings = {**(self.fit_kwargs or {}), **kwargs}
+        if y is not None and is_dask(X, y, sample_weight):
+            check_features(self, X, reset=True)
+            X, y = as_features(X), targets(y)
+            if sample_weight is not None:
+                settings["sample_weight"] = targets(sample_weight)
+        elif y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. An autoencoder's is X."
+            )
+        else:
+            X, y = validate_data(self, X, y)
+            type_of_target(y, raise_unknown=True)
+            if sample_weight is not None:
+                settings["sample_weight"] = _check_sample_weight(sample_weight, X)
+        y = self._targets(y)
+        model = self._model_for(X, y)
+        check_compiled(model)
+        self._check_model(model)
+        ledger = fitted(model, X, y, settings)
+        self.model_, self.history_, self.ledger_ = model, model.history, ledger
+        return self
+
+    def _targets(self, y: Any) -> Any:
+        """Targets as the network gets them, ``(n, targets)``."""
+        self._is_one_target = y.ndim == 1
+        return y[:, None] if y.ndim == 1 else y
+
+    def _check_model(self, model: Any) -> None:
+        """See that the model's outputs can mean what they have to."""
+
+    def _model_for(self, X: Any, y: Any) -> Any:
+        """The model to be trained: the one of before or as it was passed, with a warm start; else a new one."""
+        if self.warm_start and hasattr(self, "model_"):
+            return self.model_
+        if not isinstance(self.model, keras.Model):
+            return self.model(X=X, y=y, **(self.model_kwargs or {}))
+        return self.model if self.warm_start else keras.models.clone_model(self.model)
+
+    @raises_at_the_call
+    def predict(self, X: Any) -> Any:
+        """The targets of each row, lazily of a Dask collection.
+
+        Parameters
+        ----------
+        X
+            As :meth:`fit` takes it.
+
+        Returns
+        -------
+        array
+            Float ``(n,)``, or ``(n, targets)``.
+        """
+        raw = self._outputs(X)
+        return outputs.one_target(raw) if self._is_one_target else raw
+
+    def _outputs(self, X: Any) -> Any:
+        """What the network makes of each row: lazily of a Dask collection, by ``dt.predict``; else here."""
+        check_is_fitted(self)
+        if not is_dask(X):
+            return self.model_.predict(validate_data(self, X, reset=False), verbose=0)
+        check_features(self, X, reset=False)
+        return predict(self.model_, as_features(X))

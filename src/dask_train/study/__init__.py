@@ -1,1 +1,0 @@
-"""A search in the client: what Optuna is asked and told, the slots that train trials, and what comes of it."""

@@ -1,0 +1,1 @@
+"""``train``: any loop, any roles; how every run is checked and started."""

@@ -1,0 +1,298 @@
+"""``{"worker": 0}``: one worker in the client's own process, for debuggers; what of a run there can be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import finalize
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.policy import check_checkpoint
+from dask_train.cluster.clients import client_or_none
+from dask_train.cluster.peer import Peer
+from dask_train.config import Deadlines, logging_timeout_s
+from dask_train.data.account import Account, read_account
+from dask_train.driver.history import INTERRUPTED, History
+from dask_train.driver.job import Job
+from dask_train.driver.notebook import runs_before, this_cell
+from dask_train.driver.result import Result, leave_result
+from dask_train.frameworks.base import RoleInfo
+from dask_train.frameworks.registry import find_framework
+from dask_train.logging.base import Start
+from dask_train.logging.log import INTERRUPTED_S, Log, check_log
+from dask_train.process.messages import Accounted
+from dask_train.report.progress import RunDisplay, check_progress
+from dask_train.role.equipment import Equipment
+from dask_train.role.meeting import Meeting
+from dask_train.role.session import Session
+from dask_train.roles import AddressBook
+from dask_train.run.commands import Finish, Verdict
+from dask_train.run.recovery import RecoveryPolicy, check_recovery
+from dask_train.run.stopping import check_stop
+from dask_train.run.transitions import begin
+from dask_train.shared_data.in_process import InProcessData, mapped_here
+from dask_train.shared_data.streaming import check_streaming
+from dask_train.training import launch as launching
+from dask_train.training.by_role import data_by_role, resources_by_role
+from dask_train.training.in_process_link import ROLE, InProcessLink
+
+if TYPE_CHECKING:
+    from dask_train.collections.source import Source
+    from dask_train.shared_data.segments import SharedSegments
+
+_COUNTS = {ROLE.role: 1}
+
+
+def is_zero(count: Any) -> bool:
+    """Whether so many workers mean one in this process."""
+    return isinstance(count, int) and not isinstance(count, bool) and count == 0
+
+
+def is_in_process(roles: Any) -> bool:
+    """Whether the worker of these roles is to be in this process."""
+    return isinstance(roles, Mapping) and is_zero(roles.get(ROLE.role))
+
+
+def run_in_process(  # noqa: PLR0913 - one keyword for each thing that a run can be told
+    function: Any,
+    *,
+    roles: Mapping[str, int],
+    data: Any = None,
+    features: Any = None,
+    label: str | None = None,
+    streaming: bool | int = False,
+    datasets: Mapping[str, Any] | None = None,
+    framework: Any = None,
+    recovery: Any = launching.DEFAULT,
+    stop: Any = None,
+    checkpoint: Any = None,
+    resume: bool = False,
+    on: Any = None,
+    resources: Any = None,
+    client: Any = None,
+    wait: bool = True,
+    name: str | None = None,
+    progress: bool | None = None,
+    log: Any = None,
+    params: Mapping[str, Any] | None = None,
+    finish: Callable[[Result], Any] | None = None,
+    display: Callable[..., Any] = RunDisplay,
+) -> Any:
+    """As :func:`~dask_train.training.launch.launch`, of one worker, which this process is while it lasts.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument can't be, or can't be here; nothing has been started.
+    BaseException
+        Whatever the function raises, as it is.
+    """
+    adapter = find_framework(framework)
+    functions = launching.functions_of(function)
+    launching.check_start(name=name, wait=wait)
+    _check_alone(roles, streaming, wait)
+    if recovery != launching.DEFAULT:
+        check_recovery(recovery)  # nothing is lost here that could be replaced
+    launching.check_on(on)
+    resources_by_role(resources, list(_COUNTS))
+    kept = check_checkpoint(checkpoint, resume)
+    rule = check_stop(stop)
+    own = {
+        role: launching.source_of(f"data[{role!r}]", value, features, label)
+        for role, value in data_by_role(data, _COUNTS, features, label).items()
+    }
+    named = {name: launching.source_of(f"datasets[{name!r}]", value) for name, value in (datasets or {}).items()}
+    check_progress(progress, waits=True)
+    loggers, log_s = check_log(log), logging_timeout_s()
+    peer = _peer(client)
+    launching.check_roles(_COUNTS, functions, own, adapter)
+    run = f"{name or launching.run_name_of(functions, _COUNTS)}-{uuid.uuid4().hex[:6]}"
+    job = Job(
+        id=run,
+        plan=launching.plan_of(_COUNTS, own, adapter, RecoveryPolicy(), set()),
+        functions={},
+        names={role: launching.named_of(functions[role]) for role in _COUNTS},
+        framework=adapter,
+        needs={},
+        on=None,
+        stop=rule,
+        checkpoint=None if kept is None else launching.place_of(kept, run, resume),
+    )
+    for old in runs_before(this_cell()):
+        old.stop("its cell was run again")
+    in_process = _InProcessRun(job, peer, own.get(ROLE.role), named)
+    if loggers:
+        told = {**roles, "framework": adapter.name, **(params or {})}
+        in_process.log_to(Log(loggers, Start(run=run, params=told, time=time.time()), log_s))
+    with display(progress, redraws=False) as shown:
+        return in_process.outcome(functions[ROLE.role], shown.update if shown.shown else None, finish)
+
+
+def _check_alone(roles: Mapping[str, int], streaming: Any, wait: Any) -> None:
+    others = [role for role in roles if role != ROLE.role]
+    if others:
+        _refuse(f"role {others[0]!r} would need a process of its own", f"leave {others[0]!r} out")
+    if check_streaming(streaming) is not None:
+        _refuse(f"streaming={streaming!r} needs a run on the cluster, which computes ahead of it", "leave it out")
+    if not wait:
+        _refuse("wait=False would return before it is over", "leave it out")
+
+
+def _refuse(why: str, change: str) -> NoReturn:
+    raise ValueError(
+        f"No worker but this process was asked for (worker=0, or workers=0), and {why}. Pass 1 or more, or {change}."
+    )
+
+
+def _peer(client: Any) -> Peer | None:
+    found = client_or_none(client)
+    if found is None:
+        return None
+    peer = Peer(found)
+    if peer.asynchronous:
+        _refuse("an asynchronous client could do nothing meanwhile", "pass a client that is not")
+    return peer
+
+
+class _InProcessRun:
+    """A run whose only role is a function of this process."""
+
+    def __init__(
+        self,
+        job: Job,
+        peer: Peer | None,
+        own: Source | SharedSegments | None,
+        named: Mapping[str, Source | SharedSegments],
+    ) -> None:
+        self._job, self._peer, self._own = job, peer, own
+        self._history = History(job)
+        self._data = InProcessData(peer, named)
+        self._link = InProcessLink(job, self._history, self._data)
+        self._num_rows = 0
+
+    def log_to(self, log: Log) -> None:
+        """Send scores, and how the run ends, to a log as well."""
+        self._history.log_to(log)
+
+    def outcome(
+        self,
+        function: Callable[[Session], Any],
+        shown: Callable[[dict[str, Any]], None] | None,
+        finish: Callable[[Result], Any] | None,
+    ) -> Any:
+        """What the verb returns."""
+
+        def ended(value: Any) -> Any:
+            if shown is not None:
+                self._link.show(shown)
+            result = self._result(value)
+            return result if finish is None else finish(result)
+
+        state, _ = begin(self._job.plan, time.time())
+        self._history.begin(state)
+        self._history.attempts[-1].places[f"{ROLE.role}/{ROLE.rank}"] = "this process"
+        if shown is not None:
+            self._link.show(shown)
+        try:
+            value = self._run(function)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            self._history.finished(Finish(verdict=Verdict.ROLE_FAILED, what=told))
+            self._history.settle_log()
+            raise
+        except BaseException as error:  # a Ctrl-C, above all
+            self._link.ask_to_stop(INTERRUPTED)
+            with suppress(Exception):
+                leave_result(error, ended(None))
+                self._history.settle_log(INTERRUPTED_S)
+            raise
+        found = ended(value)
+        self._history.deliver(found)
+        return found
+
+    def _run(self, function: Callable[[Session], Any]) -> Any:
+        job, adapter = self._job, self._job.framework
+        deadlines = Deadlines.from_dask_config()
+        me = RoleInfo(role=ROLE.role, rank=ROLE.rank, counts=_COUNTS, host="127.0.0.1", num_threads=os.cpu_count() or 1)
+        own = None if self._own is None else mapped_here(self._peer, f"data[{ROLE.role!r}]", self._own)
+        self._num_rows = 0 if own is None else own[0].num_rows
+        with ExitStack() as held:
+            checkpoints = None
+            if job.checkpoint is not None:
+                checkpoints = held.enter_context(_claimed(CheckpointFolder(job.checkpoint)))
+            sessions: list[Session] = []
+            held.callback(_end_turns, sessions)  # after a batch in hand is known to be lost
+            meeting = Meeting(self._link, me, deadlines.rendezvous_s, deadlines.progress_s)
+            held.callback(meeting.close)
+            account = held.enter_context(self._accounted())
+            equipment = Equipment(
+                attempt=ROLE.attempt,
+                framework=adapter,
+                peers=AddressBook(),
+                extras=held.enter_context(adapter.alone(me)),
+                data=own,
+                account=account,
+                checkpoint=checkpoints,
+                scratch=Path(held.enter_context(_scratch(job.id))),
+                meeting=meeting,
+            )
+            session = Session(self._link, me, equipment)
+            sessions.append(session)
+            value = function(session)
+            for remark in () if meeting.has_met else adapter.remarks(me):
+                session.notice(remark)
+            return value
+
+    @contextmanager
+    def _accounted(self) -> Iterator[Account]:
+        descriptor = os.memfd_create("dask-train-account", os.MFD_CLOEXEC)
+        account = Account(descriptor)
+        finalize(account, os.close, descriptor)  # who keeps the session may still use it
+        try:
+            yield account
+            account.settle()
+        except BaseException:
+            account.seal()
+            raise
+        finally:
+            self._history.told(ROLE, Accounted(account=read_account(descriptor)))
+
+    def _result(self, value: Any) -> Result:
+        history, reason = self._history, self._link.stop_reason
+        history.finished(Finish(verdict=Verdict.OK, what=reason))
+        rows = {("", number): count for number, count in self._data.num_rows().items()}
+        rows |= {} if self._own is None else {(ROLE.role, 0): self._num_rows}
+        return history.result({ROLE.role: [value]}, rows, reason)
+
+
+@contextmanager
+def _claimed(folder: CheckpointFolder) -> Iterator[CheckpointFolder]:
+    folder.check()
+    folder.claim()
+    try:
+        yield folder
+    finally:
+        folder.release()
+
+
+@contextmanager
+def _scratch(run: str) -> Iterator[str]:
+    folder = tempfile.mkdtemp(prefix=f"{run}-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_turns(sessions: list[Session]) -> None:
+    """End the threads that prepare batches which nobody will take."""
+    for turn in [turn for session in sessions for turn in session._context.turns]:
+        with suppress(ValueError):  # another thread of the user's takes a batch just now
+            turn.close()

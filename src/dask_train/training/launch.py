@@ -1,0 +1,366 @@
+"""How a run is checked and started; what the public verbs share."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_train.checkpoint.best import mode_by_name
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
+from dask_train.cluster.arrivals import default_workers
+from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.peer import Peer
+from dask_train.cluster.plugin import ensure_plugin
+from dask_train.collections.source import Source
+from dask_train.config import Deadlines, logging_timeout_s, template_idle_s
+from dask_train.driver.handle import Run
+from dask_train.driver.job import Job
+from dask_train.driver.loop import Driver
+from dask_train.driver.notebook import Cell, remember, runs_before, this_cell
+from dask_train.driver.preflight import check_checkpoints, check_modules, pickled
+from dask_train.frameworks.base import TRAINING_ROLES, Framework
+from dask_train.frameworks.registry import find_framework
+from dask_train.logging.base import Start
+from dask_train.logging.log import Log, check_log
+from dask_train.process.launch import Preload
+from dask_train.report.progress import RunDisplay, check_progress
+from dask_train.roles import check_jobs, check_run_name
+from dask_train.run.recovery import RecoveryPolicy, check_recovery
+from dask_train.run.state import RunPlan
+from dask_train.run.stopping import StopRule, check_stop
+from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_second_copies
+from dask_train.shared_data.published import as_source
+from dask_train.shared_data.run_data import RunData
+from dask_train.shared_data.segments import SharedSegments
+from dask_train.shared_data.streaming import check_streaming
+from dask_train.training.by_role import data_by_role, resources_by_role
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+    from dask_train.driver.result import Result
+    from dask_train.role.session import Session
+
+DEFAULT = "default"
+
+_Data = Mapping[str, Source | SharedSegments]
+
+
+def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
+    function: Callable[[Session], Any] | Mapping[str, Callable[[Session], Any]],
+    *,
+    roles: Mapping[str, int] | None = None,
+    data: Any = None,
+    features: str | Sequence[str] | None = None,
+    label: str | None = None,
+    streaming: bool | int = False,
+    datasets: Mapping[str, Any] | None = None,
+    framework: str | Framework | None = None,
+    recovery: str | RecoveryPolicy | None = DEFAULT,
+    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    resume: bool = False,
+    on: Sequence[str] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    client: Client | None = None,
+    wait: bool = True,
+    name: str | None = None,
+    progress: bool | None = None,
+    log: Any = None,
+    params: Mapping[str, Any] | None = None,
+    finish: Callable[[Result], Any] | None = None,
+    display: Callable[[bool | None], Any] = RunDisplay,
+    runs_on_host: int = 1,
+) -> Any:
+    """As :func:`dask_train.train`; ``finish`` makes of the run's result what the verb returns, ``display`` shows it.
+
+    A ``log`` is told ``params`` besides what all runs are made of.
+
+    With ``runs_on_host`` so many runs like this one share the cores of each host.
+    """
+    adapter = find_framework(framework)
+    functions = functions_of(function)
+    rule = check_stop(stop)
+    policy = None if recovery == DEFAULT else check_recovery(recovery)
+    kept = check_checkpoint(checkpoint, resume)
+    check_on(on)
+    counts = None if roles is None else check_jobs(roles, {})
+    check_start(name=name, wait=wait)
+    given_roles = counts or functions
+    needs = resources_by_role(resources, list(given_roles))
+    columns = {
+        role: source_of(f"data[{role!r}]", value, features, label)
+        for role, value in data_by_role(data, given_roles, features, label).items()
+    }
+    named = {name: source_of(f"datasets[{name!r}]", value) for name, value in (datasets or {}).items()}
+    window = check_streaming(streaming)
+    loggers, log_s = check_log(log), logging_timeout_s()
+    client = client_or_local(client, sum((counts or {}).values()))
+    peer = Peer(client)
+    check_progress(progress, waits=wait and not peer.asynchronous)
+    counts = counts or {role: default_workers(client, on) if role == "worker" else 1 for role in functions}
+    check_roles(counts, functions, columns, adapter)
+    if recovery == DEFAULT:
+        policy = RecoveryPolicy()  # those that agree every step are replaced together in any case
+    for role in counts:
+        if role not in functions:
+            functions[role] = adapter.default_role(role)
+    once = {id(functions[role]): pickled(f"function of role {role!r}", functions[role]) for role in counts}
+    sent = {role: once[id(functions[role])] for role in counts}  # one object for roles of one function travels once
+    id_of_run = f"{name or run_name_of(functions, counts)}-{uuid.uuid4().hex[:6]}"
+    job = Job(
+        id=id_of_run,
+        plan=plan_of(
+            counts, columns, adapter, policy, {role for role in counts if _is_default(adapter, functions, role)}
+        ),
+        functions=sent,
+        names={role: named_of(functions[role]) for role in counts},
+        framework=adapter,
+        needs=needs,
+        on=None if on is None else list(on),
+        stop=rule,
+        checkpoint=None if kept is None else place_of(kept, id_of_run, resume),
+        preload=_preload(adapter),
+        runs_on_host=runs_on_host,
+        client_s=Deadlines.from_dask_config().client_s,
+    )
+    pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here
+    cell = this_cell()
+    told = {**counts, "framework": adapter.name, **(params or {})}
+    sent_to = Log(loggers, Start(run=job.id, params=told, time=time.time()), log_s) if loggers else None
+
+    def begun() -> Run[Any]:
+        driver = Driver(peer, job, RunData(peer, columns, window, named))
+        if sent_to is not None:
+            driver.history.log_to(sent_to)
+        run = Run(driver, finish, display)
+        remember(cell, run)
+        return run
+
+    if peer.asynchronous:
+        return _start_async(peer, job, columns, window, named, wait, cell, begun)
+    peer.run(_check, peer, job, cell, columns, window, named)
+    run = begun()
+    if not wait:
+        return run
+    try:
+        with display(progress) as shown:
+            return run.result(watch=shown.update if shown.shown else None)
+    except BaseException as error:  # also one that comes just before, or after, the wait
+        run.end_for(error)
+        raise
+
+
+async def _start_async(
+    peer: Peer,
+    job: Job,
+    columns: _Data,
+    window: int | None,
+    named: _Data,
+    wait: bool,
+    cell: Cell | None,
+    begun: Callable[[], Run[Any]],
+) -> Any:
+    await _check(peer, job, cell, columns, window, named)
+    run = begun()
+    if not wait:
+        return run
+    try:
+        return await run.result()
+    except BaseException:  # cancelled: nobody else knows of the run
+        run.stop_soon("its caller waits no longer")
+        raise
+
+
+async def _check(peer: Peer, job: Job, cell: Cell | None, columns: _Data, window: int | None, named: _Data) -> None:
+    await ensure_plugin(peer)
+    whole = named if window is not None else {**columns, **{f"datasets {name}": named[name] for name in named}}
+    new = {role: source for role, source in whole.items() if not isinstance(source, SharedSegments)}
+    if new:
+        sizes = {role: source.nbytes for role, source in new.items() if source.nbytes is not None}
+        await check_budget(peer, sizes, RoleMemory.of(job.framework, sum(job.plan.counts.values())))
+        tell_of_second_copies({role: source.persisted_nbytes for role, source in new.items()})
+    await check_modules(peer, job.functions, job.on)
+    await check_checkpoints(peer, None if job.checkpoint is None else job.checkpoint.url, job.on)
+    for old in runs_before(cell):
+        await old.replaced()
+
+
+def check_start(*, name: Any, wait: Any) -> None:
+    """What all verbs that start runs share, checked before there is a cluster.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The name can't begin a run's, or ``wait`` is no bool.
+    """
+    check_run_name(name)
+    check_flags(wait=wait)
+
+
+def check_on(on: Any) -> None:
+    """Which Dask workers there are to choose from.
+
+    Raises
+    ------
+    ValueError
+        It is no list of them.
+    """
+    if on is not None and (isinstance(on, str) or not on):
+        raise ValueError(f"on is {on!r}; pass a list of Dask workers' addresses, or leave it out.")
+
+
+def check_flags(**flags: Any) -> None:
+    """Arguments that are True or False.
+
+    Raises
+    ------
+    TypeError
+        One is something else.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name} is {value!r}; it is True or False.")
+
+
+def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
+    """Where a run of that name keeps checkpoints.
+
+    Raises
+    ------
+    ValueError
+        It ends with the process.
+    """
+    name = os.fspath(kept.url)
+    if name.startswith("memory:"):
+        raise ValueError(
+            f"checkpoint is {name!r}, which lies in the memory of one process and goes with it. Pass a folder that all "
+            "hosts share, or a URL of a store."
+        )
+    url = name if "://" in name else os.path.abspath(name)
+    return CheckpointPlace(
+        url=url,
+        run=run,
+        began=time.time(),
+        resume=resume,
+        every_steps=kept.every_steps,
+        every_s=kept.every_s,
+        keep=kept.keep,
+        best=kept.best,
+        mode=mode_by_name(kept.best, kept.mode),
+    )
+
+
+def functions_of(function: Any) -> dict[str, Any]:
+    """What each role does, by role, as a new dict.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There is none, or one can't be called.
+    """
+    if not isinstance(function, Mapping):
+        function = {"worker": function}
+    for role, each in function.items():
+        if not callable(each):
+            raise TypeError(f"The function of role {role!r} is {each!r}; pass something that takes a session.")
+    if not function:
+        raise ValueError("train was given no function; pass one, or a dict of them by role.")
+    return dict(function)
+
+
+def source_of(
+    what: str, value: Any, features: str | Sequence[str] | None = None, label: str | None = None
+) -> Source | SharedSegments:
+    """Data as a user or a verb has passed it; nothing is computed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It can't be read as rows.
+    """
+    if isinstance(value, Source | SharedSegments):  # a verb has looked at it
+        return value
+    return as_source(what, value, features=features, label=label)
+
+
+def check_roles(
+    counts: Mapping[str, int], functions: Mapping[str, Any], columns: Mapping[str, Any], adapter: Framework
+) -> None:
+    """See that functions, data and roles belong together, and that the framework can serve such roles.
+
+    Raises
+    ------
+    ValueError
+        They do not, or it can't.
+    """
+    missing = [role for role in counts if role not in functions and adapter.default_role(role) is None]
+    if missing:
+        raise ValueError(f"Role {missing[0]!r} has no function, and no default. Pass {{{missing[0]!r}: function}}.")
+    for what, named in (("function", functions), ("data", columns)):
+        unused = [role for role in named if role not in counts]
+        if unused:
+            have = ", ".join(f"{role}={count}" for role, count in counts.items())
+            raise ValueError(
+                f"There is {what} for role {unused[0]!r}, which the run does not have: its roles are {have}."
+            )
+    if all(role not in functions for role in counts):
+        raise ValueError("All roles have only their defaults, so nothing would ever end the run.")
+    adapter.check(counts)
+
+
+def _is_default(adapter: Framework, functions: Mapping[str, Any], role: str) -> bool:
+    return functions[role] is adapter.default_role(role)
+
+
+def _preload(adapter: Framework) -> Preload | None:
+    """What templates of the run's role processes import."""
+    if not adapter.imports:
+        return None
+    return Preload(modules=adapter.imports, environment=adapter.import_environment, idle_s=template_idle_s())
+
+
+def plan_of(
+    counts: dict[str, int],
+    columns: Mapping[str, Any],
+    adapter: Framework,
+    policy: RecoveryPolicy | None,
+    services: set[str],
+) -> RunPlan:
+    """What the course of a run depends on."""
+    deadlines = Deadlines.from_dask_config()
+    training = [role for role in TRAINING_ROLES if role in counts] or [role for role in counts if role not in services]
+    agree = adapter.agrees_every_step(counts)
+    replaceable = [role for role in counts if adapter.can_replace(role) and not (agree and role in training)]
+    return RunPlan(
+        counts=counts,
+        training=frozenset(training),
+        services=frozenset(services),
+        with_data=frozenset(columns),
+        replaceable=frozenset(replaceable),
+        agree=agree,
+        recovery=policy,
+        placement_s=deadlines.placement_s,
+        launch_s=deadlines.launch_s,
+        rendezvous_s=deadlines.rendezvous_s,
+        progress_s=deadlines.progress_s,
+        stop_s=deadlines.stop_s,
+    )
+
+
+def run_name_of(functions: Mapping[str, Any], counts: Mapping[str, int]) -> str:
+    """With what the id of a run begins that was given no name."""
+    role = next((role for role in (*TRAINING_ROLES, *counts) if role in functions and role in counts), "worker")
+    return (
+        "".join(c if c.isascii() and c.isalnum() else "-" for c in named_of(functions[role])[:40]).strip("-") or "train"
+    )
+
+
+def named_of(function: Any) -> str:
+    """What the user called a function."""
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,1 @@
+"""Messages and arrays between processes: Unix sockets, shared memory and TCP, under the cluster's TLS."""

@@ -1,0 +1,99 @@
+"""Messages over the socket pair between a Dask worker and a process of its own: a length, then a pickled object.
+
+Both ends are the same installation on one host, and nobody else has the socket, so pickle is safe here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# The kernel takes 253 descriptors a message (SCM_MAX_FD: man unix(7)).
+MAX_DESCRIPTORS = 253
+
+_LENGTH = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """The ``data`` of a message that brings open files: their descriptors travel beside it, with new numbers there."""
+
+    descriptors: Sequence[int]
+
+
+def descriptors_of(message: Any) -> Sequence[int]:
+    """The file descriptors that go with a message."""
+    data = getattr(message, "data", None)
+    return data.descriptors if isinstance(data, Files) else ()
+
+
+def with_descriptors(message: Any, descriptors: Sequence[int]) -> Any:
+    """The message with the numbers that its file descriptors have on this side."""
+    data = getattr(message, "data", None)
+    if not isinstance(data, Files):
+        return message
+    return dataclasses.replace(message, data=dataclasses.replace(data, descriptors=tuple(descriptors)))
+
+
+def encode(message: Any) -> bytes:
+    """One message as bytes."""
+    body = pickle.dumps(message, protocol=5)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a stream of bytes into messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[Any]:
+        """The messages that are complete with ``data``."""
+        self._bytes += data
+        found = []
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                break
+            found.append(pickle.loads(memoryview(self._bytes)[_LENGTH.size : end]))  # noqa: S301 - see above
+            del self._bytes[:end]
+        return found
+
+
+def messages_from(end: socket.socket) -> Iterator[Any]:
+    """The messages that come, with their descriptors, until the other side is gone; waits for each."""
+    reader = FrameReader()
+    came: list[int] = []  # descriptors come with or before the first byte of the message that they are for
+    while True:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(end, 1 << 16, MAX_DESCRIPTORS)
+        except OSError:
+            return
+        if not data:
+            return
+        came += descriptors
+        for message in reader.feed(data):
+            num = len(descriptors_of(message))
+            mine, came = came[:num], came[num:]
+            yield with_descriptors(message, mine)
+
+
+def send(end: socket.socket, message: Any) -> None:
+    """Send a message over a socket that waits, its descriptors first; they stay the caller's here.
+
+    Raises
+    ------
+    OSError
+        The other side is gone, or takes nothing for as long as the socket waits.
+    """
+    data, descriptors = encode(message), list(descriptors_of(message))
+    for start in range(0, len(descriptors), MAX_DESCRIPTORS):
+        socket.send_fds(end, [data[:1]], descriptors[start : start + MAX_DESCRIPTORS])
+        data = data[1:]
+    end.sendall(data)

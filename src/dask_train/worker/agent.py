@@ -1,0 +1,401 @@
+"""The agent: starts, feeds, watches and ends the role processes of one run on one Dask worker.
+
+It lives in the thread of a seceded Dask task, on an event loop of its own, so that neither a busy Dask worker nor a
+flood of reports holds up the other. It decides nothing: commands come from the run's driver, events go to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from dask.system import CPU_COUNT
+from distributed import Worker
+
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.cluster.peer import Peer
+from dask_train.errors import DaskTrainError, DataError, StalledError
+from dask_train.frameworks.base import RoleInfo
+from dask_train.process.launch import Preload
+from dask_train.process.messages import (
+    Accounted,
+    Answer,
+    Begin,
+    DataFailed,
+    DataProgressed,
+    DataSet,
+    DataSetFound,
+    Diagnose,
+    Ended,
+    Enter,
+    Exited,
+    Failed,
+    Go,
+    GroupComputed,
+    Kill,
+    Load,
+    Loaded,
+    Message,
+    Met,
+    Progress,
+    Question,
+    Reported,
+    RoleProcess,
+    RowsWanted,
+    Start,
+    Stop,
+    StreamLeft,
+    Value,
+    from_plain,
+    to_plain,
+)
+from dask_train.process.role_child import RoleChild
+from dask_train.worker.mail import BUNDLE_S, Mail
+from dask_train.worker.role_data import RoleData
+from dask_train.worker.templates import TemplateProcesses
+
+# Events that wait for the scheduler; with more, the role processes are not read until some have gone.
+MAX_WAITING = 1000
+# What is kept of a role's output with the scheduler, in bytes.
+LAST_OUTPUT_BYTES = 64_000
+# How often output is taken over, and the Dask worker's health is looked at.
+LOOK_S = 0.2
+
+Key = tuple[str, int]
+Q = TypeVar("Q", bound=Question)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brief:
+    """What an agent has to know of its run from the start.
+
+    Attributes
+    ----------
+    run
+        The run's name.
+    counts, training
+        How many there are of each role, and those that train, in the order of their ranks over all.
+    functions
+        Pickled functions by role.
+    framework
+        The pickled adapter.
+    checkpoint
+        Where checkpoints are kept, if anywhere.
+    preload
+        What templates of the role processes import; None where there are none.
+    progress_every_s
+        How often progress of roles is told where there is nothing else to tell, in seconds.
+    patience_s
+        How long a wait for data may take, in seconds.
+    stop_s
+        How long killed processes may take to be gone, in seconds.
+    """
+
+    run: str
+    counts: dict[str, int]
+    training: tuple[str, ...]
+    functions: dict[str, bytes] = field(repr=False)
+    framework: bytes = field(repr=False)
+    checkpoint: CheckpointPlace | None
+    preload: Preload | None
+    progress_every_s: float
+    patience_s: float
+    stop_s: float
+
+
+class Agent:
+    """The agent of a run on one Dask worker.
+
+    Attributes
+    ----------
+    gone
+        Done when it has ended, and is no longer in the :func:`registry`; for any thread.
+    """
+
+    def __init__(self, worker: Worker, brief: Brief, name: str) -> None:
+        self.worker, self.brief, self.name = worker, brief, name
+        self.peer = Peer(worker, brief.patience_s)
+        self.children: dict[Key, RoleChild] = {}
+        self._old: list[RoleChild] = []  # killed for the next attempt of their role, not gone yet
+        self._data = RoleData(self.peer, self.on_worker_loop, brief.patience_s)
+        self._mail = Mail(self.peer, brief.run, name, self.on_worker_loop, self._worker_is_closing)
+        self.gone: Future[None] = Future()
+        self.gone.set_running_or_notify_cancel()  # who waits for it can't cancel it
+        self._over = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._starting: set[asyncio.Task[None]] = set()  # never cancelled: a process must not start unseen
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Serve until the run is over, the Dask worker closes, or the scheduler is gone; then nothing is left."""
+        for work in (self._take_commands(), self._send_events(), self._look()):
+            self._spawn(work)
+        try:
+            await self._over.wait()
+        finally:
+            await self._end()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+            self._over.set()
+
+    async def on_worker_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What a coroutine gives on the Dask worker's event loop."""
+        loop = self.worker.loop.asyncio_loop
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    def _worker_is_closing(self) -> bool:
+        return self.worker.status.name not in ("running", "paused")
+
+    # The three things that it does all the time
+
+    async def _take_commands(self) -> None:
+        async for command in self._mail.commands():
+            self._obey(*from_plain(command))
+        self._over.set()
+
+    async def _send_events(self) -> None:
+        await self._mail.send(self._read_on)
+        self._over.set()
+
+    def _read_on(self) -> None:
+        for child in self.children.values():
+            if not child.done.is_set():
+                child.resume()
+
+    async def _look(self) -> None:
+        while not self._worker_is_closing():
+            for child in self.children.values():
+                child.output.collect()
+            await asyncio.sleep(LOOK_S)
+        self._over.set()
+
+    def _tell(self, child: RoleChild, message: Message, *, within_s: float = 0.0) -> None:
+        event = to_plain(message, RoleProcess(child.role, child.rank, child.attempt))
+        if self._mail.put(event, within_s=within_s) > MAX_WAITING:
+            for each in self.children.values():
+                each.pause()
+
+    # Commands
+
+    def _obey(self, command: Message, of: RoleProcess | None) -> None:
+        if isinstance(command, DataSet):
+            self._data.tell(command)
+            return
+        assert of is not None
+        child = self.children.get(of.key)
+        if isinstance(command, Start):
+            # Known at once: what comes with the next command may already be for it.
+            fresh = RoleChild(*of, on_message=self._heard, on_exit=self._gone)
+            self.children[of.key] = fresh
+            starting = asyncio.create_task(self._start(fresh, command.roles_on_host, child))
+            self._starting.add(starting)
+            starting.add_done_callback(self._starting.discard)
+            starting.add_done_callback(self._done)
+        elif child is not None and child.attempt == of.attempt:  # else it has been replaced
+            _OBEYED[type(command)](self, child, command)
+
+    async def _start(self, child: RoleChild, roles_on_host: int, old: RoleChild | None) -> None:
+        if old is not None and not old.done.is_set():
+            self._old.append(old)
+            old.kill()
+        num_threads = max(1, CPU_COUNT // roles_on_host)
+        try:
+            starting = TemplateProcesses.of(self.worker).start
+            await child.start(self.brief.run, num_threads, self.worker.local_directory, starting, self.brief.preload)
+        except OSError as error:
+            self._tell(child, Failed(error=f"{error}.", launching=True))
+            return
+        if child.done.is_set():
+            return  # it was killed before there was a process
+        host = "127.0.0.1" if self.worker.address.startswith("inproc://") else self.worker.ip
+        child.tell(
+            Begin(
+                me=RoleInfo(
+                    role=child.role,
+                    rank=child.rank,
+                    counts=self.brief.counts,
+                    training=self.brief.training,
+                    host=host,
+                    num_threads=num_threads,
+                    tls=_tls(self.worker),
+                ),
+                attempt=child.attempt,
+                framework=self.brief.framework,
+                function=self.brief.functions[child.role],
+                checkpoint=self.brief.checkpoint,
+                scratch=child.scratch,
+            )
+        )
+
+    def _load(self, child: RoleChild, _: Load) -> None:
+        self._spawn(self._hold(child))
+
+    async def _hold(self, child: RoleChild) -> None:
+        try:
+            await self._data.hold(0, child.role, child.rank, self._progressed(child))
+        except DaskTrainError as error:
+            self._tell(child, DataFailed(error=str(error)))
+        else:
+            self._tell(child, Loaded())
+
+    def _progressed(self, child: RoleChild) -> Callable[[], None]:
+        return lambda: self._tell(child, DataProgressed())
+
+    def _go(self, child: RoleChild, command: Go) -> None:
+        data = self._data.mapped(0, child.role, child.rank)
+        patience_s = self.brief.patience_s
+        child.tell(Enter(peers=command.peers, timeout_s=command.timeout_s, patience_s=patience_s, data=data))
+
+    def _diagnose(self, child: RoleChild, _: Diagnose) -> None:
+        self._spawn(self._picture(child))
+
+    async def _picture(self, child: RoleChild) -> None:
+        self._tell(child, await child.picture())
+
+    # What role processes ask for
+
+    def _data_set_found(self, child: RoleChild, found: DataSetFound) -> None:
+        if found.error or found.to_come:
+            child.tell(Answer(question=found.question, error=found.error, to_come=found.to_come))
+        else:
+            self._spawn(self._answer(child, found, self._open_data_set))
+
+    def _group_computed(self, child: RoleChild, computed: GroupComputed) -> None:
+        if computed.error or computed.to_come:
+            child.tell(Answer(question=computed.question, error=computed.error, to_come=computed.to_come))
+        else:
+            self._spawn(self._answer(child, computed, self._open_group, ends_run=True))
+
+    async def _answer(
+        self,
+        child: RoleChild,
+        question: Q,
+        find: Callable[[RoleChild, Q], Coroutine[Any, Any, Answer]],
+        *,
+        ends_run: bool = False,
+    ) -> None:
+        """Answer a role process with data; where it can't be had any more, the run may end for it."""
+        if child.done.is_set():
+            return  # nobody would let go of what is opened for it
+        try:
+            child.tell(await find(child, question))
+        except DaskTrainError as failure:
+            if ends_run and isinstance(failure, DataError):
+                self._tell(child, DataFailed(error=str(failure)))
+            number, stalled = question.question, isinstance(failure, StalledError)
+            child.tell(Answer(question=number, error=str(failure), stalled=stalled))
+
+    async def _open_data_set(self, child: RoleChild, found: DataSetFound) -> Answer:
+        """A published data set that a role process has asked for."""
+        await self._data.hold(found.number, child.role, child.rank, self._progressed(child))
+        data = self._data.mapped(found.number, child.role, child.rank)
+        return Answer(question=found.question, number=found.number, data=data)
+
+    async def _open_group(self, child: RoleChild, computed: GroupComputed) -> Answer:
+        """A group of a data set that is streamed, which the driver has computed."""
+        data = await self._data.open_group(child.role, child.rank, computed, self._progressed(child))
+        return Answer(question=computed.question, data=data)
+
+    async def _bring_rows(self, child: RoleChild, wanted: RowsWanted) -> Answer:
+        """Rows that a role process needs and that lie on other hosts."""
+        columns = await self._data.rows(wanted.stream, child.role, child.rank, wanted.partition, wanted.row)
+        return Answer(question=wanted.question, columns=columns)
+
+    # What role processes say
+
+    def _heard(self, child: RoleChild, message: Message) -> None:
+        if self.children.get((child.role, child.rank)) is not child:
+            return  # it has been replaced
+        if isinstance(message, RowsWanted):
+            self._spawn(self._answer(child, message, self._bring_rows, ends_run=True))
+            return
+        if isinstance(message, StreamLeft):
+            self._data.leave(message.stream, child.role, child.rank)
+        if isinstance(message, Ended | Failed):
+            self._account(child)
+        self._tell(child, message, within_s=self._may_wait_s(message))
+
+    def _may_wait_s(self, message: Message) -> float:
+        """How long a message may wait for others: most may not."""
+        if isinstance(message, Progress):
+            return self.brief.progress_every_s
+        return BUNDLE_S if isinstance(message, Reported) else 0.0
+
+    def _gone(self, child: RoleChild, cause: str) -> None:
+        if self.children.get((child.role, child.rank)) is child:
+            self._data.gone(child.role, child.rank)
+            self._account(child)
+            self._tell(child, Exited(cause=cause))
+
+    def _account(self, child: RoleChild) -> None:
+        """Before a role's last word: which batches it took, and the end of its output."""
+        self._keep_output(child)
+        self._tell(child, Accounted(account=child.batches()), within_s=BUNDLE_S)
+
+    def _keep_output(self, child: RoleChild) -> None:
+        """Let the record have the end of it: with its last word, and again what it printed until its process ended."""
+        end, data = child.output.bytes_since(0, LAST_OUTPUT_BYTES)
+        self._mail.put_output((child.role, child.rank, child.attempt, end, data))
+
+    # The end
+
+    async def _end(self) -> None:
+        """Kill what still runs, wait until it is gone, and close everything."""
+        for task in list(self._tasks):
+            task.cancel()
+        children = [*self._old, *self.children.values()]
+        for child in children:
+            child.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.brief.stop_s):
+                while self._starting:
+                    await asyncio.wait(self._starting)
+                for child in children:
+                    await child.done.wait()
+        await self._data.close()
+        await self._mail.send_last_output()
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+
+
+_OBEYED: dict[type[Message], Callable[[Agent, RoleChild, Any], None]] = {
+    Load: Agent._load,
+    Go: Agent._go,
+    Stop: lambda _, child, command: child.tell(command),
+    Value: lambda _, child, command: child.tell(command),
+    Met: lambda _, child, command: child.tell(command),
+    Kill: lambda _agent, child, _command: child.kill(),
+    Diagnose: Agent._diagnose,
+    DataSetFound: Agent._data_set_found,
+    GroupComputed: Agent._group_computed,
+}
+
+
+def _tls(worker: Worker) -> dict[str, str] | None:
+    """The Dask worker's certificates, as role processes may use them; None where the cluster has no TLS."""
+    if not worker.address.startswith("tls://"):
+        return None
+    config = worker.security.get_tls_config_for_role("worker")
+    return {name: value for name, value in config.items() if value}
+
+
+def registry(worker: Worker) -> dict[str, Agent]:
+    """The agents on a Dask worker, by run."""
+    if not hasattr(worker, "train_agents"):
+        worker.train_agents = {}
+    agents: dict[str, Agent] = worker.train_agents
+    return agents

@@ -1,0 +1,42 @@
+"""The Dask task that an agent is.
+
+It travels by value (``dask_train.cluster.by_value.ByValue``) and imports what it needs where it runs: the scheduler
+unpickles every task, and need not have dask-train.
+"""
+
+from __future__ import annotations
+
+
+def run_agent(run: str, agent: str, client_versions: dict[str, str], brief: bytes) -> None:
+    """Give the thread back to Dask, compare versions, and serve the run until it is over."""
+    import asyncio
+    import importlib.metadata
+    import importlib.util
+    import platform
+
+    from distributed import get_worker, secede
+
+    secede()
+    if importlib.util.find_spec("dask_train") is None:
+        raise RuntimeError("dask_train is not installed there: pip install dask-train")
+    here = {"python": platform.python_version(), "dask_train": importlib.metadata.version("dask-train")}
+    for package, num_parts in (("python", 2), ("dask_train", 3)):
+        mine, theirs = here[package], client_versions[package]
+        if mine.split(".")[:num_parts] != theirs.split(".")[:num_parts]:
+            raise RuntimeError(f"{package} is {mine} there and {theirs} in the client; install the same on both sides")
+
+    import pickle
+
+    from dask_train.worker.agent import Agent, registry
+
+    async def serve() -> None:
+        worker = get_worker()
+        served = Agent(worker, pickle.loads(brief), agent)  # noqa: S301 - sent by the client, as every Dask task is
+        registry(worker)[run] = served
+        try:
+            await served.run()
+        finally:
+            registry(worker).pop(run, None)
+            served.gone.set_result(None)
+
+    asyncio.run(serve())

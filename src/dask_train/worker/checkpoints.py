@@ -1,0 +1,22 @@
+"""Whether checkpoints can be kept at a place, seen from a Dask worker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.errors import CheckpointError
+
+
+async def why_none_are_kept(url: str) -> str:
+    """Why no checkpoint can be kept there, as a sentence; empty where one can. The event loop goes on meanwhile."""
+    return await asyncio.to_thread(_why_not, url)
+
+
+def _why_not(url: str) -> str:
+    try:
+        CheckpointFolder(CheckpointPlace(url=url)).check()
+    except CheckpointError as error:
+        return error.what
+    return ""

@@ -1,0 +1,199 @@
+"""The data of a run on one Dask worker: what its role processes map, and what is brought to them row by row."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import pickle
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+from distributed.protocol.pickle import dumps
+
+from dask_train.cluster.peer import Peer
+from dask_train.data.stream import Stream
+from dask_train.data.table import Table
+from dask_train.errors import ClosedError, DaskTrainError
+from dask_train.process.messages import DataSet, GroupComputed, Mapped
+from dask_train.worker.holding import Holding
+from dask_train.worker.results import fetch_result
+
+
+class RoleData:
+    """The data of the roles of an agent; lives on an agent's event loop.
+
+    Parameters
+    ----------
+    peer
+        The Dask worker.
+    on_worker_loop
+        Awaits a coroutine on the Dask worker's event loop.
+    patience_s
+        How long no data may come, in seconds.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        on_worker_loop: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
+        patience_s: float,
+    ) -> None:
+        self._around = _Around(peer, on_worker_loop)
+        self._patience_s = patience_s
+        self._tables: dict[tuple[int, str], tuple[Table, list[tuple[Any, Sequence[str]]]]] = {}
+        self._holdings: dict[tuple[int, str, int], tuple[Holding, asyncio.Task[None]]] = {}
+        self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
+        self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
+
+    def tell(self, told: DataSet) -> None:
+        """What a data set is; a role's own is number 0. One that is streamed has no keys yet."""
+        known = (pickle.loads(told.table), list(zip(told.keys, told.where, strict=True)))  # noqa: S301 - from the client
+        self._tables.setdefault((told.number, told.role), known)
+
+    async def hold(self, dataset: int, role: str, rank: int, progressed: Callable[[], None]) -> None:
+        """Open what a rank maps; ranks of one host share it.
+
+        Raises
+        ------
+        DataError
+            It can't be had.
+        """
+        if dataset == 0:  # a process begins; one that was killed before may have groups open
+            self.gone(role, rank)
+        table, told = self._tables[dataset, role]
+        host = int(table.host_of_rank[rank])
+        known = self._holdings.get((dataset, role, host))
+        if known is not None and known[1].done() and (known[1].cancelled() or known[1].exception() is not None):
+            self._holdings.pop((dataset, role, host))[0].close()  # a role that begins anew may find what was missing
+        if (dataset, role, host) not in self._holdings:
+            keys = {number: key for number, (key, _) in enumerate(told)}
+            holding = Holding(table, keys, self._around, dict(told))
+            partitions = [] if table.window else np.flatnonzero(table.owner == host).tolist()
+            holding_it = asyncio.create_task(holding.hold(partitions, progressed, self._patience_s))
+            self._holdings[dataset, role, host] = (holding, holding_it)
+        await asyncio.shield(self._holdings[dataset, role, host][1])
+
+    def mapped(self, dataset: int, role: str, rank: int) -> Mapped | None:
+        """What a role process needs to map it; None where the role has no data."""
+        if (dataset, role) not in self._tables:
+            return None
+        table, _ = self._tables[dataset, role]
+        holding, _ = self._holdings[dataset, role, int(table.host_of_rank[rank])]
+        return Mapped(table=table, held=holding.held, descriptors=holding.descriptors)
+
+    async def open_group(self, role: str, rank: int, computed: GroupComputed, progressed: Callable[[], None]) -> Mapped:
+        """Open a group of a data set that is streamed, for one rank; what its role process needs to map it.
+
+        Raises
+        ------
+        DataError
+            It can't be had.
+        ClosedError
+            The rank has left the stream meanwhile.
+        """
+        stream, keys = computed.stream, {number: key for number, key, _ in computed.parts}
+        table, _ = self._tables[stream.dataset, role]
+        table = dataclasses.replace(table, schema=pickle.loads(computed.schema))  # noqa: S301 - from the client
+        if stream in self._left.get((role, rank), ()):  # it has asked ahead while it left
+            raise ClosedError(f"{role} {rank} has left what it reads.")
+        groups = self._groups.setdefault((role, rank), {}).setdefault(stream, {})
+        for old in [number for number in groups if number < computed.needed_from]:
+            groups.pop(old).close()
+        holding = Holding(table, keys, self._around, {key: where for _, key, where in computed.parts})
+        mine = [number for number in keys if table.owner[number] == table.host_of_rank[rank]]
+        try:
+            await holding.hold(mine, progressed, self._patience_s)
+            if self._groups.get((role, rank), {}).get(stream) is not groups:
+                raise ClosedError(f"{role} {rank} has left what it reads.")
+        except BaseException:
+            holding.close()
+            raise
+        if (before := groups.pop(computed.group, None)) is not None:  # it has asked again
+            before.close()
+        groups[computed.group] = holding
+        return Mapped(table=table, held=holding.held, descriptors=holding.descriptors)
+
+    def leave(self, stream: Stream, role: str, rank: int) -> None:
+        """Let go of the groups that a rank has open."""
+        self._left.setdefault((role, rank), set()).add(stream)
+        for holding in self._groups.get((role, rank), {}).pop(stream, {}).values():
+            holding.close()
+
+    def gone(self, role: str, rank: int) -> None:
+        """Let go of what a process had open that has ended."""
+        self._left.pop((role, rank), None)
+        for groups in self._groups.pop((role, rank), {}).values():
+            for holding in groups.values():
+                holding.close()
+
+    async def rows(
+        self, stream: Stream, role: str, rank: int, partition: np.ndarray, row: np.ndarray
+    ) -> list[np.ndarray]:
+        """Rows from other hosts; see :meth:`Holding.rows`.
+
+        Raises
+        ------
+        ClosedError
+            The rank has left the stream, or has no such group of it open.
+        """
+        table, _ = self._tables[stream.dataset, role]
+        if not table.window:
+            holding, _ = self._holdings[stream.dataset, role, int(table.host_of_rank[rank])]
+            return await holding.rows(partition, row, self._patience_s)
+        columns: list[np.ndarray] = []
+        missing = np.ones(len(partition), bool)
+        for holding in list(self._groups.get((role, rank), {}).get(stream, {}).values()):
+            its = np.flatnonzero(holding.knows(partition))
+            if len(its):
+                found = await holding.rows(partition[its], row[its], self._patience_s)
+                columns = columns or [np.empty((len(row), *each.shape[1:]), each.dtype) for each in found]
+                for column, rows in zip(columns, found, strict=True):
+                    column[its] = rows
+                missing[its] = False
+        if missing.any():  # it has asked ahead while it left
+            raise ClosedError(f"{role} {rank} has left what it reads.")
+        return columns
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        for holding, holding_it in self._holdings.values():
+            holding_it.cancel()
+            await asyncio.gather(holding_it, return_exceptions=True)  # who waits for it has been told how it failed
+            holding.close()
+        for of_rank in self._groups.values():
+            for groups in of_rank.values():
+                for holding in groups.values():
+                    holding.close()
+        self._holdings.clear()
+        self._groups.clear()
+
+
+class _Around:
+    """The Dask workers around this one, as :class:`~dask_train.worker.holding.Neighbours`."""
+
+    def __init__(
+        self, peer: Peer, on_worker_loop: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self._peer, self._on_worker_loop = peer, on_worker_loop
+        self.address: str = peer.dask_end.address
+
+    async def where(self, keys: list[Any], wait_s: float = 0.0) -> dict[str, Any]:
+        return dict(await self._on_worker_loop(self._peer.ask("train_run_who_has", keys=keys, timeout_s=wait_s)))
+
+    async def fetch(self, key: Any, addresses: list[str]) -> Any:
+        return await self._on_worker_loop(fetch_result(self._peer.dask_end, key, addresses))
+
+    async def ask(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._on_worker_loop(self._ask(address, function, args))
+
+    async def _ask(self, address: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        worker = self._peer.dask_end
+        if address == self.address:
+            return function(*args, dask_worker=worker)
+        answer = await worker.rpc(address).run(function=dumps(function), args=dumps(args))
+        if answer["status"] != "OK":
+            raise DaskTrainError(
+                f"Dask worker {address} could not tell of its segments: {answer.get('exception-text')}."
+            )
+        return answer["result"]

@@ -1,0 +1,114 @@
+"""Linear models of Dask collections, fitted where the rows are: scikit-learn's coefficients."""
+
+from __future__ import annotations
+
+import dask.array as da
+import dask.dataframe as dd
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn import linear_model as plain
+from sklearn.model_selection import GridSearchCV
+
+from dask_train import linear_model as ours
+from dask_train.testing import check_dask_estimator
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(500, 4)) * [1, 2, 0.5, 1]
+SIGNAL = X @ [1, -1, 0.5, 0]
+WEIGHTS = RANDOM.integers(0, 3, 500).astype(float)
+CHUNKS = (170, 0, 30, 300)
+TARGETS = {
+    "binary": np.where(SIGNAL + RANDOM.logistic(size=500) > 0, "yes", "no"),
+    "classes": np.digitize(SIGNAL + RANDOM.logistic(size=500), [-1, 1]),
+    "counts": RANDOM.poisson(np.exp(SIGNAL / 3)),
+}
+
+
+def on_dask(array):
+    return da.from_array(array, chunks=(CHUNKS, *array.shape[1:]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "settings"),
+    [
+        ("LogisticRegression", "binary", {"tol": 1e-10, "class_weight": "balanced"}),
+        ("LogisticRegression", "classes", {"tol": 1e-10}),
+        ("PoissonRegressor", "counts", {"tol": 1e-10}),
+        ("Ridge", "counts", {}),
+        ("Lasso", "counts", {"alpha": 0.05, "tol": 1e-10}),
+    ],
+)
+def test_coefficients_are_those_of_scikit_learn(client, kind, target, settings):
+    y = TARGETS[target]
+    found = getattr(ours, kind)(**settings, workers=2).fit(on_dask(X), on_dask(y), on_dask(WEIGHTS))
+    solver = {} if kind in ("Ridge", "Lasso") else {"solver": "newton-cholesky"}
+    wanted = getattr(plain, kind)(**settings, **solver).fit(X, y, WEIGHTS)
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.intercept_, wanted.intercept_, rtol=1e-6, atol=1e-8)
+    predicted = found.predict(on_dask(X))
+    assert predicted.chunks[0] == CHUNKS, "lazily, the same partitions"
+    if kind == "LogisticRegression":
+        assert (predicted.compute() == wanted.predict(X)).all()
+    else:
+        np.testing.assert_allclose(predicted.compute(), wanted.predict(X), rtol=1e-6, atol=1e-8)
+    assert found.score(on_dask(X), on_dask(y)) == pytest.approx(wanted.score(X, y), rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["newton-cd", "admm"])
+def test_sparse_partitions_have_the_coefficients_of_dense_ones(client, solver):
+    settings = {"l1_ratio": 0.5, "C": 0.2, "tol": 1e-10, "max_iter": 10_000, "solver": solver}
+    sparse = on_dask(X).map_blocks(scipy.sparse.csr_array)
+    found = ours.LogisticRegression(**settings, workers=2).fit(sparse, on_dask(TARGETS["binary"]), on_dask(WEIGHTS))
+    wanted = ours.LogisticRegression(**settings).fit(X, TARGETS["binary"], WEIGHTS)
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-6, atol=1e-9)
+    assert found.score(sparse, on_dask(TARGETS["binary"])) == wanted.score(X, TARGETS["binary"])
+
+
+def test_frames_and_refused_targets(client):
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(y=TARGETS["counts"])
+    table = dd.from_pandas(frame, npartitions=3)
+    found = ours.PoissonRegressor(tol=1e-10).fit(table[list("abcd")], table["y"])
+    wanted = plain.PoissonRegressor(tol=1e-10, solver="newton-cholesky").fit(X, TARGETS["counts"])
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-6, atol=1e-8)
+    assert found.feature_names_in_.tolist() == list("abcd")
+    kinds = frame.assign(kind=pd.Categorical(np.where(X[:, 0] > 0, "up", "down")))
+    of_kinds = dd.from_pandas(kinds, npartitions=3)
+    mixed = ours.Ridge().fit(of_kinds[["kind", "b"]], of_kinds["y"])
+    in_memory = ours.Ridge().fit(kinds[["kind", "b"]], kinds["y"])
+    np.testing.assert_allclose(mixed.coef_, in_memory.coef_, rtol=1e-9)
+    assert mixed.feature_names_in_.tolist() == ["kind[down]", "kind[up]", "b"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        found.predict(table[list("bacd")])
+    with pytest.raises(ValueError, match="X has 3 features, but Ridge is expecting 4"):
+        ours.Ridge().fit(X, TARGETS["counts"]).predict(on_dask(X)[:, :3])
+    with pytest.raises(ValueError, match=r"Some value.s. of y are below 0"):
+        ours.PoissonRegressor().fit(on_dask(X), on_dask(-1.0 - TARGETS["counts"]))
+    with pytest.raises(ValueError, match=r"have 500, 499 rows. Pass as many of each"):
+        ours.PoissonRegressor().fit(on_dask(X), TARGETS["counts"][1:])
+    holes = X.copy()
+    holes[400, 1] = np.nan
+    with pytest.raises(ValueError, match="X has values that are NaN or infinite"):
+        ours.Ridge().fit(on_dask(holes), on_dask(TARGETS["counts"]))
+
+
+def test_searches_of_scikit_learn_take_dask_arrays_also_in_tasks_of_joblibs_dask_backend(client):
+    params, y = {"C": [0.01, 1.0]}, TARGETS["binary"]
+    wanted = GridSearchCV(plain.LogisticRegression(solver="newton-cholesky"), params, cv=2).fit(X, y)
+    with joblib.parallel_config(backend="dask"):
+        for rows, labels in ((X, y), (on_dask(X), on_dask(y))):
+            found = GridSearchCV(ours.LogisticRegression(), params, cv=2).fit(rows, labels)
+            np.testing.assert_allclose(
+                found.cv_results_["mean_test_score"], wanted.cv_results_["mean_test_score"], rtol=1e-12
+            )
+    assert found.predict(on_dask(X)).chunks[0] == CHUNKS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator", [ours.LogisticRegression(tol=1e-8, workers=2), ours.ElasticNet(0.1, tol=1e-8, workers=2)], ids=str
+)
+def test_they_hold_to_the_suite_for_dask_collections(client, estimator):
+    assert "check_methods_are_lazy" in check_dask_estimator(estimator, client)

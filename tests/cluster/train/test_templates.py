@@ -1,0 +1,117 @@
+"""Templates in a cluster: whose they are, what roles see of them, and what is left when their Dask worker is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client
+from rich.console import Console
+
+import dask_train as dt
+from dask_train.cli.doctor import _print_plainly
+from dask_train.cli.recorded_runs import print_templates
+from dask_train.doctor.diagnosis import diagnose
+from dask_train.doctor.examination import examine, examine_templates
+from dask_train.frameworks.base import Framework
+
+
+class Cheap(Framework):
+    """Its import takes no time."""
+
+    name = "cheap"
+    imports = ("sqlite3",)
+
+
+@pytest.fixture(autouse=True)
+def on() -> Iterator[None]:
+    """Templates are made in these tests."""
+    with dask.config.set({"train.template.idle": "10 minutes"}):
+        yield
+
+
+def what_i_am(session: dt.Session) -> tuple[bool, int, int]:
+    """Whether this was forked of a template, this process, and its parent."""
+    return "dask_train.process.template" in sys.modules, os.getpid(), os.getppid()
+
+
+def report_and_wait(session: dt.Session) -> None:
+    session.report(pid=os.getpid())
+    session.wait_until_stopped()
+
+
+def templates_of(client: Client) -> dict[str, dict[int, str]]:
+    """By Dask worker, the processes of its templates."""
+
+    def tell(dask_worker: Any) -> dict[int, str]:
+        plugin = dask_worker.plugins.get("dask-train-templates")
+        return plugin.pids() if plugin else {}
+
+    return {address: found for address, found in client.run(tell).items() if found}
+
+
+def test_roles_are_forked_of_one_template_a_dask_worker(client: Client) -> None:
+    parents = set(client.run(os.getpid).values())
+    first = dt.train(what_i_am, roles={"worker": 4}, framework=Cheap())
+    made = templates_of(client)
+    assert [list(found.values()) for found in made.values()] == [["sqlite3"]] * 2
+    second = dt.train(what_i_am, roles={"worker": 2}, framework=Cheap())
+    assert templates_of(client) == made, "they stay"
+    told = [*first.results["worker"], *second.results["worker"]]
+    assert all(forked for forked, _, _ in told)
+    assert len({pid for _, pid, _ in told}) == 6, "a process a role"
+    assert {parent for _, _, parent in told} == parents, "children of the Dask workers"
+    with dask.config.set({"train.template.idle": 0}):
+        ((forked, _, _),) = dt.train(what_i_am, roles={"worker": 1}, framework=Cheap()).results["worker"]
+    assert not forked
+
+
+def test_the_doctor_and_the_status_tell_of_them(client: Client, capsys: Any) -> None:
+    dt.train(what_i_am, roles={"worker": 2}, framework=Cheap())
+    examination = examine(client)
+    _print_plainly(examination, diagnose(examination))
+    assert "Templates of processes on 2 Dask workers: sqlite3" in capsys.readouterr().out
+    print_templates(examine_templates(client), Console(highlight=False, width=200))
+    _, heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["template", "Dask", "worker", "process", "memory", "unused", "for"]
+    pids = {address: pid for address, found in templates_of(client).items() for pid in found}
+    assert {row.split()[1]: int(row.split()[2]) for row in rows} == {
+        address.removeprefix("tcp://"): pid for address, pid in pids.items()
+    }
+    assert all(re.fullmatch(r"sqlite3 .* [\d.]+ MiB +[\d.]+ s", row) for row in rows), rows
+
+
+def test_a_killed_template_takes_no_role_with_it(client: Client, until: Any, wait_for: Any, is_alive: Any) -> None:
+    run = dt.train(report_and_wait, roles={"worker": 2}, framework=Cheap(), wait=False)
+    roles = until(run, 2)
+    killed = [pid for found in templates_of(client).values() for pid in found]
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, killed)), "the templates are dead")
+    assert all(is_alive(role["pid"]) for role in roles.values())
+    run.stop()
+    run.result()
+    ((forked, _, _),) = dt.train(what_i_am, roles={"worker": 1}, framework=Cheap()).results["worker"]
+    assert forked, "there is another"
+
+
+def test_template_and_roles_end_with_their_dask_worker(
+    client: Client, until: Any, wait_for: Any, is_alive: Any
+) -> None:
+    run = dt.train(report_and_wait, roles={"worker": 2}, framework=Cheap(), wait=False, recovery=None)
+    roles = until(run, 2)
+    pids = [role["pid"] for role in roles.values()]
+    workers = client.run(os.getpid)
+    template = {address: next(iter(found)) for address, found in templates_of(client).items()}
+    victim = next(iter(template))
+    os.kill(workers[victim], signal.SIGKILL)
+    wait_for(lambda: not is_alive(template[victim]), "its template is gone")
+    wait_for(lambda: not all(map(is_alive, pids)), "its roles are gone")
+    with pytest.raises(dt.RoleLostError):
+        run.result()

@@ -1,0 +1,247 @@
+"""Every block of Python on every page runs: whole programs in tests of their own, pieces of programs here."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+ROOT = Path(__file__).parents[2]
+MADE = ("_build", "gallery", "generated", "jupyter_execute")  # by `make docs`
+PAGES = [
+    page
+    for page in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+    if page.relative_to(ROOT).parts[1:2] not in [(made,) for made in MADE]
+]
+
+Place = tuple[str, int]  # a page, and the number of the block on it
+
+
+def blocks_of(page: Path) -> list[str]:
+    found = re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+BLOCKS = {(str(page.relative_to(ROOT)), n): block for page in PAGES for n, block in enumerate(blocks_of(page))}
+
+# Whole programs, and the tests that run them.
+PROGRAMS: dict[Place, str] = {
+    ("README.md", 0): "test_readme.py",
+    ("docs/adding_a_framework.md", 0): "test_adding_a_framework.py",
+    ("docs/adding_a_framework.md", 1): "test_adding_a_framework.py",
+    ("docs/boosted_trees.md", 0): "test_boosted_trees.py",
+    ("docs/bring-your-own-loop.md", 0): "test_loops.py",
+    ("docs/coming_from_ray_train.md", 0): "test_coming_from_ray_train.py",
+    ("docs/coming_from_ray_train.md", 1): "test_coming_from_ray_train.py",
+    ("docs/jax.md", 0): "test_jax.py",
+    ("docs/scikit_learn.md", 0): "test_scikit_learn.py",
+    ("docs/start.md", 0): "test_site.py",
+    ("docs/torch_modules.md", 0): "test_torch_modules.py",
+}
+
+# What is not run, and why.
+NOT_RUN: dict[Place, str] = {
+    ("docs/deployment.md", 1): "it needs SLURM",
+    ("docs/deployment.md", 2): "it needs a cluster with certificates; test_two_hosts_tls.py trains on one",
+    ("docs/linear_models.md", 1): "the suite takes a minute; test_linear_models.py runs it with each linear model",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A part of a program, and what its page takes for granted.
+
+    Attributes
+    ----------
+    given
+        Runs before.
+    each
+        Runs before each statement, where they are of different models.
+    within
+        The head of a function that the block is a part of.
+    then
+        Runs afterwards.
+    """
+
+    given: str = ""
+    each: tuple[str, ...] = ()
+    within: str = ""
+    then: str = ""
+
+
+DATA = """
+import dask.array as da
+import numpy as np
+import dask_train as dt
+
+rows = np.random.default_rng(0).random((64, {columns}), dtype="float32")
+X, y = da.from_array(rows, chunks=(32, {columns})), da.from_array((rows[:, 0] > 0.5).astype("int64"), chunks=32)
+Xv, yv = Xt, yt = X, y
+"""
+CLASSIFIER = """
+import keras
+
+def classifier(num_columns):
+    model = keras.Sequential([keras.Input((num_columns,)), keras.layers.Dense(2, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+model = classifier({columns})
+"""
+FRAME = """
+import dask.dataframe as dd
+import keras
+import pandas as pd
+
+columns = ["a", "b", "age", "lat", "lon", "y", "z", "w"]
+cells = np.random.default_rng(0).random((64, 8), "float32")
+frame = dd.from_pandas(pd.DataFrame(cells, columns=columns), npartitions=2)
+
+def several(inputs, outputs):
+    inputs = {name: keras.Input((width,), name=name) for name, width in inputs.items()}
+    joined = keras.layers.concatenate(list(inputs.values())) if len(inputs) > 1 else next(iter(inputs.values()))
+    outputs = {name: keras.layers.Dense(1, name=name)(joined) for name in outputs}
+    inputs = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+    return inputs, outputs
+
+def compiled(inputs, outputs):
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", loss="mse" if not isinstance(outputs, dict | list) else keras.tree.map_structure(
+        lambda _: "mse", outputs))
+    return model
+
+def one(inputs):
+    inputs, outputs = several(inputs, ["out"])
+    return compiled(inputs, outputs["out"])
+"""
+KERAS = DATA.format(columns=4) + CLASSIFIER.format(columns=4)
+WORKER = """
+def worker(session):
+    return sum(len(x) for x, y in session.batches(batch_size=16))
+"""
+TRAIN = "dt.train(worker, roles={'worker': 2}, data=(X, y), progress=False)"
+
+PIECES: dict[Place, Piece] = {
+    ("docs/bring-your-own-loop.md", 1): Piece(
+        given=DATA.format(columns=4) + "open('train.py', 'w').write('import sys; sys.exit(sys.argv[2] != \"3\")')",
+        then="dt.train(worker, roles={'worker': 1}, progress=False)",
+    ),
+    ("docs/bring-your-own-loop.md", 2): Piece(given=DATA.format(columns=4)),
+    ("docs/data.md", 0): Piece(given=DATA.format(columns=4), within="def worker(session):", then=TRAIN),
+    ("docs/debugging.md", 0): Piece(given=KERAS + WORKER, then="assert result.results == {'worker': [64]}"),
+    ("docs/deployment.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
+    ("docs/faults.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
+    ("docs/hyperparameter_search.md", 0): Piece(
+        given=DATA.format(columns=784), then="assert len(found.trials_dataframe()) == 2"
+    ),
+    ("docs/hyperparameter_search.md", 1): Piece(
+        given=KERAS + "def build(trial):\n    return classifier(4), {'batch_size': trial.suggest_int('size', 8, 32)}",
+        then="assert len(found.trials_dataframe()) == 2",
+    ),
+    ("docs/keras.md", 0): Piece(given=KERAS, then="client.close()"),
+    ("docs/keras.md", 1): Piece(
+        given=DATA.format(columns=4) + FRAME,
+        each=(
+            "model = one({'x': 2})",
+            "model = one({'age': 1, 'place': 2})",
+            "model = one({'x': 7})",
+            "inputs, outputs = several({'x': 2}, ['first', 'second']); model = compiled(inputs, [*outputs.values()])",
+            "model = compiled(*several({'x': 2}, ['price', 'kind']))",
+        ),
+    ),
+    ("docs/keras.md", 2): Piece(given=KERAS),
+    ("docs/keras.md", 3): Piece(given=KERAS),
+    ("docs/keras.md", 4): Piece(given=KERAS),
+    ("docs/linear_models.md", 0): Piece(
+        given=DATA.format(columns=4) + "w = da.ones(64, chunks=32)", then="model.predict_proba(X).compute()"
+    ),
+    ("docs/logging.md", 0): Piece(given=KERAS, then="assert not result.notices, result.notices"),
+    ("docs/prediction.md", 0): Piece(
+        given=DATA.format(columns=2)
+        + "import keras\n"
+        + "model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, 'sigmoid')])\n"
+        + "model.compile('adam', 'binary_crossentropy', metrics=['accuracy'])\n"
+        + "import dask.dataframe as dd, pandas as pd\n"
+        + "df = dd.from_pandas(pd.DataFrame(rows[:, :2], columns=['dep_delay', 'distance']), npartitions=2)\n",
+        then="assert scores.compute().shape == (64, 1); client.close()",
+    ),
+    ("docs/scikit_learn.md", 1): Piece(
+        given=DATA.format(columns=4) + "import optuna\nfrom sklearn.linear_model import SGDClassifier",
+        then="assert len(found.trials_dataframe()) == 2",
+    ),
+    ("docs/training.md", 0): Piece(
+        given=DATA.format(columns=4) + "gradient, loss, weights = np.ones(3), np.ones(1), np.ones(3)",
+        then="dt.train(worker, roles={'worker': 2}, progress=False)",
+    ),
+}
+
+# Data is small here, and a model that needs no other process is trained in this one.
+SMALLER = {
+    r"workers=[24](?!, ps=)": "workers=0",
+    r"workers=4, ps=": "workers=1, ps=",
+    r"workers=0, scorer=": "workers=1, scorer=",
+    r"dt\.fit\(model, frame, ": "dt.fit(model, frame, workers=0, ",
+    r"epochs=20\b": "epochs=2",
+    r"epochs=100\)": "epochs=2, workers=0)",
+    r"log=\[dt\.logging\.MLflow\([^)]*\)": "workers=0, log=[print",  # MLflow has tests of its own, with a server
+    r"trials=[25]0\b": "trials=2",
+    r"wait_for_workers\(4": "wait_for_workers(1",
+    r"s3://bucket": "{folder}/bucket",
+    r"/shared/": "{folder}/",
+}
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    assert set(PROGRAMS).isdisjoint(PIECES)
+    assert set(NOT_RUN).isdisjoint({*PROGRAMS, *PIECES})
+    assert set(BLOCKS) == {*PROGRAMS, *PIECES, *NOT_RUN}
+    for (page, _), test in PROGRAMS.items():
+        text = (Path(__file__).parent / test).read_text()
+        assert f'"{Path(page).name}"' in text, f"{test} does not read {page}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_of_python_goes_by_another_name(page: Path) -> None:
+    others = r"^ *(?:```(?:py|python3|ipython|pycon)\b|```\{(?:code|code-block|code-cell|doctest)\}|>>> ).*$"
+    assert re.findall(others, page.read_text(), re.MULTILINE) == []
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=4, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        dask.config.set({"scheduler-address": cluster.scheduler_address}),
+    ):
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("place", PIECES, ids=lambda place: f"{Path(place[0]).stem}-{place[1]}")
+def test_a_piece_of_a_program_runs(
+    place: Place, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    piece, text = PIECES[place], BLOCKS[place]
+    for pattern, by in SMALLER.items():
+        text = re.sub(pattern, by.replace("{folder}", str(tmp_path)), text)
+    if piece.within:
+        text = f"{piece.within}\n{textwrap.indent(text, '    ')}"
+    names: dict[str, Any] = {"__name__": "__main__", "client": client}  # what is defined there travels by value
+    exec(piece.given, names)  # noqa: S102 - the project's own pages
+    statements = ast.parse(text).body
+    assert not piece.each or len(piece.each) == len(statements)
+    for number, statement in enumerate(statements):
+        if piece.each:
+            exec(piece.each[number], names)  # noqa: S102
+        exec(compile(ast.Module([statement], []), f"{place[0]}, block {place[1]}", "exec"), names)  # noqa: S102
+    exec(piece.then, names)  # noqa: S102

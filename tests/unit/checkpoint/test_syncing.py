@@ -1,0 +1,83 @@
+"""What is on disk when a checkpoint is said to be kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import fsspec
+import pytest
+
+from dask_train.checkpoint import syncing
+from dask_train.checkpoint.syncing import put_in_place, sync_files
+
+LOCAL = fsspec.filesystem("file")
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """The paths that were really synced, in their order."""
+    paths, fsync = [], os.fsync
+
+    def noted(number):
+        paths.append(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return paths
+
+
+def test_files_and_all_folders_that_name_them_are_synced(tmp_path, synced):
+    root = tmp_path / "run"
+    file = root / "one" / "inner" / "weights"
+    file.parent.mkdir(parents=True)
+    file.write_text("values")
+    sync_files(LOCAL, str(root), [str(file)])
+    assert synced == [str(path) for path in (file, file.parent, file.parent.parent, root, tmp_path)]
+
+
+def test_a_store_is_not_asked(synced):
+    sync_files(fsspec.filesystem("memory"), "/run", ["/run/not-there"])
+    assert synced == []
+
+
+def test_contents_are_replaced_in_one_step(url, synced):
+    system, root = fsspec.core.url_to_fs(url)
+    system.makedirs(root, exist_ok=True)
+    for content in (b"old" * 1000, b"new"):
+        put_in_place(system, root, f"{root}/one.json", content)
+        assert system.cat_file(f"{root}/one.json") == content
+        assert [path.rpartition("/")[2] for path in system.ls(root, detail=False)] == ["one.json"]
+    if "memory" not in url:
+        assert synced[:2] == [f"{root}/manifest.partial", f"{root}/one.json"], "contents first, then their name"
+
+
+def test_a_write_that_fails_leaves_the_old_contents(tmp_path, monkeypatch):
+    file = tmp_path / "one.json"
+    file.write_bytes(b"old")
+    monkeypatch.setattr(syncing.os, "fsync", _failing(errno.EIO))
+    with pytest.raises(OSError, match="here"):
+        put_in_place(LOCAL, str(tmp_path), str(file), b"new")
+    assert file.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_without_sync_will_do(tmp_path, monkeypatch, number):
+    monkeypatch.setattr(syncing.os, "fsync", _failing(number))
+    put_in_place(LOCAL, str(tmp_path), str(tmp_path / "one.json"), b"new")
+    assert (tmp_path / "one.json").read_bytes() == b"new"
+
+
+def test_no_file_stays_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(syncing.os, "fsync", _failing(errno.EIO))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="here"):
+        sync_files(LOCAL, str(tmp_path), [str(tmp_path)])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def _failing(number):
+    def fail(_opened):
+        raise OSError(number, "here")
+
+    return fail

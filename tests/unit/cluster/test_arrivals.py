@@ -1,0 +1,57 @@
+"""How many workers train where no number is named."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dask_train.cluster import arrivals
+from dask_train.cluster.arrivals import default_fit_workers, default_workers
+
+
+@pytest.fixture(autouse=True)
+def only_looks(monkeypatch):
+    """A peer is what the tests say that it is, and its first Dask worker is there."""
+    monkeypatch.setattr(arrivals, "Peer", lambda client: client)
+    monkeypatch.setattr(arrivals, "wait_for_first", lambda peer: None)
+
+
+def client_of(*workers: dict[str, Any], asynchronous: bool = False) -> Any:
+    """The peer of a client of a cluster."""
+    found = {f"tcp://{number}": {"host": "a", "resources": {}, **worker} for number, worker in enumerate(workers)}
+    return SimpleNamespace(asynchronous=asynchronous, run=lambda ask: ask(), workers=lambda: found)
+
+
+A, B = {"host": "a"}, {"host": "b"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "on", "count"),
+    [
+        ([A, A, A], None, 1),
+        ([A, B, A, B], None, 2),
+        ([A, A, B], ["tcp://0", "tcp://1"], 1),
+        ([{"gpu": {"name": "H100"}}, A], None, 2),
+        ([{"resources": {"GPU": 1}}, {"resources": {"GPU": 1}}, B], None, 3),
+        ([{"resources": {"GPU": 1}}, A, A], ["tcp://1", "tcp://2"], 1),
+        ([], None, 1),
+    ],
+    ids=["a host", "two hosts", "some of one host", "devices seen", "devices said", "others' devices", "none yet"],
+)
+def test_one_a_host_trains_and_one_a_device(workers, on, count):
+    assert default_fit_workers(client_of(*workers), on) == count
+
+
+def test_one_a_dask_worker_runs_a_function():
+    assert default_workers(client_of(A, A, B), None) == 3
+    assert default_workers(client_of(A, A, B), ["tcp://0"]) == 1
+
+
+def test_an_asynchronous_client_can_not_count_them_before_the_call_returns():
+    client = client_of(A, B, asynchronous=True)
+    for count in (default_workers, default_fit_workers):
+        with pytest.raises(ValueError, match=r"this client is asynchronous: .* Pass their number: workers="):
+            count(client, None)
+    assert default_workers(client, ["tcp://0"]) == 1

@@ -1,0 +1,68 @@
+"""Every question to the scheduler is answered, or ends."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dask_train.cluster import peer as peer_module
+from dask_train.cluster.peer import Peer
+from dask_train.errors import RoleLostError
+
+
+class Scheduler:
+    """``train_wait`` takes as long as it is asked to, and ``hang`` for ever, as all does when it hangs."""
+
+    hangs = False
+
+    async def identity(self, **_: Any) -> dict[str, Any]:
+        return await self.hang() if self.hangs else {}
+
+    async def train_wait(self, timeout_s: float) -> dict[str, Any]:
+        await asyncio.sleep(timeout_s)
+        return {"status": "OK"}
+
+    async def hang(self) -> Any:
+        await asyncio.Event().wait()
+
+
+def make(patience_s: float, **more: Any) -> Peer:
+    end = SimpleNamespace(**{"address": "tcp://w", "loop": None, "scheduler": Scheduler(), **more})
+    return Peer(end, patience_s)
+
+
+def test_a_scheduler_that_hangs():
+    with pytest.raises(RoleLostError, match=r"did not answer hang to tcp://w within 0.01 s. It hangs"):
+        asyncio.run(make(0.01).call("hang"))
+
+
+def test_what_a_question_waits_for_is_no_silence():
+    assert asyncio.run(make(0.5).ask("train_wait", timeout_s=0.6)) == {"status": "OK"}
+
+
+@pytest.mark.parametrize(("patience_s", "poll_s"), [(120.0, 5.0), (1000.0, 5.0), (10.0, 0.5)])
+def test_a_scheduler_that_has_little_time_to_answer_is_asked_more_often(patience_s, poll_s):
+    assert make(patience_s).poll_s == poll_s, "one that hangs is noticed after 5% more, at most"
+
+
+def test_a_client_without_a_connection_is_told_so_at_once():
+    peer = make(60.0, status="connecting")
+    peer.is_client = True
+    with pytest.raises(RoleLostError, match=r"did not answer hang to tcp://w. The client has lost its connection"):
+        asyncio.run(peer.call("hang"))
+
+
+def test_long_work_goes_on_while_the_scheduler_answers(monkeypatch):
+    monkeypatch.setattr(peer_module, "POLL_S", 0.01)
+    peer = make(0.5)
+
+    async def story() -> str:
+        return await peer.while_it_answers(asyncio.sleep(0.6, "done"))
+
+    assert asyncio.run(story()) == "done"
+    peer.dask_end.scheduler.hangs = True
+    with pytest.raises(RoleLostError, match="did not answer identity"):
+        asyncio.run(story())

@@ -1,0 +1,82 @@
+"""What is made of each block keeps each row in its place, once, and nothing is computed before it is asked for."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_train.collections import blocks
+from dask_train.collections.blocks import arrays_by_block, with_whole_rows
+from dask_train.data.columns import Column
+
+X, Y = np.arange(24.0).reshape(12, 2), np.arange(12.0)
+
+
+def unknown(array: da.Array) -> da.Array:
+    return array[da.ones(array.shape[0], chunks=array.chunks[0], dtype=bool)]
+
+
+def flat(block):
+    while isinstance(block, list):
+        (block,) = block
+    return block
+
+
+def both(add, x, y):
+    return flat(x) + add, flat(x)[:, 0] - 2 * flat(y)
+
+
+def first(add, x, y):
+    return both(add, x, y)[0]
+
+
+def choose(place, outputs):
+    return outputs[place]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 13), st.integers(1, 13), st.integers(1, 2), st.booleans())
+def test_rows_stay_together(x_rows, y_rows, x_columns, several):
+    x = da.from_array(X, chunks=(x_rows, x_columns))
+    cut = with_whole_rows("data", (x, da.from_array(Y, chunks=y_rows)))
+    assert [one.chunks[0] for one in cut] == [x.chunks[0]] * 2
+    outputs = [Column(dtype="<f8", row_shape=(2,)), Column(dtype="<f8", row_shape=())][: 1 + several]
+    task = both if several else first
+    made = arrays_by_block(task, choose, name=f"n-{x.name}", model=100.0, arrays=cut, outputs=outputs)
+    assert [one.chunks[0] for one in made] == [x.chunks[0]] * len(outputs)
+    found = [one.compute(scheduler="synchronous") for one in made]
+    np.testing.assert_array_equal(found[0], X + 100)
+    if several:
+        np.testing.assert_array_equal(found[1], np.zeros(12))
+
+
+def test_numpy_arrays_are_cut_into_blocks_of_whole_rows(monkeypatch):
+    monkeypatch.setattr(blocks, "PIECE_BYTES", 5 * X[0].nbytes)
+    x, y = with_whole_rows("data", (X, Y))
+    assert (x.chunks, y.chunks) == (((5, 5, 2), (2,)), ((5, 5, 2),))
+
+
+def test_arrays_of_unknown_length_are_taken_chunk_by_chunk():
+    x, y = (unknown(da.from_array(one, chunks=4 if one.ndim == 1 else (4, 2))) for one in (X, Y))
+    assert [one.numblocks[0] for one in with_whole_rows("data", (x, y))] == [3, 3]
+    with pytest.raises(ValueError, match=r"have 3 and 2 chunks. Call compute_chunk_sizes\(\)"):
+        with_whole_rows("data", (x, unknown(da.from_array(Y, chunks=6))))
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "told"),
+    [
+        ((X, Y[:11]), ValueError, "have 12, 11 rows"),
+        ((np.float64(1),), ValueError, "without an axis"),
+        (([1, 2],), TypeError, "has a list"),
+        ((pd.DataFrame({"a": Y}).a,), TypeError, "has a Series"),
+        ((unknown(da.from_array(X, chunks=(4, 2)).T).T,), ValueError, "what a row looks like is not known"),
+    ],
+)
+def test_what_is_refused(values, error, told):
+    with pytest.raises(error, match=told):
+        with_whole_rows("data", values)

@@ -1,0 +1,90 @@
+"""The ranks of a host meet; who is no rank of theirs is sent away."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from dask_train.collectives import Hosts, meet
+from dask_train.errors import LaunchError
+
+KEY = b"run"
+
+
+def addresses(count, host="10.0.0.1"):
+    """Of ranks that nobody else has, on one host."""
+    return tuple(f"{host}:{os.getpid()}-{threading.get_ident()}-{rank}" for rank in range(count))
+
+
+def test_one_that_does_not_come():
+    hosts = Hosts.of(addresses(2))
+    with pytest.raises(LaunchError, match="1 of the 1 other ranks of this host have not come"):
+        meet(hosts, 0, KEY, 0.1)
+    with pytest.raises(LaunchError, match="Rank 0, which leads the ranks of this host, is not there"):
+        meet(hosts, 1, KEY, 0.1)
+
+
+def test_another_user_gets_no_memory(monkeypatch, in_threads):
+    hosts = Hosts.of(addresses(2))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+
+    def lead():
+        with pytest.raises(LaunchError, match="1 of the 1 other ranks of this host have not come"):
+            meet(hosts, 0, KEY, 1.0)
+
+    def follow():
+        with pytest.raises(LaunchError, match="Let all Dask workers of a host run as one user"):
+            meet(hosts, 1, KEY, 10.0)
+
+    in_threads(lead, follow)
+
+
+def test_strangers_are_sent_away(no_leaks, wait_for):
+    """Of this user too: neither one that is silent nor one that guesses counts as a rank, or holds it up."""
+    places = addresses(2)
+    hosts, found, strangers = Hosts.of(places), {}, []
+
+    def take_part(rank):
+        memory = meet(hosts, rank, KEY, 10.0)
+        found[rank] = memory.num_ranks
+        memory.close()
+
+    def knock():
+        named = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if places[0] in line]
+        for name in named[:1]:
+            for said in (b"", b"?" * 64):
+                stranger = socket.socket(socket.AF_UNIX)
+                stranger.connect("\0" + name[1:])
+                stranger.sendall(said)
+                strangers.append(stranger)
+        return named
+
+    with no_leaks():
+        ranks = [threading.Thread(target=take_part, args=(rank,)) for rank in range(2)]
+        ranks[0].start()
+        wait_for(knock, "the first rank listens")
+        ranks[1].start()
+        for rank in ranks:
+            rank.join(20)
+            assert not rank.is_alive()
+        for stranger in strangers:
+            stranger.close()
+    assert found == {0: 2, 1: 2}
+
+
+def test_who_has_another_key_is_no_rank(in_threads):
+    hosts = Hosts.of(addresses(2))
+
+    def lead():
+        with pytest.raises(LaunchError, match="have not come"):
+            meet(hosts, 0, KEY, 0.5)
+
+    def follow():
+        with pytest.raises(LaunchError, match="Rank 0, which leads the ranks of this host, is not there"):
+            meet(hosts, 1, b"another", 0.3)
+
+    in_threads(lead, follow)

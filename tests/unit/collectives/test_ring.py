@@ -1,0 +1,231 @@
+"""Members of a ring, a thread each, through real sockets."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from contextlib import ExitStack, suppress
+
+import numpy as np
+import pytest
+
+from dask_train.collectives.ring import Ring
+from dask_train.errors import LaunchError, StalledError
+from dask_train.frameworks.ports import hold_port
+from dask_train.transport.connections import Credentials
+
+KNOWN = Credentials(key=b"run")
+
+
+@pytest.fixture
+def addresses():
+    """So many that nobody else listens at."""
+    with ExitStack() as stack:
+
+        def make(count):
+            ports = [stack.enter_context(hold_port()) for _ in range(count)]
+            return [f"127.0.0.1:{port.getsockname()[1]}" for port in ports]
+
+        yield make
+
+
+def together(addresses, member, credentials=KNOWN, timeout_s=10.0, before=lambda place: None):
+    """What each member's function of its ring and place returns, or raises; ``before`` that the ring is made."""
+    found = {}
+
+    def take_part(place):
+        try:
+            before(place)
+            ring = Ring(addresses, place, credentials, timeout_s)
+            try:
+                found[place] = member(ring, place)
+            finally:
+                ring.close()
+        except Exception as error:
+            found[place] = error
+
+    threads = [threading.Thread(target=take_part, args=(place,)) for place in range(len(addresses))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    return [found[place] for place in range(len(addresses))]
+
+
+def array(place, size, dtype):
+    return (np.random.default_rng(place).normal(size=size) * 100).astype(dtype)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_all_have_the_sum(addresses, size, kind, make_certificates, no_leaks):
+    cases = [(0, "f4"), (1, "f8"), (4, "i8"), (1_000, "f4"), (300_001, "f4")]
+
+    def member(ring, place):
+        sums = []
+        for case in cases:
+            mine = array(place, *case)
+            ring(mine)
+            sums.append(mine)
+        return sums
+
+    credentials = Credentials(key=b"run", tls=make_certificates() if kind == "tls" else None)
+    places = addresses(size)
+    with no_leaks():
+        found = together(places, member, credentials)
+    for number, case in enumerate(cases):
+        wanted = sum(array(place, *case) for place in range(size))
+        for its in found:
+            np.testing.assert_allclose(its[number], wanted, rtol=1e-5, atol=1e-3)
+            np.testing.assert_array_equal(its[number], found[0][number], err_msg="to the last bit on all of them")
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_all_have_what_the_first_one_had_and_what_each_had(addresses, size):
+    cases = [(0, "f4"), (1, "f8"), (1_000, "f4"), (300_001, "f4")]
+    edges = [0, *range(7, 7 * size, 7), 900]
+    blocks = [[slice(first, stop - 3), slice(stop - 3, stop)] for first, stop in itertools.pairwise(edges)]
+    blocks[1].append(slice(950, 960))
+
+    def member(ring, place):
+        firsts = []
+        for case in cases:
+            mine = array(place, *case)
+            ring.broadcast(mine)
+            firsts.append(mine.tobytes())
+        gathered = np.full(1_000, -1)
+        for at in blocks[place]:
+            gathered[at] = place
+        ring.gather(gathered, blocks)
+        return firsts, gathered.tolist()
+
+    wanted = np.full(1_000, -1)
+    for place, its in enumerate(blocks):
+        for at in its:
+            wanted[at] = place
+    assert (
+        together(addresses(size), member) == [([array(0, *case).tobytes() for case in cases], wanted.tolist())] * size
+    )
+
+
+def test_a_ring_is_made_again_at_the_same_addresses(addresses):
+    places = addresses(3)
+    for _ in range(3):
+        assert together(places, lambda ring, place: None) == [None] * 3
+
+
+def test_one_that_goes_is_told(addresses, no_leaks):
+    def member(ring, place):
+        if place != 1:
+            ring(np.ones(10))
+
+    places = addresses(3)
+    with no_leaks():
+        first, _, last = together(places, member)
+    for error in (first, last):
+        assert isinstance(error, StalledError)
+        assert "A worker of another host is gone" in str(error)
+
+
+def test_one_that_does_not_sum_is_not_waited_for_for_ever(addresses):
+    def member(ring, place):
+        if place == 0:
+            with pytest.raises(StalledError, match=r"did not come to a sum within 1 s"):
+                ring(np.ones(10))
+            over.set()
+        over.wait(10)
+
+    over = threading.Event()
+    assert together(addresses(2), member, timeout_s=1.0) == [None, None]
+
+
+def test_one_that_does_not_come(addresses, no_leaks):
+    places = addresses(2)
+    told = rf"No worker of another host has come to {places[0]} within 0.3 s"
+    with no_leaks(), pytest.raises(LaunchError, match=told):
+        Ring(places, 0, KNOWN, 0.3)
+
+
+def test_strangers_are_sent_away(addresses, no_leaks, wait_for):
+    places = addresses(2)
+    strangers, over = [], threading.Event()
+
+    def knock():
+        while not over.wait(0.01):
+            try:
+                stranger = socket.create_connection(("127.0.0.1", int(places[0].rpartition(":")[2])), 5)
+            except OSError:
+                continue  # it does not listen yet
+            stranger.sendall(b"?" * 64)
+            strangers.append(stranger)
+            return
+
+    def member(ring, place):
+        mine = np.full(3, place + 1.0)
+        ring(mine)
+        return mine.tolist()
+
+    with no_leaks():
+        knocking = threading.Thread(target=knock)
+        knocking.start()
+        found = together(places, member, before=lambda place: place and wait_for(lambda: strangers, "they were first"))
+        over.set()
+        knocking.join()
+        strangers.pop().close()
+    assert found == [[3.0] * 3, [3.0] * 3]
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_who_says_nothing_holds_nobody_up(addresses, no_leaks, drips):
+    """Many that connect first, and are silent, or say a byte now and then."""
+    places = addresses(2)
+    host, _, port = places[0].rpartition(":")
+    strangers, there, over = [], threading.Event(), threading.Event()
+
+    def knock():
+        while len(strangers) < 80 and not over.wait(0.01):
+            with suppress(ConnectionError):
+                strangers.append(socket.create_connection((host, int(port)), 5))
+        there.set()
+        while drips and not over.wait(0.05):
+            for stranger in strangers:
+                with suppress(OSError):
+                    stranger.send(b"x")
+
+    def member(ring, place):
+        mine = np.full(3, place + 1.0)
+        ring(mine)
+        return mine.tolist()
+
+    with no_leaks():
+        knocking = threading.Thread(target=knock)
+        knocking.start()
+        found = together(places, member, timeout_s=8.0, before=lambda place: place and there.wait(5))
+        over.set()
+        knocking.join()
+        for stranger in strangers:
+            stranger.close()
+    assert found == [[3.0] * 3, [3.0] * 3]
+
+
+def test_strangers_do_not_make_it_wait_longer(addresses, no_leaks):
+    places = addresses(2)
+    host, _, port = places[0].rpartition(":")
+    over, failed = threading.Event(), []
+
+    def come():
+        with pytest.raises(LaunchError) as error:
+            Ring(places, 0, KNOWN, 1.0)
+        failed.append(error)
+        over.set()
+
+    with no_leaks(), ExitStack() as strangers:
+        coming = threading.Thread(target=come)
+        coming.start()
+        while not over.wait(0.05):  # one after the other, all the time
+            with suppress(ConnectionError):
+                strangers.enter_context(socket.create_connection((host, int(port)), 5))
+        coming.join()
+    assert "No worker of another host has come" in str(failed[0].value)

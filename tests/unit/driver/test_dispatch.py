@@ -1,0 +1,166 @@
+"""Commands reach the scheduler and the agents, in order; agents are stood up, and looked after."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from dask_train.driver import dispatch as dispatch_module
+from dask_train.driver import loop as loop_module
+from dask_train.process import messages
+from dask_train.process.messages import RoleProcess
+from dask_train.run import events
+from dask_train.run.commands import Verdict
+from dask_train.run.recovery import RecoveryPolicy
+
+
+async def started(it: Any, *, num: int = 1) -> None:
+    await it.scheduler.until(lambda: len(it.scheduler.sent(messages.Start)) >= num)
+
+
+def happened(it: Any, kind: type[events.Event]) -> list[Any]:
+    return [event for event in it.events if isinstance(event, kind)]
+
+
+async def test_roles_of_a_dask_worker_have_one_agent_which_is_there_before_their_letters(driven):
+    async with driven(worker=4) as it:
+        await started(it, num=4)
+        asked = [name for name, _ in it.scheduler.asked]
+        assert len(it.scheduler.agents) == asked.count("train_run_agent") == 2
+        assert asked.index("train_run_post") > max(at for at, name in enumerate(asked) if name == "train_run_agent")
+        assert [of.rank for at, _, of in it.scheduler.letters if at == "a"] == [0, 2]
+        it.driver.stop("enough")
+
+
+async def test_cores_of_a_host_are_shared_by_all_that_runs_there(driven):
+    async with driven({"runs_on_host": 3}, worker=2, ps=1) as it:
+        await started(it, num=3)
+        assert {message.roles_on_host for _, message, _ in it.scheduler.sent(messages.Start)} == {9}
+        it.driver.stop("enough")
+
+
+async def test_a_dask_worker_that_has_left_before_its_agent_came_is_lost(driven):
+    async with driven(plan={"recovery": None}) as it:
+        it.scheduler.answers["train_run_agent"] = {"status": "gone"}
+    assert it.scheduler.agents == {}
+    assert it.driver.finish.verdict is Verdict.ROLE_LOST
+    assert happened(it, events.WorkerLost)[0].address == "a"
+
+
+async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_another(driven):
+    policy = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+    async with driven(plan=policy) as it:
+        await it.running()
+        first = it.scheduler.agents["a"]
+        first.set_exception(ZeroDivisionError("a bug of ours"))
+        await started(it, num=2)
+        assert it.scheduler.agents["a"] is not first
+        assert [of.attempt for _, _, of in it.scheduler.sent(messages.Start)] == [0, 1]
+        it.driver.stop("enough")
+    assert happened(it, events.AgentFailed)[0].error == "ZeroDivisionError: a bug of ours."
+
+
+async def test_what_is_for_an_agent_on_a_lost_dask_worker_is_dropped_and_its_task_cancelled(driven):
+    async with driven(worker=2, plan={"recovery": None}) as it:
+        await started(it, num=2)
+        lost = it.scheduler.agents["a"]
+        it.scheduler.tells(messages.WorkerLost(address="a"))
+        await it.scheduler.until(lambda: lost in it.scheduler.cancelled)
+        it.driver.dispatch.answer(RoleProcess("worker", 0, 0), messages.Value(value=b"late"))
+        it.driver.dispatch.answer(RoleProcess("worker", 1, 0), messages.Value(value=b"well"))
+        await it.scheduler.until(lambda: it.scheduler.sent(messages.Value))
+    assert [(at, message.value) for at, message, _ in it.scheduler.sent(messages.Value)] == [("b", b"well")]
+
+
+async def test_a_large_model_goes_to_its_dask_worker_by_itself(driven, monkeypatch):
+    monkeypatch.setattr(dispatch_module, "LARGE_BYTES", 10)
+    async with driven(worker=2) as it:
+        await started(it, num=2)
+        assert [address for _, address in it.scheduler.put_aside] == ["a", "b"]
+        it.driver.stop("enough")
+
+
+class Table:
+    """A data set of two partitions: the first on ``a``, the second on both."""
+
+    keys = ("first", "second")
+    where = (["a"], ["a", "b"])
+
+    def table(self, role: str, ranks: list[str]) -> bytes:
+        return pickle.dumps((role, ranks))
+
+
+async def test_each_agent_is_told_once_what_a_data_set_is_and_not_of_holders_that_are_lost(driven):
+    async with driven(worker=3) as it:
+        await started(it, num=3)
+        for rank in (0, 2, 1):
+            it.driver.dispatch.tell_of(RoleProcess("worker", rank, 0), 1, Table())
+        told = await it.scheduler.until(lambda: len(it.scheduler.sent(messages.DataSet)) == 2 and it.scheduler.letters)
+        told = {at: message for at, message, _ in told if isinstance(message, messages.DataSet)}
+        assert sorted(told) == ["a", "b"]
+        assert pickle.loads(told["a"].table) == ("worker", ["a", "b", "a"])
+        it.driver.dispatch.worker_lost("a")
+        it.driver.dispatch.tell_of(RoleProcess("worker", 1, 0), 2, Table())
+        last = await it.scheduler.until(lambda: [m for _, m, _ in it.scheduler.sent(messages.DataSet) if m.number == 2])
+        assert (told["a"].where, last[0].where) == ([["a"], ["a", "b"]], [[], ["b"]])
+        it.driver.stop("enough")
+
+
+NO_ROOM = [
+    (
+        {"status": "unknown", "addresses": ["x"], "known": "a, b"},
+        "worker=2 can't be placed.",
+        "on= names x, and the Dask workers are a, b.",
+    ),
+    ({"status": "never", "why": "no Dask worker has a GPU"}, "worker=2 can't be placed.", "no Dask worker has a GPU."),
+    (
+        {"status": "waiting", "why": "a is busy"},
+        "worker=2 found no room within 0.01 s.",
+        "a is busy",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "what", "cause"), NO_ROOM, ids=[answer["status"] for answer, _, _ in NO_ROOM])
+async def test_no_room_is_told_in_words_and_what_was_asked_for_given_back(driven, answer, what, cause):
+    async with driven(worker=2, plan={"placement_s": 0.01}) as it:
+        it.scheduler.answers["train_run_place"] = answer
+    finish = it.driver.finish
+    assert (finish.verdict, finish.what, finish.cause) == (Verdict.PLACEMENT, what, cause)
+    assert it.scheduler.questions("train_run_free")[0]["roles"] == [["worker", 0], ["worker", 1]]
+
+
+async def test_a_run_that_waits_for_room_says_for_what(driven):
+    async with driven() as it:
+        it.scheduler.answers["train_run_place"] = {"status": "waiting", "why": "a is busy"}
+        await it.scheduler.until(lambda: it.driver.summary()["waiting"] == "a is busy")
+        del it.scheduler.answers["train_run_place"]
+        await started(it)
+        requests = {asked["request"] for asked in it.scheduler.questions("train_run_place")}
+        assert len(requests) == 1, "it keeps its place in the queue"
+        it.driver.stop("enough")
+
+
+async def test_too_few_threads_are_told(driven, capfd):
+    async with driven(worker=2) as it:
+        places = [["worker", rank, "a", "host"] for rank in (0, 1)]
+        it.scheduler.answers["train_run_place"] = {"status": "OK", "places": places, "threads": 1}
+        await started(it, num=2)
+        it.driver.stop("enough")
+    assert capfd.readouterr().err == "dask_train: 2 roles share 1 threads of the Dask cluster.\n"
+
+
+async def test_an_agent_that_does_not_end_keeps_nobody(driven, monkeypatch):
+    monkeypatch.setattr(loop_module, "AGENTS_S", 0.05)
+
+    async def ends(**_: Any) -> dict[str, Any]:
+        return {"status": "OK"}  # and the agent goes on
+
+    async with driven() as it:
+        it.scheduler._train_run_end = ends
+        await started(it)
+        agent = it.scheduler.agents["a"]
+        it.driver.stop("enough")
+    assert agent.cancelled()

@@ -1,0 +1,165 @@
+"""What a driver is told becomes events of its run."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import dataclasses
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dask_train.data.stream import Stream
+from dask_train.driver.heard import Heard
+from dask_train.process.messages import (
+    DataSetWanted,
+    GroupWanted,
+    Message,
+    Progress,
+    Reported,
+    RoleProcess,
+    Value,
+    all_messages,
+    from_plain,
+    to_plain,
+)
+from dask_train.run import events
+from dask_train.scheduler.runs import worker_lost
+
+
+class Course:
+    """Keeps the events; its run has one worker, in attempt 1."""
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(roles={("worker", 0): SimpleNamespace(attempt=1, awaits_client=False)})
+        self.history = SimpleNamespace(moved=lambda _key, message, _time, _interval: getattr(message, "moved", True))
+        self.events: list[events.Event] = []
+        self.happened = self.events.append
+        self.lost: list[str] = []
+        self.heard = Heard(self, SimpleNamespace(worker_lost=self.lost.append))
+
+    def tell(self, message: Message, attempt: int = 1) -> list[str]:
+        """The kinds of the events that a message leads to, which has come through the scheduler."""
+        before = len(self.events)
+        self.heard.told(*from_plain(to_plain(message, RoleProcess("worker", 0, attempt))))
+        return [type(event).__name__ for event in self.events[before:]]
+
+
+def progress(**more: Any) -> Progress:
+    return Progress(**{"steps": 1, "doing": "w", "moved": True, "awaits_client": False, **more})
+
+
+def test_only_what_moves_is_progress():
+    course = Course()
+    assert course.tell(progress()) == ["Progressed"]
+    assert course.tell(progress(moved=False)) == []
+    assert course.tell(Reported(scores=[{}])) == ["Progressed"]
+
+
+def test_a_wait_for_the_client_is_told_when_it_begins_and_ends_though_the_run_lags_behind():
+    course = Course()
+    waits = progress(moved=False, awaits_client=True)
+    assert course.tell(waits) == ["AwaitsClient"]
+    assert course.tell(waits) == []
+    assert course.tell(Value(value=b"")) == ["Progressed"]
+    assert course.tell(progress(moved=False)) == ["AwaitsClient"]
+    assert [event.awaits for event in course.events if isinstance(event, events.AwaitsClient)] == [True, False]
+    course.state.roles["worker", 0].attempt = 2
+    assert course.tell(waits) == [], "a process that has been replaced"
+    assert course.tell(waits, attempt=2) == ["AwaitsClient"]
+
+
+def test_times_are_those_of_this_clock():
+    course = Course()
+    course.tell(progress())
+    assert abs(course.events[0].time - time.time()) < 60, "and not of the host that told"
+
+
+class Awaited(Course):
+    """Its data comes when the event is set; Dask computes meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came, self.answers, self.state.plan = asyncio.Event(), [], SimpleNamespace(progress_s=0.004)
+        self.peer = SimpleNamespace(ask=self.ask)
+        self.data = SimpleNamespace(open=self.open, own_keys=lambda: ["p"], by_role={"worker": self}, opened=str)
+        self.own_keys = self.data.own_keys
+        answered = SimpleNamespace(answer=lambda _, answer: self.answers.append(answer), tell_of=lambda *_: None)
+        self.heard = Heard(self, answered)
+        self.spawned: list[Any] = []
+        self.spawn = self.spawned.append
+
+    async def ask(self, _handler: str, *, keys: list[Any]) -> dict[str, Any]:
+        assert keys == ["p"]
+        if len(self.answers) > 1:
+            self.came.set()
+        return {"computes": True}
+
+    async def open(self, *_: Any) -> int:
+        await asyncio.wait_for(self.came.wait(), 30)
+        return 1
+
+    async def group(self, *_: Any) -> tuple[bytes, list[Any]]:
+        await self.open()
+        return b"schema", []
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        GroupWanted(question=3, stream=Stream(0, 0, 0, False, 0), group=1, needed_from=0),
+        DataSetWanted(question=3, name="mine"),
+    ],
+)
+def test_a_wait_for_what_dask_computes_is_progress(wanted):
+    async def story() -> None:
+        course = Awaited()
+        course.tell(wanted)
+        (waiting,) = course.spawned
+        await waiting
+        *to_come, last = course.answers
+        assert len(to_come) >= 2
+        assert all(answer.to_come and answer.question == 3 for answer in to_come)
+        assert not last.to_come
+        assert not last.error
+        assert [type(event) for event in course.events] == [events.Progressed] * len(to_come)
+
+    asyncio.run(story())
+
+
+def test_what_the_scheduler_itself_tells_is_understood():
+    course = Course()
+    course.heard.told(*from_plain(worker_lost("tcp://a:1")))
+    assert course.lost == ["tcp://a:1"]
+    assert [(type(event), event.address) for event in course.events] == [(events.WorkerLost, "tcp://a:1")]
+
+
+SAME = [kind for kind in all_messages() if hasattr(events, kind.__name__)]
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_an_event_is_what_the_message_of_its_name_says(kind):
+    """Each field of an event is stamped, or one of the message, of the same type."""
+    event = getattr(events, kind.__name__)
+    stamp = {
+        each.name for each in dataclasses.fields(events.OfRole if issubclass(event, events.OfRole) else events.Event)
+    }
+    said = {each.name: each.type for each in dataclasses.fields(kind)}
+    assert {
+        each.name: each.type for each in dataclasses.fields(event) if each.name not in stamp
+    }.items() <= said.items()
+    course, of = Course(), RoleProcess("worker", 0, 1) if issubclass(event, events.OfRole) else None
+    course.history.results, course.history.raised = {}, {}
+    values = {name: getattr(builtins, str(type_))() for name, type_ in said.items()}
+    course.heard.told(kind(**values), of)
+    (happened,) = course.events
+    assert type(happened) is event
+    assert all(
+        getattr(happened, each.name) == values[each.name] for each in dataclasses.fields(event) if each.name in said
+    )
+
+
+def test_most_events_of_a_roles_life_are_messages():
+    assert {kind.__name__ for kind in SAME} >= {"Ready", "Loaded", "Started", "Meets", "Ended", "Failed", "Exited"}

@@ -1,0 +1,267 @@
+"""At which moments workers agree, and on what: the first one, which has callbacks, and the others, which have none."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from dask_train.fitting.roles import callbacks as callbacks_module
+from dask_train.fitting.roles.callbacks import CallbackSync, Follower, Leader
+from dask_train.fitting.roles.control import Flags
+from dask_train.fitting.roles.score_names import score_name
+
+X = np.zeros((6, 2), "f4")
+
+
+class Control(Flags):
+    """Notes each agreement; ``told`` is what the first worker has told the others, in place of what is set here."""
+
+    def __init__(self, told=()):
+        super().__init__()
+        self.agreed, self.told = [], iter(told)
+
+    def agree(self, *, new_rates=True):
+        self.agreed.append(new_rates)
+        for name, value in next(self.told, {}).items():
+            setattr(self, name, value)
+
+
+class Weights:
+    """Weights that callbacks have changed where ``is_new``."""
+
+    is_new = new_optimizers = False
+
+    def __init__(self):
+        self.did = []
+
+    def note(self):
+        self.did.append("note")
+
+    def changed(self):
+        self.did.append("look")
+        return self.is_new
+
+    def send(self, *, optimizers):
+        self.did.append(("send", optimizers))
+
+
+@pytest.fixture
+def model():
+    made = keras.Sequential([layers.Input((2,)), layers.Dense(1)])
+    made.compile("sgd", "mse", jit_compile=False)
+    return made
+
+
+def synced(model, told=()):
+    """What all workers do at each moment, and what was cut short, or kept."""
+    did = []
+    made = CallbackSync(model, Control(told), Weights(), lambda: did.append("cut"), lambda: did.append("keep"))
+    made.did = did
+    return made
+
+
+def leading(moment, callbacks=(), *, should_stop=lambda: False, keep_due=lambda ends: False, steps=3):
+    told = []
+    found = Leader(
+        list(callbacks),
+        moment,
+        report=lambda **scores: told.append(scores),
+        should_stop=should_stop,
+        keep_due=keep_due,
+        epoch_ends=lambda epoch: None,
+        epoch_over=lambda logs: told.append(sorted(logs)),
+        aside=nullcontext,
+        epochs=2,
+        steps=steps,
+        verbose=0,
+    )
+    found.told = told
+    return found
+
+
+def moments(model, callbacks):
+    """After how many agreements each call of Keras' ``fit`` ends."""
+    seen = []
+
+    def noted(name, hook, *args, **kwargs):
+        hook(*args, **kwargs)
+        seen.append((name, len(callbacks._moment.control.agreed)))
+
+    for name in [name for name in dir(callbacks) if name.startswith("on_")]:
+        setattr(callbacks, name, partial(noted, name, getattr(callbacks, name)))
+    model.fit(X, X[:, :1], batch_size=2, epochs=2, validation_data=(X, X[:, :1]), callbacks=callbacks, verbose=0)
+    return seen
+
+
+def overriding(*names):
+    return type("Own", (keras.callbacks.Callback,), {name: lambda *_, **__: None for name in names})()
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "at"),
+    [
+        ([], set()),
+        ([keras.callbacks.EarlyStopping("loss"), overriding("on_epoch_begin")], set()),
+        ([overriding("on_train_batch_begin")], {"on_train_batch_begin"}),
+        ([overriding("on_batch_begin")], {"on_train_batch_begin"}),
+        ([overriding("on_train_batch_end")], set()),
+        ([overriding("on_test_batch_end")], {"on_test_batch_begin", "on_test_batch_end"}),
+    ],
+)
+def test_all_workers_agree_at_the_same_moments(model, callbacks, at):
+    first, other = synced(model), synced(model)
+    seen = moments(model, leading(first, callbacks))
+    for name in ("batch_begins", "test_batches"):  # which the first one has told when training began
+        setattr(other.control, name, getattr(first.control, name))
+    assert moments(model, Follower(other)) == seen
+    always = {"on_train_begin", "on_epoch_begin", "on_train_batch_end", "on_test_begin", "on_test_end", "on_epoch_end"}
+    before, agreeing = 0, set()
+    for name, count in seen:
+        agreeing |= {name} if count > before else set()
+        before = count
+    assert agreeing - {"on_train_end"} == always | at
+
+
+def test_learning_rates_are_looked_at_where_callbacks_may_have_set_them(model):
+    quiet, busy = synced(model), synced(model)
+    leading(quiet).on_train_batch_end(0, {})
+    leading(busy, [overriding("on_train_batch_end")]).on_train_batch_end(0, {})
+    assert (quiet.control.agreed, busy.control.agreed) == ([False], [True])
+
+
+def test_weights_are_looked_at_where_callbacks_may_set_them(model):
+    quiet, busy = synced(model), synced(model)
+    leading(quiet, [keras.callbacks.ReduceLROnPlateau()]).on_epoch_begin(0)
+    assert quiet.weights.did == []
+    its = leading(busy, [overriding("on_epoch_begin")])
+    its.on_epoch_begin(0)
+    assert busy.weights.did == ["note", "look"]
+    busy.weights.is_new = busy.weights.new_optimizers = True
+    its.on_epoch_begin(1)
+    assert busy.weights.did[2:] == ["note", "look", ("send", True)]
+
+
+def test_scores_are_told_now_and_then_within_an_epoch_and_at_its_end(model, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(callbacks_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    moment = synced(model)
+    leader = leading(moment, steps=10)
+    leader.on_train_begin()
+    leader.on_epoch_begin(4)
+    for batch in range(10):
+        clock.now += 0.2
+        leader.on_train_batch_end(batch, {"loss": float(batch), "text": "no number"})
+    assert leader.told == [{"epoch": 4, "step": step, "num_steps": 10, "loss": step - 1.0} for step in (4, 8)], (
+        "half a second has passed by the step before, after which metrics are added up"
+    )
+    leader.on_epoch_end(4, {"loss": 1.0, "time": 2.0})
+    assert leader.told[2:] == [{"epoch": 4, "num_steps": 10, "loss": 1.0, "time_metric": 2.0}, ["loss", "time"]]
+
+
+def test_checkpoints_are_asked_for_after_each_step_but_an_epochs_last(model):
+    moment, asked = synced(model), []
+
+    def keep_due(epoch_ends):
+        asked.append(epoch_ends)
+        return True
+
+    leader = leading(moment, keep_due=keep_due)
+    leader.on_train_begin()
+    leader.on_train_batch_end(0, {})
+    moment.control.epoch_ends = True
+    leader.on_train_batch_end(1, {})
+    leader.on_epoch_end(0, {})
+    assert (asked, moment.did) == ([False, True], ["keep", "keep"])
+
+
+def test_a_run_that_is_to_end_takes_no_further_step_and_validates_no_more(model):
+    moment = synced(model)
+    leader = leading(moment, should_stop=lambda: True)
+    leader.on_train_batch_end(0, {})
+    assert (model.stop_training, moment.did) == (True, ["cut"])
+    assert model._should_eval(0, 1) is False
+
+
+def test_what_the_first_worker_has_told_acts_on_others(model):
+    told = [{"stop_training": True, "halt": True}, {"new_weights": True, "new_optimizers": True, "keep": True}]
+    moment = synced(model, told)
+    follower = Follower(moment)
+    follower.on_train_batch_end(0)
+    assert (model.stop_training, moment.did, model._should_eval(0, 1)) == (True, ["cut"], False)
+    moment.control.epoch_ends = True
+    follower.on_train_batch_end(1)
+    assert (moment.weights.did, moment.did) == ([("send", True)], ["cut", "keep"])
+
+
+def test_one_that_goes_on_numbers_batches_as_if_it_had_begun(model):
+    seen = []
+    own = overriding("on_epoch_begin")
+    own.on_train_batch_begin = lambda batch, logs=None: seen.append(("begins", batch))
+    own.on_train_batch_end = lambda batch, logs=None: seen.append(("ends", batch))
+    held = SimpleNamespace(history={"loss": [1.0]}, epoch=[0])
+    leader = leading(synced(model), [own])
+    leader.resume(5, held.history, held.epoch, [b""])
+    leader.on_train_begin()
+    assert (leader._history.history, leader._history.epoch) == (held.history, held.epoch)
+    for batch in range(2):
+        leader.on_train_batch_begin(batch)
+        leader.on_train_batch_end(batch, {})
+    leader.on_epoch_end(1, {})
+    leader.on_train_batch_end(0, {})
+    assert seen == [("begins", 5), ("ends", 5), ("begins", 6), ("ends", 6), ("ends", 0)]
+
+
+def test_calls_of_fit_within_what_the_user_sees_as_one_begin_and_end_nothing(model):
+    seen = []
+    own = overriding("on_epoch_begin")
+    own.on_train_begin = lambda logs=None: seen.append("begins")
+    own.on_train_end = lambda logs=None: seen.append("ends")
+    moment = synced(model)
+    leader, follower = leading(moment, [own]), Follower(synced(model))
+    for opens, closes in ((True, False), (False, True)):
+        for one in (leader, follower):
+            one.opens, one.closes = opens, closes
+            one.on_train_begin()
+            one.on_train_end()
+    assert seen == ["begins", "ends"]
+    assert len(moment.control.agreed) == len(follower._moment.control.agreed) == 2
+
+
+def test_a_callback_that_sets_where_training_begins_is_refused(model):
+    own = overriding("on_epoch_begin")
+    own.on_train_begin = lambda logs=None: setattr(model, "_initial_epoch", 3)
+    with pytest.raises(ValueError, match=r"A callback has set model\._initial_epoch to 3"):
+        leading(synced(model), [own]).on_train_begin()
+
+
+@pytest.mark.parametrize(
+    ("callback", "epochs", "batches"),
+    [
+        (keras.callbacks.CSVLogger("f"), False, False),
+        (keras.callbacks.ModelCheckpoint("f.keras"), True, False),
+        (keras.callbacks.ModelCheckpoint("f.keras", save_freq=3), True, True),
+        (keras.callbacks.TensorBoard("f"), True, False),
+        (keras.callbacks.LambdaCallback(on_train_batch_end=print), True, True),
+        (overriding("on_epoch_end"), True, False),
+    ],
+)
+def test_who_may_look_at_optimizers(model, callback, epochs, batches, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # TensorBoard writes at once
+    control = synced(model).control
+    leading(SimpleNamespace(model=model, control=control), [callback])
+    assert (control.looks_at_epochs, control.looks_at_batches) == (epochs, batches)
+
+
+def test_scores_whose_names_mean_something_else_are_told_under_others():
+    assert [score_name(name) for name in ("loss", "epoch", "rank", "trial")] == [
+        "loss",
+        "epoch_metric",
+        "rank_metric",
+        "trial_metric",
+    ]

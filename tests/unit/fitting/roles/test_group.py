@@ -1,0 +1,112 @@
+"""Who of the workers of a run is connected with whom."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_train.collectives.hosts import Hosts
+from dask_train.collectives.shared_memory import SharedMemory
+from dask_train.errors import LaunchError
+from dask_train.fitting.roles import group as group_module
+from dask_train.fitting.roles.group import process_group
+from dask_train.role.time_spent import TimeSpent
+
+TWO_HOSTS = ["a:1", "a:2", "b:1", "b:2"]
+
+
+class Ring:
+    """Keeps what it was made with."""
+
+    made: list[Ring]
+    fails = False
+
+    def __init__(self, addresses: list[str], place: int, credentials: str, patience_s: float) -> None:
+        if Ring.fails:
+            raise LaunchError("The others did not come.")
+        self.of, self.is_closed = (addresses, place, credentials, patience_s), False
+        Ring.made.append(self)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def session(monkeypatch):
+    """The session of a rank, for whom the memory of its host is there already."""
+    monkeypatch.setattr(group_module, "Ring", Ring)
+    monkeypatch.setattr(Ring, "made", [], raising=False)
+    monkeypatch.setattr(Ring, "fails", False)
+    memories = []
+
+    def of(rank: int, addresses: list[str], file: int | None = None) -> Any:
+        hosts = Hosts.of(addresses)
+        ranks = hosts.group_of(rank)
+        memory = SharedMemory(SharedMemory.create() if file is None else file, ranks.index(rank), len(ranks))
+        memories.append(memory)
+        return SimpleNamespace(rank=rank, meeting=(hosts, memory), _link=SimpleNamespace(spent=TimeSpent()))
+
+    yield of
+    for memory in memories:
+        memory.close()
+
+
+TASK: Any = SimpleNamespace(patience_s=5.0, credentials=lambda _: "credentials")
+
+
+@pytest.mark.parametrize(
+    ("rank", "addresses", "ring"),
+    [
+        (0, ["a:1"], None),
+        (0, ["a:1", "b:1"], (["a:1", "b:1"], 0)),
+        (1, ["a:1", "b:1"], (["a:1", "b:1"], 1)),
+    ],
+)
+def test_hosts_are_connected_with_each_other(session, rank, addresses, ring):
+    with process_group(TASK, session(rank, addresses)) as group:
+        assert (group.rank, group.size) == (rank, len(addresses))
+        assert [made.of for made in Ring.made] == ([] if ring is None else [(*ring, "credentials", 5.0)])
+    assert all(made.is_closed for made in Ring.made)
+
+
+def test_the_first_of_each_host_alone_deals_with_other_hosts(session, in_threads):
+    addresses, file = ["a:1", "a:2", "b:1"], SharedMemory.create()
+
+    def take_part(rank: int) -> None:
+        with process_group(TASK, session(rank, addresses, os.dup(file))) as group:
+            assert group.leader == 0
+
+    in_threads(lambda: take_part(0), lambda: take_part(1))
+    os.close(file)
+    assert [made.of[:2] for made in Ring.made] == [(["a:1", "b:1"], 0)]
+
+
+def test_the_time_that_it_takes_is_accounted_for_while_it_lasts(session):
+    it = session(0, ["a:1"])
+    with process_group(TASK, it) as group:
+        assert it._link.spent._groups == [group]
+    assert it._link.spent._groups == []
+
+
+def test_what_earlier_models_have_taken_of_the_memory_is_free_again(session):
+    """In a search the same workers train one model after another."""
+    it = session(0, ["a:1"])
+    tops = []
+    for _ in range(2):
+        with process_group(TASK, it) as group:
+            tops.append(group.top)
+            channel = group.channel([(1000,)], "f4")
+            assert group.sum(channel, [np.ones(1000, "f4")])[0].sum() == 1000
+    assert tops[0] == tops[1]
+
+
+def test_others_that_do_not_come_leave_nothing_accounted_for(session, monkeypatch):
+    monkeypatch.setattr(Ring, "fails", True)
+    it = session(0, TWO_HOSTS)
+    with pytest.raises(LaunchError), process_group(TASK, it):
+        pytest.fail("there is no group")
+    assert it._link.spent._groups == []

@@ -1,0 +1,89 @@
+"""Models are put together in a role process as they were sent, and built for the data."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from dask_train.data.columns import Column
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.roles.models import build, called, is_own, made
+from dask_train.keras_models.serialization import model_to_parts
+
+LAYOUT = Layout(x=0, y=1)
+COLUMNS = (Column(dtype="<f8", row_shape=(3,)), Column(dtype="<f8", row_shape=()))
+
+
+@pytest.fixture
+def own_settings():
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+def test_layers_that_are_made_later_have_the_senders_dtypes(own_settings):
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    parts = model_to_parts(keras.Sequential([layers.Input((2,)), layers.Dense(1)]))
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+    made(*parts)
+    assert keras.config.floatx() == "float64"
+    assert keras.config.dtype_policy().name == "mixed_bfloat16"
+
+
+def unbuilt(cls=keras.Sequential):
+    model = cls([layers.Dense(4), layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(), "mse")
+    return model
+
+
+def test_weights_and_what_optimizers_hold_are_made_for_the_columns():
+    model = unbuilt()
+    build(model, LAYOUT, COLUMNS)
+    assert [tuple(weight.shape) for weight in model.weights] == [(3, 4), (4,), (4, 1), (1,)]
+    assert model.optimizer.built
+    kept = [value.numpy().copy() for value in model.weights]
+    build(model, LAYOUT, ())
+    for value, before in zip(model.weights, kept, strict=True):
+        np.testing.assert_array_equal(value, before, "it is built already")
+
+
+def test_columns_that_are_not_known_make_no_weights():
+    with pytest.raises(ValueError, match="has no weights yet, and what rows look like is not known here"):
+        build(unbuilt(), LAYOUT, ())
+
+
+class Stepping(keras.Sequential):
+    """Only its own step knows what it is called with."""
+
+    def train_step(self, data):
+        x, _ = data
+        self(x[:, :2])
+        return {}
+
+
+def test_a_step_of_ones_own_makes_the_weights():
+    model = unbuilt(Stepping)
+    build(model, LAYOUT, COLUMNS)
+    assert tuple(model.weights[0].shape) == (2, 4)
+    assert is_own(model, "train_step")
+    assert not is_own(model, "test_step")
+
+
+class Asked(keras.Model):
+    def call(self, x, training=None):
+        return x * 0 + (-1.0 if training is None else float(training))
+
+
+class NotAsked(keras.Model):
+    def call(self, x):
+        return x + 1
+
+
+@pytest.mark.parametrize(("model", "told"), [(Asked(), 0.0), (NotAsked(), 2.0)])
+def test_models_are_called_as_outside_training(model, told):
+    assert float(called(model, np.ones((1, 1), "f4"))[0, 0]) == told

@@ -1,0 +1,168 @@
+"""Metrics of a user's own are added up where they are sums, and refused where they are not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from dask_train.fitting.backends import backend_of
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.roles.applying import at_every_apply
+from dask_train.fitting.roles.gradients import RowFraction
+from dask_train.fitting.roles.metrics import Metrics
+from dask_train.fitting.roles.own_metrics import check_sums_in_steps
+from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
+from dask_train.fitting.roles.weights import value_of
+
+X = np.random.default_rng(1).normal(size=(6, 3)).astype("float32")
+Y = X.sum(1, keepdims=True)
+
+
+class Keeping(keras.metrics.Metric):
+    """One number, which errors are brought into somehow."""
+
+    first = 0.0
+
+    def __init__(self):
+        super().__init__(name="keeping")
+        self.value = self.add_variable((), keras.initializers.Constant(self.first), name="value")
+
+    def update_state(self, y, y_pred, sample_weight=None):
+        self.value.assign(self.brought(keras.ops.abs(y - y_pred)))
+
+    def result(self):
+        return self.value
+
+    def reset_state(self):
+        self.value.assign(self.first)
+
+
+class Total(Keeping):
+    def brought(self, errors):
+        return self.value + keras.ops.sum(errors)
+
+
+class Largest(Keeping):
+    def brought(self, errors):
+        return keras.ops.maximum(self.value, keras.ops.max(errors))
+
+
+class LargestOfAll(Largest):
+    first = -np.inf
+
+
+class Smallest(Keeping):
+    first = np.inf
+
+    def brought(self, errors):
+        return keras.ops.minimum(self.value, keras.ops.min(errors))
+
+
+class Last(Keeping):
+    def brought(self, errors):
+        return keras.ops.mean(errors)
+
+
+class OwnStep(keras.Model):
+    """Its metric is its own, and counted by its own step; the step draws random numbers and assigns."""
+
+    def __init__(self, metric):
+        super().__init__()
+        self.dense, self.drop = layers.Dense(1), layers.Dropout(0.5, seed=1)
+        self.norm, self.own = layers.BatchNormalization(), metric
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x, training=False):
+        return self.dense(self.drop(self.norm(x, training=training), training=training))
+
+    def train_step(self, data):
+        self.count.assign_add(1.0)
+        self.own.update_state(data[1], self(data[0], training=True))
+        return {**super().train_step(data), "own": self.own.result()}
+
+
+def compiled(metric, eagerly=False):
+    model = keras.Sequential([layers.Input((3,)), layers.Dropout(0.5, seed=1), layers.Dense(1)])
+    model.compile("adam", "mse", metrics=[metric], run_eagerly=eagerly)
+    return model
+
+
+def eager(metric):
+    return compiled(metric, eagerly=True)
+
+
+def own_step(metric):
+    model = OwnStep(metric)
+    model.compile("adam", "mse")
+    model(X)
+    return model
+
+
+MODELS = [compiled, eager, own_step]
+
+
+def steps_of(model, *, adds_metrics=True):
+    """The step of a worker of several, on one batch."""
+    backend, batches = backend_of("tensorflow"), iter([(keras.ops.array(X), keras.ops.array(Y))])
+    rank = Rank(
+        session=SimpleNamespace(global_rows=len(X)),
+        backend=backend,
+        model=model,
+        share=RowFraction(),
+        weights=None,
+        metrics=Metrics(model),
+        adds_metrics=adds_metrics,
+    )
+    feed = BatchFeed(batches=batches, num_in_call=lambda: 1, layout=Layout(x=0, y=1), some_row=lambda: None)
+    return Steps(rank, feed, model.train_step, lambda told, ends: told.values)
+
+
+@pytest.mark.parametrize("made", MODELS)
+@pytest.mark.parametrize("metric", [Largest, LargestOfAll, Smallest, Last])
+def test_what_is_no_sum_is_refused_before_a_step_is_taken(made, metric):
+    model = made(metric())
+    before = [np.array(value_of(variable)) for variable in (*model.variables, *model.optimizer.variables)]
+    with pytest.raises(ValueError, match=rf"'keeping' of class {metric.__name__} does not count sums over rows"):
+        steps_of(model)(None)
+    after = [np.array(value_of(variable)) for variable in (*model.variables, *model.optimizer.variables)]
+    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=False))
+
+
+@pytest.mark.parametrize("made", MODELS)
+def test_a_sum_is_counted_as_if_nobody_had_looked(made):
+    found = []
+    for adds_metrics in (True, False):
+        keras.utils.set_random_seed(2)
+        model = made(Total())
+        model.optimizer.build(model.trainable_variables)
+        logs = steps_of(model, adds_metrics=adds_metrics)(None)
+        numbers = [np.array(value_of(variable)) for variable in (*model.variables, *model.optimizer.variables)]
+        found.append([*numbers, *(np.asarray(value) for _, value in sorted(logs.items()))])
+    assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_a_step_that_is_tried_asks_nobody():
+    """Nor does it apply anything, whoever holds the optimizer."""
+    asked = []
+    model = compiled(Total())
+    model.optimizer.build(model.trainable_variables)
+    with at_every_apply(lambda *_: asked.append(1)):
+        check_sums_in_steps(model, Metrics(model), backend_of("tensorflow"), model.train_step, (X, Y))
+    assert not asked
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_a_metric_that_begins_with_infinity_counts_where_it_is_alone():
+    model = compiled(LargestOfAll())
+    model.evaluate(X, Y, verbose=0)
+    metrics = Metrics(model)
+    expected = model.get_metrics_result()["keeping"]
+    counted = metrics.counted()
+    metrics.set(None)
+    assert np.isneginf(model.get_metrics_result()["keeping"])
+    metrics.set(counted)
+    assert model.get_metrics_result()["keeping"] == expected

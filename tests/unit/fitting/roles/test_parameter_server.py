@@ -1,0 +1,153 @@
+"""What parameter servers count, keep and tell, asked by workers over real lines."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from dask_train.fitting.backends import backend_of
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.roles.models import build
+from dask_train.fitting.roles.parameter_server import ParameterServer
+from dask_train.fitting.roles.servers import servers_of
+from dask_train.fitting.roles.weights import value_of
+from dask_train.fitting.spec import FitTask
+from dask_train.frameworks.ports import hold_port
+from dask_train.keras_models.serialization import model_to_parts
+from dask_train.role.time_spent import TimeSpent
+
+
+def made():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([layers.Input((3,)), layers.Dense(2), layers.BatchNormalization(), layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    build(model, Layout(x=0), ())
+    return model
+
+
+@pytest.fixture
+def run():
+    """Two servers, and workers: each a model, and its lines."""
+    with ExitStack() as opened:
+        addresses = [f"127.0.0.1:{opened.enter_context(hold_port()).getsockname()[1]}" for _ in range(2)]
+        header, arrays = model_to_parts(made())
+        task = FitTask(header=header, arrays=arrays, layout=Layout(x=0), patience_s=20.0)
+
+        def session(rank):
+            link = SimpleNamespace(spent=TimeSpent())
+            return SimpleNamespace(peers={"ps": addresses}, size=2, rank=rank, host="127.0.0.1", tls=None, _link=link)
+
+        it = SimpleNamespace(roles=[])
+        for rank in range(2):
+            it.roles.append(ParameterServer(task, session(rank), backend_of("tensorflow")))
+            opened.callback(it.roles[-1].close)
+
+        def worker(rank):
+            model = made()
+            lines = servers_of(task, model, session(rank))
+            opened.callback(lines.close)
+            return model, lines
+
+        it.worker = worker
+        it.first, it.lines = worker(0)
+        yield it
+
+
+def begun(run):
+    assert run.lines.begin(0) == (False, 0, None), "the first worker brings the weights"
+    for number, weight in enumerate(run.first.weights):
+        weight.assign(np.full(weight.shape, number + 0.5))
+    run.lines.bring([{}, {}], {})
+
+
+def step(lines, rank, steps, counted=None, statistics=False):
+    return lines.step(rank=rank, steps=steps, counted=counted, statistics=statistics, weights=True)[1]
+
+
+def test_others_begin_when_the_first_worker_has_brought_its_weights(run, in_threads):
+    model, lines = run.worker(1)
+
+    def first():
+        begun(run)
+
+    _, (ready, steps, remembered) = in_threads(first, lambda: lines.begin(1))
+    assert (ready, steps, remembered) == (True, 0, None)
+    for one, other in zip(model.trainable_weights, run.first.trainable_weights, strict=True):
+        np.testing.assert_array_equal(value_of(one), value_of(other))
+
+
+def test_one_that_takes_the_first_ones_place_is_told_what_it_would_have_taken_along(run):
+    begun(run)
+    run.lines.remember({"callbacks": b"held"})
+    step(run.lines, 0, 1)
+    _, again = run.worker(0)
+    assert again.begin(0) == (True, 1, {"callbacks": b"held"})
+    _, other = run.worker(1)
+    assert other.begin(1) == (True, 0, None)
+
+
+def test_rows_count_once_however_often_a_step_is_told(run):
+    begun(run)
+    counts = [np.array([2.0, 1.0])]
+    assert step(run.lines, 0, 1, (0, counts))["counted"][0].tolist() == [2.0, 1.0]
+    assert step(run.lines, 0, 1, (0, counts))["counted"][0].tolist() == [2.0, 1.0], "it was told again"
+    _, other = run.worker(1)
+    other.begin(1)
+    assert step(other, 1, 1, (0, counts))["counted"][0].tolist() == [4.0, 2.0]
+    assert step(other, 1, 2, (1, counts))["counted"][0].tolist() == [2.0, 1.0], "of another epoch"
+    told = run.lines.everything()
+    assert told["steps"] == {0: 1, 1: 2}
+    assert [told["counted"][epoch][0].tolist() for epoch in (0, 1)] == [[4.0, 2.0], [2.0, 1.0]]
+
+
+def test_moving_averages_are_the_mean_over_the_workers(run):
+    begun(run)
+    model, other = run.worker(1)
+    other.begin(1)
+    for one, lines, rank in ((run.first, run.lines, 0), (model, other, 1)):
+        one.layers[1].moving_mean.assign([rank, 4.0])
+        step(lines, rank, 1, (0, []), statistics=True)
+    assert other.pull(0, 5.0)["steps"] == 2
+    np.testing.assert_array_equal(value_of(model.layers[1].moving_mean), [0.5, 4.0])
+
+
+def test_who_waits_for_another_step_is_answered_with_it(run, in_threads):
+    begun(run)
+    _, scorer = run.worker(5)
+    assert scorer.pull(-1, 0.0)["steps"] == 0
+    assert scorer.pull(0, 0.01)["steps"] == 0, "none has come in time"
+    told = threading.Event()
+
+    def waits():
+        told.set()
+        return scorer.pull(0, 20.0)["steps"]
+
+    def steps():
+        assert told.wait(20)
+        step(run.lines, 0, 1, (0, [np.ones(1)]))
+
+    assert in_threads(waits, steps)[0] == 1
+
+
+def test_the_first_worker_ends_all(run, in_threads):
+    begun(run)
+    _, other = run.worker(1)
+    other.begin(1)
+    assert not step(other, 1, 1)["stop"]
+    assert in_threads(lambda: run.lines.ended(set(), 20.0), lambda: other.end(1))[0] == ({1}, {1: 1})
+    run.lines.end(0, stop=True)
+    assert step(other, 1, 2)["stop"]
+
+
+def test_servers_end_when_all_have_hung_up(run):
+    begun(run)
+    run.lines.close()
+    for role in run.roles:
+        role.wait_until_alone(20.0)
+        assert not role._served

@@ -1,0 +1,86 @@
+"""Callbacks on their way to the first worker, and what they hold on the way back and in checkpoints."""
+
+from __future__ import annotations
+
+import threading
+
+import cloudpickle
+import pytest
+
+from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.sent_callbacks import (
+    Held,
+    held_by,
+    matched,
+    open_callbacks,
+    send_callbacks,
+    states_of,
+    take_states,
+)
+
+
+class Counting:
+    """A callback that has counted to ``count``; Keras has set a model on it, which can't be sent."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.params = {"epochs": 3}
+        self._model = threading.Lock()
+
+
+class Locking(Counting):
+    """A callback that holds a lock from the start."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.lock = threading.Lock()
+
+
+class Explosive:
+    """Can be pickled, and not be read."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_they_arrive_without_the_model_of_an_earlier_fit():
+    (there,) = open_callbacks(send_callbacks([Counting(3)]))
+    assert (type(there).__name__, there.count, there.params, there._model) == ("Counting", 3, None, None)
+    assert open_callbacks(b"") == []
+
+
+def test_one_that_can_not_be_sent_is_named():
+    with pytest.raises(TypeError, match=r"Callback Locking can't be sent .* open that in on_train_begin") as told:
+        send_callbacks([Counting(1), Locking()])
+    assert told.value.__cause__ is not None
+
+
+def test_what_they_have_come_to_hold_comes_back():
+    mine, there = [Counting(1), Counting(2)], [Counting(10), Counting(20)]
+    mine[0].own = "stays"
+    model = mine[0]._model
+    take_states(mine, states_of(there))
+    assert [callback.count for callback in mine] == [10, 20]
+    assert (mine[0].own, mine[0]._model, mine[0].params) == ("stays", model, {"epochs": 3})
+
+
+def test_one_that_holds_by_now_what_can_not_be_sent_stays_as_it_was():
+    mine = Counting(1)
+    take_states([mine], states_of([Locking()]))
+    assert mine.count == 1
+
+
+def test_those_of_a_checkpoint_are_matched_by_class_the_first_to_the_first():
+    kept = held_by([Counting(1), Locking(), Counting(2)])
+    callbacks = [Locking(), Counting(0), Counting(0), Counting(0)]
+    states, lost = matched(callbacks, kept)
+    assert lost == ["Locking"]
+    take_states(callbacks, states)
+    assert [callback.count for callback in callbacks] == [0, 1, 2, 0], "the last one is new and begins anew"
+
+
+def test_what_a_checkpoint_holds_and_can_not_be_read_is_told():
+    kept = [Held("Counting", cloudpickle.dumps({"count": Explosive()}))]
+    with pytest.raises(CheckpointError, match="What callback Counting held can't be read from the checkpoint: V"):
+        matched([Counting(0)], kept)
+    assert matched([Locking()], kept) == ([b""], []), "of another class, which nobody has now"

@@ -1,0 +1,166 @@
+"""The only worker of a run trains what Keras' own ``fit`` trains, and accounts for it."""
+
+from __future__ import annotations
+
+import pickle
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import dask_train as dt
+from dask_train.errors import DataError
+from dask_train.keras_models.serialization import parts_to_model
+
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(50, 4)).astype("f4"), RANDOM.normal(size=(50, 1)).astype("f4")
+WEIGHTS = RANDOM.random(50).astype("f4")
+
+
+def made(**compiled):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [layers.Input((4,)), layers.Dense(3, "tanh"), layers.BatchNormalization(), layers.Dense(1)]
+    )
+    model.compile(**({"optimizer": keras.optimizers.Adam(0.05), "loss": "mse", "jit_compile": False} | compiled))
+    return model
+
+
+def check_alike(outcome, wanted, told):
+    found = parts_to_model(outcome.header, outcome.arrays)
+    for one, other in zip(found.weights, wanted.weights, strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes(), one.path
+    assert outcome.history == told.history
+    assert outcome.epoch == told.epoch
+
+
+@pytest.mark.parametrize(
+    ("columns", "compiled", "settings"),
+    [
+        ((X, Y), {}, {"batch_size": 8, "epochs": 2}),
+        ((X, Y), {"metrics": ["mae"], "steps_per_execution": 3}, {"batch_size": 8, "epochs": 2}),
+        ((X, Y, WEIGHTS), {"weighted_metrics": ["mae"]}, {"batch_size": 50, "epochs": 3}),
+        ((X, Y), {"run_eagerly": True}, {"batch_size": 16, "epochs": 3, "initial_epoch": 1}),
+        ((X, Y), {}, {"batch_size": 8, "epochs": 2, "steps_per_epoch": 3}),
+    ],
+)
+def test_the_only_worker_trains_what_keras_does(fitted, columns, compiled, settings):
+    x, y, *weights = columns
+    wanted = made(**compiled)
+    told = wanted.fit(x, y, sample_weight=weights[0] if weights else None, shuffle=False, verbose=0, **settings)
+    found = fitted(made(**compiled), *columns, parts=(20, 20, 43), shuffle=False, **settings)
+    check_alike(found.outcome, wanted, told)
+
+
+class Rates(keras.callbacks.Callback):
+    """Sees what Keras' callbacks see, and sets learning rates in mid-epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.05 / (batch + 1)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append((batch, float(logs["loss"]), float(self.model.optimizer.learning_rate)))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append((epoch, sorted(logs)))
+
+
+def test_callbacks_and_validation_are_those_of_keras(fitted):
+    settings = {"batch_size": 8, "epochs": 4}
+    theirs, ours = Rates(), Rates()
+    stops = [keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0) for _ in range(2)]
+    wanted = made()
+    told = wanted.fit(
+        X, Y, validation_data=(X[:9], Y[:9]), callbacks=[theirs, stops[0]], shuffle=False, verbose=0, **settings
+    )
+    found = fitted(
+        made(),
+        X,
+        Y,
+        validation=(X[:9], Y[:9]),
+        validation_batch_size=8,
+        callbacks=[ours, stops[1]],
+        shuffle=False,
+        **settings,
+    )
+    check_alike(found.outcome, wanted, told)
+    assert found.outcome.epoch == [0, 1], "the rule has ended it"
+    (state, _) = map(pickle.loads, found.outcome.callbacks)
+    assert state["seen"] == theirs.seen
+    of_epochs = [report for report in found.link.reports if "step" not in report]
+    assert [{name: report[name] for name in ("epoch", "loss", "val_loss")} for report in of_epochs] == [
+        {"epoch": epoch, "loss": loss, "val_loss": val_loss}
+        for epoch, loss, val_loss in zip([0, 1], *map(wanted.history.history.get, ("loss", "val_loss")), strict=True)
+    ]
+
+
+def test_its_account_is_of_the_batches_of_training(fitted):
+    found = fitted(made(), X, Y, parts=(30,), validation=(X[:9], Y[:9]), batch_size=20, epochs=2)
+    of_training = [(one.epoch, one.taken, one.done) for one in found.batches if one.dataset == 0]
+    assert of_training == [(0, 3, 3), (1, 3, 3)]
+    ((rank, applied),) = found.outcome.applied.items()
+    assert (rank, [(one.epoch, one.first, one.done) for one in applied]) == (0, [(0, 0, 3), (1, 0, 3)])
+    assert (found.outcome.steps, found.outcome.num_rows, found.outcome.num_steps) == (6, 50, 3)
+    assert "working on batch 6" in found.link.doing
+
+
+def test_a_run_that_stops_ends_after_the_step_in_hand(fitted):
+    found = fitted(made(), X, Y, batch_size=8, epochs=3, stop_reason="enough")
+    assert found.outcome.steps == 1
+    assert [(one.epoch, one.done) for one in found.outcome.applied[0]] == [(0, 1)]
+    assert found.outcome.epoch == [0]
+
+
+def test_class_weights_are_those_of_keras(fitted):
+    labels, weights = (Y > 0).astype("f4"), {0: 0.25, 1: 2.0}
+    wanted = made(loss=keras.losses.BinaryCrossentropy(from_logits=True))
+    told = wanted.fit(X, labels, class_weight=weights, batch_size=8, shuffle=False, verbose=0)
+    found = fitted(
+        made(loss=keras.losses.BinaryCrossentropy(from_logits=True)),
+        X,
+        labels,
+        class_weight=weights,
+        batch_size=8,
+        shuffle=False,
+    )
+    check_alike(found.outcome, wanted, told)
+
+
+def test_labels_that_are_no_classes_are_refused(fitted):
+    model = made(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(DataError, match="A batch has labels from 0 to 4, and the model tells 3 classes apart"):
+        fitted(model, X, np.arange(50) % 5, batch_size=50, num_classes=3)
+
+
+def test_a_rule_that_looks_at_what_there_is_not_is_refused_after_an_epoch(fitted):
+    with pytest.raises(ValueError, match="stop looks at val_los, and after the first epoch there are loss, val_loss"):
+        fitted(made(), X, Y, validation=(X, Y), stop_names=frozenset({"val_los"}))
+
+
+class Shrinks(keras.callbacks.Callback):
+    """Leaves other weights in the model than were validated."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.set_weights([0.5 * value for value in self.model.get_weights()])
+
+
+def test_the_best_checkpoint_has_the_weights_that_were_validated(pool, tmp_path):
+    def trained(name, callback):
+        model = made(optimizer=keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.5))
+        kept = dt.Checkpoint(tmp_path / name, best="val_loss", restore_best=True)
+        settings = {"validation_data": (X, Y), "batch_size": 25, "epochs": 3, "workers": 0, "verbose": 0}
+        return dt.fit(model, X, Y, callbacks=[callback], checkpoint=kept, **settings)
+
+    with pytest.warns(UserWarning, match="no epoch has ended with a number for 'val_loss'"):
+        result = trained("shrinks", Shrinks())
+    assert result.best_epoch is None
+    assert "callbacks left other weights in the model than were validated" in result.notices[0]
+    result = trained("swaps", keras.callbacks.SwapEMAWeights(swap_on_epoch=True))
+    assert result.best_epoch == np.argmin(result.history["val_loss"])
+    assert result.model.evaluate(X, Y, verbose=0) == pytest.approx(min(result.history["val_loss"]), rel=1e-5)
+    assert result.notices == []

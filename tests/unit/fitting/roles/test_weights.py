@@ -1,0 +1,54 @@
+"""What workers do with weights that may differ between them."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+from keras import layers
+
+from dask_train.fitting.roles.weights import Weights, value_of
+
+
+class Queue(layers.Layer):
+    """Keeps rows that it has seen, and what is the same in all workers."""
+
+    def build(self, _):
+        self.rows = self.add_weight(shape=(3,), initializer="zeros", trainable=False, name="rows")
+        self.copied = self.add_weight(shape=(2,), initializer="ones", trainable=False, name="copied")
+
+    def call(self, x):
+        return x
+
+
+def test_what_differs_and_may_be_no_average_is_named(on_each_rank):
+    """Not what layers of Keras' keep, which are averages, nor what is the same in all workers but for rounding."""
+    models = []
+    for rank in range(2):
+        model = keras.Sequential([layers.Input((2,)), layers.BatchNormalization(), Queue(name="queue")])
+        model.layers[0].moving_mean.assign([rank, 1.0])
+        model.layers[1].rows.assign([4.0 * rank, 1.0, 2.0])
+        model.layers[1].copied.assign([1.0 + 1e-7 * rank, 3.0])
+        models.append(model)
+    for names in on_each_rank(lambda rank, replicas: Weights(models[rank], replicas).average_statistics(), 2):
+        (name,) = names
+        assert name.endswith("queue/rows")
+    for model in models:
+        np.testing.assert_allclose(value_of(model.layers[0].moving_mean), [0.5, 1.0])
+        np.testing.assert_allclose(value_of(model.layers[1].rows), [2.0, 1.0, 2.0])
+
+
+def test_what_is_a_workers_own_comes_back_to_it_from_a_checkpoint_of_torch_too(on_each_rank):
+    models = [keras.Sequential([layers.Input((2,)), layers.BatchNormalization(), layers.Dropout(0.5)]) for _ in "ab"]
+
+    def own(rank, replicas):
+        layer, weights = models[rank].layers[0], Weights(models[rank], replicas)
+        layer.moving_mean.assign([rank, 7.0])
+        models[rank].layers[1].seed_generator.state.assign([5 + rank, 3])
+        kept = [[one.astype("i4") if one.dtype.kind == "i" else one for one in own] for own in weights.own()]
+        kept = [[*own, np.zeros(5056, np.uint8)] for own in kept]  # torch's random numbers
+        layer.moving_mean.assign([9.0, 9.0])
+        models[rank].layers[1].seed_generator.state.assign([0, 0])
+        weights.set_own(kept if rank == 0 else None, len(kept[0]))
+        return [value_of(layer.moving_mean).tolist(), value_of(models[rank].layers[1].seed_generator.state).tolist()]
+
+    assert on_each_rank(own, 2) == [[[0.0, 7.0], [5, 3]], [[1.0, 7.0], [6, 3]]]

@@ -1,0 +1,82 @@
+"""The page and the figure of a call of ``fit``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from dask_train.data.ledger import Ledger
+from dask_train.driver.result import Attempt
+from dask_train.fitting.result import FitResult
+
+
+def told(time, role="worker", **values):
+    return {"role": role, "rank": 0, "attempt": 0, "time": time, **values}
+
+
+@pytest.fixture
+def result():
+    places = {"worker/0": "tcp://a:1", "worker/1": "tcp://b:1"}
+    return FitResult(
+        scores=[
+            told(11.0, epoch=0, step=4, loss=0.9),
+            told(12.0, epoch=0, loss=0.8, accuracy=0.5),
+            told(13.0, epoch=1, loss=float("nan")),
+            told(14.0, role="scorer", val_loss=0.7, steps=12),
+        ],
+        ledger=Ledger(lines=(), read=20, trained=19, repeated=1, dropped=0),
+        attempts=[
+            Attempt(number=0, started=10.0, ended=12.0, places=places),
+            Attempt(number=1, started=12.5, ended=15.0, places={"worker/1": "tcp://c:1"}),
+        ],
+        stop_reason="",
+        run_id="fit-1",
+        model=SimpleNamespace(name="net"),
+        history={"loss": [0.8, 0.7], "accuracy": [0.5, 0.6], "val_loss": [0.9]},
+        epoch=[0, 1],
+        all_reduce_s=0.1,
+        waiting_s=0.0,
+    )
+
+
+def test_the_page(result, tmp_path):
+    page = result.report(tmp_path / "run.html").read_text()
+    for words in ("net, 2 epochs", "worker 0", "worker 1", "tcp://c:1", "attempt 1", "val_loss", "after all epochs"):
+        assert words in page
+    assert "Lowest validation loss 0.7" in page
+    assert page.count("<td>training</td>") == 2
+    assert page.count("<td>validation</td>") == 1
+    assert page.count("var(--other-curve)") > 0
+    assert "nan" not in page.lower().replace("nanny", "")
+
+
+def test_other_metrics_have_curves_over_epochs(result, tmp_path):
+    result.history.update(auc=[0.5, 0.6], val_auc=[float("nan"), 0.55], lr=["x", None])
+    page = result.report(tmp_path / "run.html").read_text()
+    assert "training from 0.5 in epoch 1 to 0.6 in epoch 2; validation from 0.55 in epoch 2 to 0.55 in epoch 2." in page
+    assert page.count('id="metric-') > 0
+    assert page.count("<figcaption>") == 3, "loss, accuracy, auc"
+
+
+def test_an_epoch_that_was_not_validated_has_no_score(result):
+    result.history["val_loss"] = [0.9, float("nan")]
+    assert "val_loss" not in repr(result)
+    result.history["loss"] = [0.8, float("nan")]
+    assert "nan" in repr(result), "a training that has diverged"
+
+
+def test_the_figure(result):
+    figure = result.plot()
+    loss, accuracy = figure.axes
+    assert [line.get_xdata().tolist() for line in loss.lines] == [[1, 2], [2]], "validation was in the last epoch"
+    assert [text.get_text() for text in loss.get_legend().texts] == ["training", "validation"]
+    assert accuracy.get_title() == "accuracy"
+
+
+def test_a_notebook_shows_the_figure_without_pyplot(result):
+    assert result.plot()._repr_png_().startswith(b"\x89PNG")
+    code = "import dask_train.report.shown_figure, sys; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

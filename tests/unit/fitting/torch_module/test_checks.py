@@ -1,0 +1,151 @@
+"""What is refused of modules, losses, optimizers, schedulers and metrics before anything starts."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torchmetrics
+from torch.optim import lr_scheduler
+
+import dask_train as dt
+from dask_train.fitting.torch_module.checks import check_module
+
+X, Y = np.zeros((20, 4)), np.zeros(20, np.int64)
+CLASSES = torch.nn.CrossEntropyLoss()
+
+
+def net(outputs=3):
+    return torch.nn.Linear(4, outputs)
+
+
+def with_hook(module):
+    optimizer = torch.optim.SGD(module.parameters())
+    optimizer.register_step_pre_hook(print)
+    return optimizer
+
+
+class Locked(torch.nn.Linear):
+    """Can't be pickled."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+        self.lock = threading.Lock()
+
+
+def compared(outputs, y):
+    return CLASSES(outputs, y)
+
+
+def frozen():
+    return net().requires_grad_(False)
+
+
+def scripted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(net(), torch.zeros(2, 4))
+
+
+def hooked():
+    module = net()
+    module.weight.register_hook(lambda gradient: gradient.clamp(-1.0, 1.0))
+    return module
+
+
+def clamping(parameters):
+    """As ``hooked``, by the optimizer's factory."""
+    parameters[0].register_post_accumulate_grad_hook(lambda one: one.grad.clamp_(-1.0, 1.0))
+    return torch.optim.SGD(parameters)
+
+
+def backwards():
+    module = net()
+    module.register_full_backward_hook(lambda *_: None)
+    return module
+
+
+def bags(**settings):
+    return torch.nn.Sequential(torch.nn.EmbeddingBag(9, 4, mode="sum", **settings), net())
+
+
+WORDS = np.ones((20, 2), np.int64)
+
+REFUSED = [
+    ({"ps": 1}, TypeError, "takes no ps= for a model of type Linear, a torch.nn.Module. Besides .* loss=, optimizer="),
+    ({"callbacks": []}, TypeError, "takes no callbacks="),
+    ({"loss": torch.nn.MSELoss}, TypeError, "loss is the class MSELoss; pass an instance"),
+    ({"loss": "mse"}, TypeError, "loss is a str"),
+    ({"loss": torch.nn.Linear(3, 1)}, ValueError, "loss has parameters of its own, weight, bias"),
+    ({"loss": torch.nn.CrossEntropyLoss(reduction="none")}, ValueError, "a tensor of shape .* it has to be one number"),
+    ({"loss": torch.nn.MSELoss(), "model": net(1)}, ValueError, "Using a target size"),
+    ({"loss": compared, "sample_weight": Y}, TypeError, "sample_weight needs a loss that gives"),
+    (
+        {"loss": torch.nn.CrossEntropyLoss(weight=torch.ones(3)), "sample_weight": Y},
+        ValueError,
+        "has weights of its own",
+    ),
+    ({"optimizer": "adam"}, TypeError, "optimizer is a str; pass what makes"),
+    ({"optimizer": lambda params: params}, TypeError, "optimizer made a list of the parameters"),
+    ({"optimizer": torch.optim.SGD(net().parameters())}, ValueError, "parameters that are none of the module's"),
+    ({"optimizer": torch.optim.LBFGS}, ValueError, "LBFGS"),
+    ({"optimizer": with_hook}, ValueError, "hooks .* don't travel"),
+    ({"model": hooked()}, ValueError, "Parameter 'weight' has a hook on its gradient"),
+    ({"optimizer": clamping}, ValueError, "Parameter 'weight' has a hook on its gradient"),
+    ({"model": torch.nn.Sequential(backwards())}, ValueError, r"0 has hooks \(_backward_hooks\) that see or change"),
+    ({"model": bags(sparse=True), "x": WORDS}, ValueError, "0 makes sparse gradients"),
+    ({"model": bags(max_norm=1.0), "x": WORDS}, ValueError, "0 has max_norm=1, which changes weights"),
+    ({"model": frozen()}, ValueError, "no parameters that can be trained"),
+    ({"scheduler": 3}, TypeError, "scheduler is a int"),
+    ({"scheduler_interval": "batch"}, ValueError, "scheduler_interval is 'batch'; it is 'epoch' or 'step'"),
+    ({"scheduler": lr_scheduler.ReduceLROnPlateau, "scheduler_interval": "step"}, ValueError, "ReduceLROnPlateau"),
+    ({"metrics": "accuracy"}, TypeError, "metrics is a str"),
+    ({"metrics": [torchmetrics.MeanMetric]}, TypeError, "pass instances of torchmetrics"),
+    ({"metrics": {"loss": lambda a, b: 0}}, ValueError, "A metric is called 'loss'"),
+    ({"metrics": [torchmetrics.classification.BinaryAccuracy()]}, ValueError, "does not fit module 'Linear', its loss"),
+    ({"x": np.zeros((20, 5))}, ValueError, r"does not fit module .* rows of float64 \(5,\) and rows of int64 numbers"),
+    ({"model": scripted()}, TypeError, "whose code torch has compiled"),
+    ({"model": torch.nn.DataParallel(net())}, TypeError, "Pass the module in it"),
+    ({"model": Locked()}, TypeError, "module can't be sent to the workers"),
+    ({"model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())}, ValueError, "SyncBatchNorm"),
+    ({"checkpoint": dt.Checkpoint("kept", best="accuracy")}, ValueError, "mode='min' or mode='max'"),
+    ({"stop": "val_loss < 1"}, ValueError, "stop looks at val_loss, which nothing computes"),
+    ({"batch_size": 1}, ValueError, "batch_size=1 is the global batch"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "text"), REFUSED, ids=[text[:30] for *_, text in REFUSED])
+def test_what_can_not_be(arguments, error, text, monkeypatch):
+    monkeypatch.setattr("dask_train.fitting.torch_module.api.client_or_local", lambda *_: None)
+    given = {"model": net(), "x": X, "y": Y, "loss": CLASSES, "optimizer": torch.optim.SGD, "workers": 2, **arguments}
+    if given["optimizer"] is with_hook:
+        given["optimizer"] = with_hook(given["model"])
+    with pytest.raises(error, match=text):
+        dt.fit(**given)
+
+
+def test_a_check_leaves_a_module_and_random_numbers_as_they_were(monkeypatch):
+    monkeypatch.setattr("dask_train.fitting.torch_module.api.client_or_local", lambda *_: None)
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(), net())
+    module[1].eval()
+    before = {name: one.clone() for name, one in module.state_dict().items()}
+    torch.manual_seed(4)
+    wanted = torch.rand(1)
+    torch.manual_seed(4)
+    optimizer, warming = torch.optim.SGD(module.parameters(), lr=1.0), partial(lr_scheduler.ConstantLR, factor=0.1)
+    with pytest.raises(ValueError, match="batch_size=1"):
+        dt.fit(module, X, Y, loss=CLASSES, optimizer=optimizer, scheduler=warming, workers=2, batch_size=1)
+    assert (optimizer.param_groups[0]["lr"], "initial_lr" in optimizer.param_groups[0]) == (1.0, False)
+    assert torch.equal(torch.rand(1), wanted)
+    assert [part.training for part in module] == [True, False, True]
+    assert all(torch.equal(one, before[name]) for name, one in module.state_dict().items())
+    assert all(one.grad is None for one in module.parameters())
+
+
+def test_a_lazy_module_is_called_before():
+    with pytest.raises(ValueError, match=r"'0.weight' of Sequential has no shape yet.*Call the module once before"):
+        check_module(torch.nn.Sequential(torch.nn.LazyLinear(3)))

@@ -1,0 +1,79 @@
+"""A rank that is alone, without processes: what roles of boosted trees use of a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from dask_train.data.columns import Column, Schema
+
+
+class Rows:
+    """A data set in parts."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+        columns = tuple(Column(dtype=each.dtype.str, row_shape=each.shape[1:]) for each in parts[0])
+        self.schema = Schema(columns=columns, names=None, is_tuple=True)
+        self.num_rows = sum(len(part[0]) for part in parts)
+
+    @property
+    def partition_numbers(self):
+        return np.arange(len(self.parts))
+
+    def partitions(self):
+        return iter(self.parts)
+
+    def whole(self):
+        return self
+
+
+class Alone:
+    """A session of one rank, whose checkpoints lie in a folder."""
+
+    world_rank, world_size, num_threads = 0, 1, 1
+
+    def __init__(self, rows, folder=None, *, every=1, stop_after=None, **datasets):
+        self._rows, self._datasets, self._folder, self._stop_after = rows, datasets, folder, stop_after
+        self.network = {}
+        self.scratch = folder
+        self.schema, self.num_rows = rows.schema, rows.num_rows
+        self.scores, self.notices, self.saved = [], [], []
+        self._every = every
+
+    @property
+    def partition_numbers(self):
+        return self._rows.partition_numbers
+
+    def partitions(self):
+        return self._rows.partitions()
+
+    def dataset(self, name):
+        return self._datasets[name]
+
+    def all_gather(self, arrays):
+        return arrays
+
+    def all_reduce(self, arrays, op="sum"):
+        return np.asarray(arrays)
+
+    def report(self, **scores):
+        self.scores.append(scores)
+
+    def notice(self, text):
+        self.notices.append(text)
+
+    def should_stop(self):
+        return self._stop_after is not None and len(self.scores) >= self._stop_after
+
+    def load_checkpoint(self) -> Path | None:
+        return self._folder if any(self._folder.iterdir()) else None
+
+    def save_checkpoint(self, write):
+        write(self._folder)
+        self.saved.append(len(self.scores))
+
+    def checkpoints(self):
+        return SimpleNamespace(due=lambda rounds: rounds % self._every == 0, was_kept=lambda rounds: None)

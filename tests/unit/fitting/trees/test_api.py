@@ -1,0 +1,81 @@
+"""What a fit of boosted trees refuses before anything starts."""
+
+from __future__ import annotations
+
+import dask.array as da
+import lightgbm
+import numpy as np
+import pytest
+import xgboost
+import xgboost.dask
+
+import dask_train as dt
+from dask_train.fitting.trees import api
+
+X, Y = np.zeros((8, 2)), np.arange(8) % 2
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "why"),
+    [
+        (xgboost.XGBClassifier(tree_method="exact"), {}, "tree_method='exact': only histograms"),
+        (xgboost.XGBRegressor(booster="gblinear"), {}, "booster='gblinear' has no trees"),
+        (xgboost.XGBRanker(), {}, "XGBRanker ranks rows within queries. Pass qid="),
+        (xgboost.XGBRegressor(), {"qid": Y}, "qid is for rankers, and model is a XGBRegressor"),
+        (xgboost.XGBRegressor(), {"streaming": 0}, "streaming is 0; pass True, False, or how many partitions"),
+        (
+            xgboost.XGBRegressor(),
+            {"streaming": True, "workers": 9},
+            "workers=9, and the data has 8 partitions with rows",
+        ),
+        (xgboost.XGBRanker(), {"streaming": True, "qid": Y}, "streaming with XGBRanker: a query's rows"),
+        (xgboost.XGBRegressor(device="cuda"), {"streaming": True}, "streaming with device='cuda'"),
+        (xgboost.XGBRegressor(), {"stop": "val_rmse < 1"}, "stop looks at val_rmse, which nothing computes"),
+        (xgboost.XGBRegressor(), {"validation_data": (X,)}, r"it is \(X, y\)"),
+        (
+            xgboost.XGBRegressor(),
+            {"eval_set": [(X, Y)], "sample_weight_eval_set": []},
+            "There are 1 sets to score, and 0",
+        ),
+        (
+            xgboost.XGBRegressor(),
+            {"checkpoint": dt.Checkpoint("here", best="val_rmse", restore_best=True)},
+            "restore_best",
+        ),
+        (xgboost.XGBRegressor(), {"resume": True}, "goes on with a checkpoint"),
+        (xgboost.dask.DaskXGBRegressor(), {}, r"is a DaskXGBRegressor, .* by itself. Pass xgboost.XGBRegressor, or"),
+        (lightgbm.DaskLGBMClassifier(), {}, r"is a DaskLGBMClassifier, .* Pass lightgbm.LGBMClassifier, or call"),
+        (lightgbm.LGBMRanker(), {}, "LGBMRanker ranks rows within queries. Pass qid="),
+        (lightgbm.LGBMRegressor(), {"streaming": 3}, "streaming=3: LightGBM goes through all rows"),
+        (lightgbm.LGBMRegressor(), {"eval_set": [(X, Y)], "eval_names": []}, "eval_names has 0 names"),
+    ],
+)
+def test_what_can_not_be(model, settings, why):
+    with pytest.raises(ValueError, match=why):
+        dt.fit(model, X, Y, **settings)
+
+
+def test_arguments_of_other_kinds_of_models_are_named():
+    with pytest.raises(TypeError, match="takes no epochs= for a model of type XGBClassifier"):
+        dt.fit(xgboost.XGBClassifier(), X, Y, epochs=3)
+
+
+@pytest.mark.parametrize("model", [xgboost.XGBClassifier(), lightgbm.LGBMClassifier()])
+def test_a_log_that_is_none_is_refused_before_a_cluster_is_started(model):
+    with pytest.raises(TypeError, match=r"log has 3; pass dt\.logging\.MLflow"):
+        dt.fit(model, X, Y, log=3)
+
+
+@pytest.mark.parametrize("model", [xgboost.XGBClassifier(), lightgbm.LGBMClassifier()])
+def test_where_no_number_is_named_there_are_as_many_workers_as_of_other_models_and_no_more_than_parts(
+    model, monkeypatch
+):
+    started = []
+    monkeypatch.setattr(api, "client_or_local", lambda *_: "a client")
+    monkeypatch.setattr(api, "launch", lambda *_, roles, **__: started.append(roles["worker"]))
+    x, y = (da.from_array(each, chunks=4) for each in (X, Y))
+    for hosts in (1, 3):
+        monkeypatch.setattr(api, "default_fit_workers", lambda *_, hosts=hosts: hosts)
+        dt.fit(model, x, y)
+    dt.fit(model, x, y, workers=2)
+    assert started == [1, 2, 2]

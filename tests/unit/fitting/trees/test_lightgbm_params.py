@@ -1,0 +1,33 @@
+"""Parameters of LightGBM under all their names, and the scores that an estimator has in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_train.fitting.trees.lightgbm_params import last_scores, settled
+
+
+def test_rounds_and_early_stopping_under_other_names():
+    params, rounds, (stops,) = settled(
+        {"objective": "l2", "n_iter": 7, "n_iter_no_change": 3, "early_stopping_min_delta": 0.5}, 100
+    )
+    assert (rounds, stops.stopping_rounds, stops.min_delta, stops.first_metric_only) == (7, 3, 0.5, False)
+    assert params == {
+        "objective": "l2", "early_stopping_min_delta": 0.5, "deterministic": True, "force_col_wise": True,
+    }  # fmt: skip
+    (stops,) = settled({"early_stopping_round": 2, "first_metric_only": True}, 5)[2]
+    assert stops.first_metric_only
+
+
+def test_what_is_not_asked_for():
+    assert settled({"early_stopping_round": None}, 5)[1:] == (5, [])
+    assert settled({"early_stopping_round": -1}, 5)[1:] == (5, [])
+    params = settled({"force_row_wise": True, "deterministic": False}, 5)[0]
+    assert params == {"force_row_wise": True, "deterministic": False}, "LightGBM refuses both"
+    with pytest.raises(ValueError, match="n_estimators is 0; a fit has 1 round or more"):
+        settled({}, 0)
+
+
+@pytest.mark.parametrize(("best", "score"), [(0, 3.0), (-2, 3.0), (2, 2.0)])
+def test_scores_of_the_best_round_or_of_the_last(best, score):
+    assert last_scores({"valid_0": {"l2": [1.0, 2.0, 3.0]}}, best) == {"valid_0": {"l2": score}}

@@ -1,0 +1,72 @@
+"""What a fit of boosted trees leaves with the user."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import lightgbm
+import numpy as np
+import pytest
+import xgboost
+
+from dask_train.data.ledger import Ledger, LedgerLine
+from dask_train.driver.result import Attempt, Result
+from dask_train.fitting.trees.result import grown
+from dask_train.fitting.trees.task import Grown
+
+X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+
+
+@pytest.mark.parametrize("kind", [xgboost.XGBClassifier, lightgbm.LGBMClassifier], ids=["model.ubj", "model.txt"])
+def test_the_users_own_estimator_is_fitted_and_saved(kind, tmp_path, request):
+    settings = {"verbose": -1, "min_child_samples": 2} if kind is lightgbm.LGBMClassifier else {}
+    theirs, mine = kind(n_estimators=3, n_jobs=1, **settings).fit(X, Y), kind(n_estimators=3, n_jobs=7, **settings)
+    held: dict = {}
+    callback = SimpleNamespace(eval_result=held, order=1)
+    came = Grown(
+        estimator=theirs,
+        history={"val_logloss": [0.5, 0.4, 0.3]},
+        num_rounds=3,
+        callbacks=[SimpleNamespace(eval_result={"valid_0": [1]}, order=2)],
+    )
+    run = Result(
+        results={"worker": [came, None]},
+        scores=[],
+        ledger=Ledger.of_lines([], lambda _: 0),
+        attempts=[Attempt(number=0, started=1.0, ended=2.0, places={"worker/0": "tcp://a:1"})],
+        stop_reason="",
+        run_id="fit-1",
+    )
+    result = grown(run, mine, [callback])
+    assert result.model is mine
+    assert mine.n_jobs == 7
+    np.testing.assert_array_equal(mine.predict_proba(X), theirs.predict_proba(X))
+    assert (held, callback.order) == ({"valid_0": [1]}, 2)
+    assert result.best_epoch is None
+    assert f"{kind.__name__}" in repr(result)
+    ledger, page, model = result._save(tmp_path)
+    assert json.loads(ledger.read_text())["trained"] == 0
+    for words in (f"{kind.__name__}, 3 rounds", "Validation logloss 0.3 after round 3", 'id="metric-0-'):
+        assert words in page.read_text()
+    assert "No scores yet" not in page.read_text()
+    (axes,) = result.plot().axes
+    assert (axes.get_title(), axes.get_xlabel()) == ("logloss", "round")
+    assert [list(line.get_ydata()) for line in axes.lines] == [[0.5, 0.4, 0.3]]
+    assert model.name in request.node.name
+
+
+def test_rows_that_are_scored_do_not_count():
+    line = LedgerLine(role="worker", rank=0, dataset=0, turn=0, epoch=0, read=5, trained=5, repeated=0)
+    lines = [line, LedgerLine(role="worker", rank=0, dataset=1, turn=0, epoch=0, read=9, trained=9, repeated=0)]
+    run = Result(
+        results={"worker": [None]},
+        scores=[],
+        ledger=Ledger.of_lines(lines, lambda _: 14),
+        attempts=[],
+        stop_reason="x",
+        run_id="r",
+    )
+    with pytest.warns(UserWarning, match="XGBClassifier has not been fitted: the run was stopped"):
+        result = grown(run, xgboost.XGBClassifier())
+    assert (result.ledger.trained, result.history, result.epoch) == (5, {}, [])

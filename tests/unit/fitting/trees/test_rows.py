@@ -1,0 +1,49 @@
+"""What may be passed for rows of boosted trees, without a cluster."""
+
+from __future__ import annotations
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_train.fitting.trees.rows import tree_data
+
+X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
+FRAME = pd.DataFrame({"a": [1.0, 2, 3], "kind": pd.Categorical(["x", None, "y"]), "y": [0, 1, 0], "w": 1.0})
+
+
+def test_arrays_of_numpy_are_cut_for_all_workers():
+    data = tree_data("data", X, Y, {"sample_weight": np.ones(6), "qid": None}, workers=3)
+    assert data.plan.places == {"x": 0, "y": 1, "sample_weight": 2}
+    assert (data.plan.num_features, data.plan.names, data.plan.categories) == (2, None, None)
+    assert (data.source.lengths, data.num_parts) == ((2, 2, 2), 3)
+    chunked = tree_data("data", da.from_array(X, chunks=(4, 2)), da.from_array(Y, chunks=2), {}, workers=5)
+    assert chunked.num_parts == 2
+
+
+@pytest.mark.parametrize("npartitions", [None, 2])
+def test_columns_of_frames_have_names_and_categories(npartitions):
+    frame = FRAME if npartitions is None else dd.from_pandas(FRAME, npartitions=npartitions)
+    data = tree_data("data", frame, None, {"sample_weight": "w"}, features=["kind", "a"], label="y")
+    assert data.plan.names == ("kind", "a")
+    assert [None if known is None else list(known) for known in data.plan.categories] == [["x", "y"], None]
+    assert data.plan.places == {"x": 0, "y": 1, "sample_weight": 2}
+    apart = tree_data("data", frame[["a", "kind"]], frame["y"], {})
+    assert apart.plan.names == ("a", "kind")
+    assert tree_data("data", frame, None, {"qid": "y"}, features="a", label="w").plan.num_features == 1
+
+
+def test_what_can_not_be_rows_is_refused():
+    with pytest.raises(ValueError, match=r"there are no targets\. Pass y"):
+        tree_data("data", X, None, {})
+    with pytest.raises(ValueError, match=r"rows of features have the shape \(\)"):
+        tree_data("data", X[:, 0], Y, {})
+    with pytest.raises(ValueError, match="sample_weight is one of a frame's columns here; name it"):
+        tree_data("data", FRAME, None, {"sample_weight": np.ones(3)}, label="y")
+    with pytest.raises(ValueError, match="choose columns of a frame, which has the targets, too"):
+        tree_data("data", FRAME, FRAME["y"], {}, label="y")
+    unknown = dd.from_pandas(FRAME, npartitions=2).assign(kind=lambda frame: frame["kind"].cat.as_unknown())
+    with pytest.raises(ValueError, match=r"categories of column 'kind' of data are not known yet"):
+        tree_data("data", unknown, None, {}, label="y")

@@ -1,0 +1,114 @@
+"""``evaluate`` without a cluster: scores over all rows, and how they are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+import dask_train as dt
+from dask_train.predicting import evaluation
+
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=(100, 3))
+Y = X.sum(axis=1)
+
+
+@pytest.fixture(scope="module")
+def regression() -> LinearRegression:
+    return LinearRegression().fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def classification() -> LogisticRegression:
+    return LogisticRegression().fit(X, Y > 0)
+
+
+def test_estimators_are_scored_as_by_themselves(
+    regression: LinearRegression, classification: LogisticRegression
+) -> None:
+    weights = RNG.random(100)
+    x, w = da.from_array(X, chunks=((1, 60, 39), 3)), da.from_array(weights, chunks=50)
+    noisy = Y + RNG.normal(size=100)
+    assert dt.evaluate(regression, x, noisy, sample_weight=w) == pytest.approx(
+        {"r2": regression.score(X, noisy, weights)}
+    )
+    assert dt.evaluate(classification, x, noisy > 0) == pytest.approx({"accuracy": classification.score(X, noisy > 0)})
+    column = noisy[:, None] > 0  # as many as rows, in a column
+    assert dt.evaluate(classification, x, column) == pytest.approx({"accuracy": classification.score(X, noisy > 0)})
+    frame = dd.from_pandas(pd.DataFrame(X).assign(y=noisy, w=weights), npartitions=3)
+    found = dt.evaluate(regression, frame, label="y", sample_weight="w", features=[0, 1, 2])
+    assert found == pytest.approx({"r2": regression.score(X, noisy, weights)})
+    for y, text in ((np.c_[noisy, noisy] > 0, "2 values, and a row of what is predicted 1"), (["a"] * 100, "y has a")):
+        with pytest.raises((ValueError, TypeError), match=text):
+            dt.evaluate(classification, x, y)
+    with pytest.raises(ValueError, match=r"The targets are <U3, and the classifier's classes bool"):
+        dt.evaluate(classification, x, np.where(noisy > 0, "yes", "no"))
+    with pytest.raises(TypeError, match=r"model is a function; dask_train\.evaluate takes compiled Keras models"):
+        dt.evaluate(lambda x: x, x, noisy)
+
+
+def test_how_evaluation_goes_is_shown_as_keras_does(
+    regression: LinearRegression, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = da.from_array(X, chunks=(30, 3)), da.from_array(Y, chunks=30)
+    for verbose in (0, "auto"):  # standard error is no terminal here
+        dt.evaluate(regression, x, y, verbose=verbose)
+    assert capsys.readouterr().err == ""
+    dt.evaluate(regression, x, y, verbose=1)
+    assert "evaluating · 4 of 4 partitions · " in capsys.readouterr().err.splitlines()[-1]
+    dt.evaluate(regression, x, y, verbose=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("4 partitions - ")
+    assert line.endswith(" - r2: 1")
+    with pytest.raises(ValueError, match="verbose is 'loud'; it is 'auto', 0, 1 or 2"):
+        dt.evaluate(regression, x, y, verbose="loud")
+
+
+# How partitions are joined
+
+
+def test_rows_before_each_partition_where_lengths_are_known() -> None:
+    assert evaluation._offsets(["a", "b", "c"], [3, 0, 5]) == ([0, 3, 3], 2)
+    assert evaluation._offsets(["a", "b", "c"], [3, 5, 0]) == ([0, 3, 8], 1), "no rows may follow the second"
+    assert evaluation._offsets(["a"], [0]) == ([0], 0)
+
+
+def test_rows_before_each_partition_where_they_are_not() -> None:
+    parts = [dask.delayed([np.zeros((size, 2))]) for size in (3, 0, 5)]
+    offsets, last = evaluation._offsets(parts, None)
+    assert (list(dask.compute(*offsets, scheduler="sync")), last) == ([0, 3, 3], 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"x": X}, "There are no targets. Pass y, or label="),
+        ({"x": pd.DataFrame(X)}, "name its label column, label=, and leave y out"),
+        ({"x": pd.DataFrame(X), "y": Y, "label": 0}, "leave y out"),
+        (
+            {"x": pd.DataFrame(X, columns=list("abc")), "label": "a", "sample_weight": "w"},
+            "sample_weight='w' is no column",
+        ),
+        ({"x": pd.DataFrame(X, columns=list("abc")), "label": "a", "sample_weight": Y}, "name that of weights"),
+    ],
+)
+def test_what_an_estimator_can_not_be_scored_on(
+    regression: LinearRegression, arguments: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        dt.evaluate(regression, **arguments)
+
+
+def test_weights_of_a_frame_are_no_feature(regression: LinearRegression) -> None:
+    frame = pd.DataFrame(X, columns=list("abc")).assign(y=Y + np.arange(100) % 3, w=np.arange(100.0))
+    named = LinearRegression().fit(frame[["a", "b", "c"]], Y)
+    found = dt.evaluate(named, dd.from_pandas(frame, npartitions=3), label="y", sample_weight="w")
+    expected = named.score(frame[["a", "b", "c"]], frame.y, sample_weight=frame.w)
+    assert found == {"r2": pytest.approx(expected)}

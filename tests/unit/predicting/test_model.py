@@ -1,0 +1,130 @@
+"""What users pass as a model: told apart, described by what it makes of sample rows, and refused in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from dask_train.predicting.inputs import inputs_of
+from dask_train.predicting.model import Predictor, predictor
+
+X = np.arange(12.0).reshape(6, 2)
+Y = np.array(["no", "yes"] * 3)
+
+
+def of(model: Any, *, method: str | None = None, meta: Any = None, compiled: bool = False) -> Predictor:
+    return predictor(model, method=method, meta=meta, travels=True, compiled=compiled)
+
+
+def outputs(made: Predictor, x: Any = X, verb: str = "predict") -> Any:
+    asked = made.call(verb, inputs_of("x", x, features=None, as_frames=made.takes_frames), 32)
+    return asked.places, [(column.dtype, column.row_shape) for column in asked.outputs]
+
+
+def test_a_function_is_known_by_what_it_makes_of_two_rows():
+    seen = []
+
+    def double(x: np.ndarray) -> dict[str, Any]:
+        seen.append(x.shape)
+        return {"twice": 2 * x, "sum": x.sum(axis=1).astype("f4")}
+
+    made = of(double)
+    assert seen == [], "nothing is called before rows are known"
+    assert outputs(made) == ({"twice": 0, "sum": 1}, [("<f8", (2,)), ("<f4", ())])
+    assert seen == [(2, 2)]
+    assert made.takes_frames
+
+
+def test_what_is_told_is_not_tried():
+    def fails(_: Any) -> Any:
+        raise AssertionError("it is not called")
+
+    assert outputs(of(fails, meta=np.empty((0, 3), "f4"))) == (0, [("<f4", (3,))])
+    assert outputs(of(fails, meta=[np.empty(0, "<U3"), np.empty(0, "i8")])) == ([0, 1], [("<U3", ()), ("<i8", ())])
+
+
+def test_text_whose_length_a_sample_does_not_tell_has_room_for_any():
+    assert outputs(of(lambda x: np.array(["a"] * len(x)))) == (0, [("|O", ())])
+    classifier = LogisticRegression().fit(X, Y)
+    assert outputs(of(classifier)) == (0, [("<U3", ())]), "a classifier's is that of its labels"
+    assert outputs(of(classifier, method="predict_proba")) == (0, [("<f8", (2,))])
+
+
+def test_sample_rows_of_a_frame_have_no_missing_values():
+    seen = []
+
+    def model(frame: Any) -> Any:
+        seen.append(frame)
+        return frame["a"]
+
+    frame = pd.DataFrame({"a": [1.0, None], "t": ["x", None]})
+    assert outputs(of(model), dd.from_pandas(frame, npartitions=1)) == (0, [("<f8", ())])
+    assert not seen[0].isna().any(axis=None)
+    assert list(seen[0].columns) == ["a", "t"]
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "says"),
+    [
+        (lambda x: x[:1], ValueError, r"makes an output of shape \(1, 2\) of 2 rows; it has to make a row of each"),
+        (lambda x: 3.0, ValueError, r"makes an output of shape \(\) of 2 rows"),
+        (lambda x: 1 / 0, ValueError, r"does not take sample rows \(ZeroDivisionError: .*\), .* Pass meta="),
+        (lambda a, b: a, ValueError, r"does not take sample rows \(TypeError"),
+    ],
+)
+def test_what_can_not_be_known_beforehand_is_said(model, error, says):
+    with pytest.raises(error, match=says):
+        outputs(of(model))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"model": LinearRegression(), "method": "transform"}, TypeError, "LinearRegression has no method 'transform'"),
+        ({"model": 3}, TypeError, "model is a int; pass a Keras model, a torch module"),
+        ({"model": "model.keras", "method": "predict"}, ValueError, "method='predict' is for estimators and functions"),
+        ({"model": "model.keras", "meta": 1}, ValueError, "meta=1 is for estimators and functions; a str is a model"),
+        ({"model": "net.onnx"}, ValueError, r"'net.onnx'; a model file is .* onnxruntime.InferenceSession"),
+        ({"model": "net.xyz"}, ValueError, r"Open others yourself, and pass a Keras model"),
+        ({"model": "no such file.keras"}, ValueError, r"Model file no such file\.keras can't be read"),
+        (
+            {"model": len, "compiled": True},
+            TypeError,
+            "dask_train.evaluate takes compiled Keras models, and classifiers",
+        ),
+    ],
+)
+def test_what_is_nothing_that_predicts_is_refused(arguments, error, says):
+    with pytest.raises(error, match=says):
+        of(**arguments)
+
+
+def test_a_folder_is_taken_for_a_saved_model(tmp_path):
+    with pytest.raises(ValueError, match=r"tf\.saved_model\.load\(path\)"):
+        of(tmp_path)
+
+
+def test_estimators_are_scored_by_their_kind():
+    assert of(LogisticRegression(), compiled=True).scores == "accuracy"
+    assert of(LinearRegression(), compiled=True).scores == "r2"
+    assert of(LinearRegression()).scores is None
+
+
+def test_an_evaluation_has_no_outputs():
+    assert outputs(of(lambda x: x), verb="evaluate") == (0, [])
+
+
+def test_the_same_model_has_the_same_name_and_another_has_not():
+    fitted, again = (LinearRegression().fit(X, X[:, 0]) for _ in range(2))
+    other = LinearRegression().fit(X, X[:, 1] + 1)
+    tokens = [of(each).value.token for each in (fitted, again, other)]
+    assert tokens[0] == tokens[1] != tokens[2]
+    assert (
+        of(LogisticRegression().fit(X, Y)).value.token
+        != of(LogisticRegression().fit(X, Y), method="predict_proba").value.token
+    )

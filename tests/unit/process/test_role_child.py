@@ -1,0 +1,177 @@
+"""How letters with descriptors get to a role process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from dask_train.process.messages import (
+    Answer,
+    Enter,
+    Mapped,
+    Message,
+)
+from dask_train.process.role_child import RoleChild
+from dask_train.process.templates import GivenUpError, Start
+from dask_train.transport.frames import MAX_DESCRIPTORS, descriptors_of, messages_from
+
+# Letters with descriptors
+
+
+def posted(test: Any) -> None:
+    """Run ``test(child, its end)`` with a child whose process is this one, and which is read when the test does."""
+
+    async def run() -> None:
+        child = RoleChild("worker", 0, 0, on_message=print, on_exit=print)
+        end = child._child._theirs.dup()
+        child._posting = asyncio.create_task(child._post())
+        try:
+            await test(child, end)
+        finally:
+            if not child._is_closed:
+                child._close()
+            end.close()
+            await asyncio.wait([child._posting])
+
+    asyncio.run(run())
+
+
+def test_a_letter_to_a_process_that_is_gone_keeps_no_descriptor_open(no_leaks):
+    """As the answer to what a process had asked for before it was killed."""
+
+    async def tell(child: RoleChild, end: socket.socket) -> None:
+        ours, theirs = os.pipe()
+        os.set_blocking(ours, False)
+        child._close()
+        child.tell(Answer(question=0, data=data([ours, theirs])))
+        os.close(theirs)
+        assert os.read(ours, 1) == b""  # nobody can write any more
+        os.close(ours)
+
+    posted(tell)
+
+
+async def read_messages(end: socket.socket, num: int) -> list[Message]:
+    """So many messages, with their descriptors as they are on this side."""
+    came = messages_from(end)
+    return [await asyncio.to_thread(next, came) for _ in range(num)]
+
+
+def data(descriptors: list[int]) -> Mapped:
+    return Mapped(table=None, held=None, descriptors=descriptors)
+
+
+def test_a_letter_may_have_more_descriptors_than_a_message(no_leaks):
+    async def tell(child: RoleChild, end: socket.socket) -> None:
+        pipes = [os.pipe() for _ in range(3)]
+        told = [pipes[number % 3][number % 2] for number in range(2 * MAX_DESCRIPTORS + 1)]
+        inodes = [os.fstat(each).st_ino for each in told]
+        child.tell(Enter(peers={}, timeout_s=1.0, patience_s=2.0, data=data(told)))
+        child.tell(Answer(question=7, data=data(told[:2])))
+        for descriptor in sum(pipes, ()):
+            os.close(descriptor)  # the letters have their own
+        enter, answer = await read_messages(end, 2)
+        assert (enter.timeout_s, answer.question) == (1.0, 7)
+        for message, expected in ((enter, inodes), (answer, inodes[:2])):
+            assert [os.fstat(each).st_ino for each in descriptors_of(message)] == expected
+            for descriptor in descriptors_of(message):
+                os.close(descriptor)
+
+    with no_leaks():
+        posted(tell)
+
+
+def test_descriptors_wait_for_room_in_the_socket(no_leaks):
+    async def tell(child: RoleChild, end: socket.socket) -> None:
+        filled = 0
+        with suppress(BlockingIOError):
+            while True:
+                filled += child._end.send(b"x" * 100)
+        child.tell(Answer(question=0, data=data([0])))
+        await asyncio.sleep(0.05)
+        while filled:
+            filled -= len(await asyncio.to_thread(end.recv, filled))
+        (message,) = await read_messages(end, 1)
+        os.close(*descriptors_of(message))
+
+    with no_leaks():
+        posted(tell)
+
+
+def test_letters_that_were_not_sent_leave_nothing(no_leaks):
+    async def tell(child: RoleChild, end: socket.socket) -> None:
+        for _ in range(3):
+            child.tell(Answer(question=0, data=data([0, 1, 2])))
+
+    with no_leaks():
+        posted(tell)
+
+
+# A start that is given up
+
+
+def test_a_child_that_is_killed_before_it_has_a_process_has_ended(no_leaks, tmp_path):
+    ended = []
+    awaited: Future[Any] = Future()
+
+    def starting(start: Start) -> Future[Any]:
+        start.give_up = lambda: awaited.set_exception(GivenUpError())  # type: ignore[method-assign]
+        start.template_pid = os.getpid()
+        return awaited
+
+    async def run() -> None:
+        child = RoleChild("worker", 0, 0, on_message=print, on_exit=lambda _, cause: ended.append(cause))
+        task = asyncio.create_task(child.start("run", 1, str(tmp_path), starting, None))
+        await asyncio.sleep(0)
+        picture = await child.picture()
+        assert (picture.pid, picture.doing) == (
+            os.getpid(),
+            "waiting for the template that it is forked of, which imports",
+        )
+        child.kill()
+        await task
+        assert child.done.is_set()
+        assert child.batches() == []
+
+    with no_leaks():
+        asyncio.run(run())
+    assert ended == ["it was ended before its process had started."]
+    assert not list(tmp_path.iterdir()), "its scratch folder is gone"
+
+
+def test_a_start_that_is_cut_short_leaves_nothing(no_leaks, tmp_path):
+    """As where an agent ends that has waited long enough for a template that imports."""
+    awaited: Future[Any] = Future()
+
+    def starting(start: Start) -> Future[Any]:
+        start.give_up = lambda: awaited.set_exception(GivenUpError())  # type: ignore[method-assign]
+        return awaited
+
+    async def run() -> None:
+        child = RoleChild("worker", 0, 0, on_message=print, on_exit=print)
+        task = asyncio.create_task(child.start("run", 1, str(tmp_path), starting, None))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert child.done.is_set()
+        assert awaited.done(), "it is given up"
+
+    with no_leaks():
+        asyncio.run(run())
+    assert not list(tmp_path.iterdir()), "its scratch folder is gone"
+
+
+def test_a_letter_whose_descriptors_can_not_be_duplicated_keeps_none(no_leaks):
+    async def tell(child: RoleChild, end: socket.socket) -> None:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            child.tell(Answer(question=0, data=data([0, 1, -1])))
+
+    with no_leaks():
+        posted(tell)

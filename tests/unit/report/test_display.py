@@ -1,0 +1,100 @@
+"""Where progress is shown: lines in a log now and then, nothing where nobody asked."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from dask_train.cards import Card
+from dask_train.report.display import WRITE_INTERVAL_S, Display, facts_of
+from dask_train.report.fitted import Field
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counting(Display):
+    """Shows a count."""
+
+    def __init__(self, *args, **settings):
+        self.count = 0
+        super().__init__(*args, **settings)
+
+    def _fields(self):
+        return [
+            Field(rank=0, text="counting", brief="counting"),
+            Field(rank=1, text=f"{self.count} in all", brief=f"{self.count}"),
+        ]
+
+    def _below(self):
+        return ["a line\r below that is much too long"]
+
+    def _card(self):
+        return Card(kind="Counting", name="", facts=facts_of(self._fields()))
+
+    def counted(self):
+        self.count += 1
+        self._draw()
+
+
+@pytest.fixture
+def log():
+    return io.StringIO()
+
+
+@pytest.mark.parametrize("progress", [None, False])
+def test_nothing_is_written_into_a_log_unless_it_is_asked_for(log, progress):
+    with Counting(progress, file=log) as display:
+        display.counted()
+    assert not display.shown
+    assert log.getvalue() == ""
+
+
+def test_a_log_gets_a_line_now_and_then_and_the_last(log):
+    clock = Clock()
+    with Counting(True, file=log, clock=clock) as display:
+        for _ in range(3):
+            display.counted()
+            clock.now += 0.6 * WRITE_INTERVAL_S
+    figures = [line for line in log.getvalue().splitlines() if line.startswith("counting")]
+    assert figures == ["counting · 1 in all", "counting · 3 in all", "counting · 3 in all"]
+    assert "\x1b" not in log.getvalue()
+
+
+def test_what_has_never_been_drawn_has_no_last_line(log):
+    with Counting(True, file=log):
+        pass
+    assert log.getvalue() == ""
+
+
+def test_lines_fit_and_move_no_cursor(log):
+    display = Counting(False, file=log)
+    display.count = 1234
+    assert display.lines(80) == ["counting · 1234 in all", "a line  below that is much too long"]
+    first, second = display.lines(16)
+    assert first == "counting · 1234"
+    assert second.startswith("a line ")
+    assert (len(second), second[-1]) == (16, "…")
+
+
+def test_a_card_has_the_figures_after_its_title(log):
+    display = Counting(False, file=log)
+    assert facts_of(display._fields()) == [("", "0 in all")]
+    assert facts_of(display._fields()[:1]) == []
+    assert "0 in all" in display.html()
+
+
+def test_an_error_ends_it_in_order(log):
+    def fails() -> None:
+        with Counting(True, file=log) as display:
+            display.counted()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert log.getvalue().count("counting · 1 in all") == 2

@@ -1,0 +1,120 @@
+"""What a session does with checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.role.session import Session
+
+X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
+
+
+def test_checkpoints_need_a_place(session):
+    for call in (lambda one: one.save_checkpoint(print), Session.load_checkpoint, Session.checkpoint_due):
+        with pytest.raises(ValueError, match=r"no place for checkpoints. Pass it: train\(..., checkpoint="):
+            call(session())
+
+
+def test_a_damaged_checkpoint_is_told_of(tmp_path, capsys, session, fake_link):
+    link = fake_link()
+    one = session(
+        link=link, checkpoint=CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"), run="run")), scratch=tmp_path
+    )
+    for text in ("first", "second"):
+        where = one.save_checkpoint(lambda folder, text=text: (folder / "state").write_text(text))
+    (Path(where.removeprefix("file://")) / "state").write_text("sec0nd")
+    assert (one.load_checkpoint() / "state").read_text() == "first"
+    (notice,) = link.notices
+    assert "its file state has other contents than were written" in notice
+    assert capsys.readouterr().err == f"{notice}\n"
+
+
+def test_the_best_checkpoint_is_known_by_what_was_reported_before_it(tmp_path, session, fake_link):
+    def begun(best):
+        place = CheckpointPlace(url=str(tmp_path / "kept"), run="run", best=best, mode="max")
+        return session(link=fake_link(), checkpoint=CheckpointFolder(place), scratch=tmp_path)
+
+    def kept(one, text):
+        one.save_checkpoint(lambda folder: (folder / "state").write_text(text))
+
+    one = begun("skill")
+    assert one.load_checkpoint(best=True) is None
+    for text, reports in (("a", [0.5]), ("b", [0.9, 0.7]), ("c", []), ("d", [0.6]), ("e", [0.2])):
+        for skill in reports:
+            one.report(skill=skill, loss=1.0)
+        kept(one, text)
+    assert (one.load_checkpoint(best=True) / "state").read_text() == "b"
+    assert (one.load_checkpoint() / "state").read_text() == "e"
+    assert one._link.notices == []
+    one = begun("skil")
+    for text in "fg":
+        one.report(skill=1.0)
+        kept(one, text)
+    (notice,) = one._link.notices
+    assert "it is known by 'skil', and worker 0 has reported skill." in notice
+    with pytest.raises(ValueError, match=r"Pass checkpoint=dt\.Checkpoint\(..., best='val_loss'\)"):
+        begun(None).load_checkpoint(best=True)
+
+
+def test_only_a_run_that_resumes_begins_with_the_checkpoint_of_another(tmp_path, session, fake_link):
+    def begun(run, **how):
+        folder = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"), run=run, **how))
+        return session(link=fake_link(), checkpoint=folder, scratch=tmp_path)
+
+    begun("first").save_checkpoint(lambda folder: (folder / "state").write_text("first"))
+    assert begun("second").load_checkpoint() is None
+    assert (begun("first").load_checkpoint() / "state").read_text() == "first"
+    assert (begun("second", resume=True).load_checkpoint() / "state").read_text() == "first"
+
+
+def test_a_checkpoint_is_due_as_train_was_told(laid_out, tmp_path, session, fake_link):
+    def due(**how):
+        folder = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"), run="run", **how))
+        one, found = session(link=fake_link(), checkpoint=folder, scratch=tmp_path, data=laid_out(Y)), []
+        for _ in one.batches(epochs=2, batch_size=3):
+            found.append(one.checkpoint_due())
+            if found[-1]:
+                one.save_checkpoint(lambda folder: (folder / "state").write_text("x"))
+        return found
+
+    assert due(every_steps=3) == [False, False, True] * 2 + [False] * 2
+    assert due(every_s=1e-9) == [True] * 8
+    assert due(every_s=1000.0) == due() == [False] * 8
+
+
+def test_a_checkpoint_tells_what_is_in_it(laid_out, tmp_path, session, fake_link):
+    def begun(run, **more):
+        place = CheckpointPlace(url=str(tmp_path / "kept"), run=run, resume=True)
+        link, folder = fake_link(), CheckpointFolder(place, more.get("attempt", 0))
+        return session(link=link, checkpoint=folder, scratch=tmp_path, data=laid_out(Y), **more), link
+
+    def kept(one, start, num):
+        for number, _ in enumerate(one.batches(epochs=2, batch_size=3, start=start), 1):
+            if number == num:
+                one.save_checkpoint(lambda folder: (folder / "state").write_text("x"))
+                break
+
+    one, link = begun("first")
+    kept(one, (0, 0), 2)
+    assert link.covers == []
+    one, link = begun("first", attempt=1)
+    one.load_checkpoint()
+    first = ["first", "worker", [[0, 0, 0, 3, 0, 2, 2]]]
+    assert [list(cover) for cover in link.covers[0]] == [first]
+    kept(one, (0, 2), 3)
+    one, link = begun("second")
+    one.load_checkpoint()
+    more = ["first", "worker", [[0, 0, 0, 3, 2, 2, 2], [0, 0, 1, 3, 0, 1, 1]]]
+    assert [list(cover) for cover in link.covers[0]] == [first, more]
+
+
+def test_tools_are_told_where_checkpoints_go(tmp_path, session):
+    with pytest.raises(ValueError, match="This run has no place for checkpoints"):
+        _ = session().checkpoint_location
+    place = CheckpointPlace(url=f"{tmp_path}/run")
+    assert session(checkpoint=CheckpointFolder(place)).checkpoint_location == f"{tmp_path}/run"

@@ -1,0 +1,111 @@
+"""How training roles meet when they first do something together, and what is left where they do not."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_train.collectives.reductions import Reduction
+from dask_train.errors import LaunchError
+from dask_train.frameworks.base import RoleInfo
+from dask_train.process.messages import Met
+from dask_train.role.meeting import Meeting
+from dask_train.role.time_spent import TimeSpent
+
+LONG_S = 20.0
+
+
+class Run:
+    """Tells each role where the others are, once all have asked; their ``error`` where they never will."""
+
+    def __init__(self, size: int, error: str = "") -> None:
+        self._all, self._error = threading.Barrier(size), error
+        self.addresses = [""] * size
+        self.num_asked = 0
+
+    def link(self, rank: int) -> Any:
+        def meet(address: str) -> Met:
+            self.num_asked += 1
+            self.addresses[rank] = address
+            self._all.wait(LONG_S)
+            return Met(addresses=list(self.addresses), error=self._error, secret=b"of the run")
+
+        return SimpleNamespace(meet=meet, spent=TimeSpent())
+
+
+def info(rank: int = 0, size: int = 1, role: str = "worker", host: str = "127.0.0.1") -> RoleInfo:
+    return RoleInfo(role=role, rank=rank, counts={"worker": size, "ps": 1}, host=host, num_threads=1)
+
+
+def summed(meeting: Meeting, value: float) -> float:
+    return float(meeting.group().all_reduce([np.array([value])], Reduction("sum"))[0][0])
+
+
+def test_one_alone_asks_nobody(no_leaks):
+    run = Run(1)
+    with no_leaks():
+        meeting = Meeting(run.link(0), info(), LONG_S, LONG_S)
+        assert not meeting.has_met
+        assert summed(meeting, 3.0) == 3.0
+        assert meeting.has_met
+        assert meeting.group() is meeting.group()
+        meeting.close()
+        assert not meeting.has_met
+    assert run.num_asked == 0
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_all_meet_once_and_leave_nothing(no_leaks, in_threads, hosts):
+    run = Run(2)
+
+    def take_part(rank: int) -> list[float]:
+        me = info(rank, 2, host=f"127.0.0.{1 + rank % hosts}")
+        meeting = Meeting(run.link(rank), me, LONG_S, LONG_S)
+        try:
+            return [summed(meeting, value + rank) for value in (1.0, 10.0)]
+        finally:
+            meeting.close()
+
+    with no_leaks():
+        assert in_threads(lambda: take_part(0), lambda: take_part(1)) == [[3.0, 21.0]] * 2
+    assert run.num_asked == 2
+
+
+def test_who_does_not_train_is_told_so():
+    run = Run(1)
+    meeting = Meeting(run.link(0), info(role="ps"), LONG_S, LONG_S)
+    with pytest.raises(ValueError, match=r"ps 0 takes part in no collective call: .* or read checkpoints\."):
+        meeting.group()
+    assert (run.num_asked, meeting.has_met) == (0, False)
+    meeting.close()
+
+
+def test_others_that_never_come_are_told_of_and_may_be_waited_for_again(no_leaks):
+    with no_leaks():
+        run = Run(1, "worker 1 has returned")
+        run.addresses = ["", "127.0.0.1:1"]
+        meeting = Meeting(run.link(0), info(0, 2), LONG_S, LONG_S)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"worker 0 waits for the other training roles, and worker 1 has ret"):
+                meeting.group()
+        assert not meeting.has_met
+        meeting.close()
+    assert run.num_asked == 2
+
+
+@pytest.mark.parametrize("other", ["127.0.0.1:1", "127.0.0.2:1"])
+def test_where_one_does_not_come_in_time_nothing_stays_open(no_leaks, other):
+    """Neither the port nor the memory that the ranks of this host would have shared."""
+    with no_leaks(), ExitStack() as stack:
+        run = Run(1)
+        run.addresses = ["", other]
+        meeting = Meeting(run.link(0), info(0, 2), 0.02, 0.02)
+        stack.callback(meeting.close)
+        with pytest.raises(LaunchError):
+            meeting.group()
+        assert not meeting.has_met

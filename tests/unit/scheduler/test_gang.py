@@ -1,0 +1,240 @@
+"""Who has which room, and who waits for some."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dask_train.scheduler.gang import Gang, PlacementRequest
+from dask_train.scheduler.runs import Run, Runs
+
+
+class Cluster:
+    """A gang on a scheduler, and runs ``r1``, ``r2``... that ask for workers."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.runs = Runs()
+        self.gang = Gang(scheduler, self.runs)
+
+    def run(self, name: str) -> Run:
+        return self.runs.by_id.setdefault(name, Run(name, "me", {}))
+
+    def request(
+        self, name: str, count: int, *, on: list[str] | None = None, first: int = 0, **needs: float
+    ) -> PlacementRequest:
+        """Room for workers of a run, from rank ``first`` on."""
+        wanted = [(("worker", first + rank), dict(needs)) for rank in range(count)]
+        return PlacementRequest(self.run(name), wanted, on)
+
+    def ask(self, name: str, count: int, **more: Any) -> PlacementRequest:
+        request = self.request(name, count, **more)
+        assert self.gang.ask(request) == ""
+        return request
+
+    def granted(self, name: str, count: int, **more: Any) -> list[str]:
+        request = self.ask(name, count, **more)
+        assert request.changed.is_set() == bool(request.granted)
+        return list(request.granted.values())
+
+
+@pytest.fixture
+def cluster(a_scheduler):
+    """Three Dask workers with two threads each."""
+    return Cluster(a_scheduler(a=2, b=2, c=2))
+
+
+def test_all_or_none(cluster):
+    assert sorted(cluster.granted("r1", 4)) == ["a", "a", "b", "c"]
+    waiting = cluster.ask("r2", 3)
+    assert (waiting.granted, waiting.changed.is_set(), cluster.run("r2").places) == ({}, False, {})
+    assert cluster.gang.why(waiting) == (
+        "3 roles need as many free threads, and 2 of 6 are free. a carries 2 roles of r1. b carries 1 role of r1. "
+        "c carries 1 role of r1."
+    )
+
+
+def test_first_come_first_served(cluster):
+    cluster.ask("r1", 5)
+    large, small = cluster.ask("r2", 4), cluster.ask("r3", 1)
+    assert not large.granted
+    assert not small.granted, "it does not overtake"
+    assert cluster.gang.why(small).endswith("1 other runs are first in line.")
+    assert "first in line" not in cluster.gang.why(large)
+    cluster.gang.free(cluster.run("r1"))
+    assert (len(large.granted), len(small.granted)) == (4, 1)
+    assert large.changed.is_set()
+    assert small.changed.is_set()
+
+
+def test_what_one_role_gives_back_serves_the_next(cluster):
+    cluster.ask("r1", 6)
+    waiting = cluster.ask("r2", 1)
+    cluster.gang.free(cluster.run("r1"), [("worker", 5)])
+    assert len(waiting.granted) == 1
+    assert len(cluster.run("r1").places) == 5
+
+
+def test_a_request_that_is_given_up_lets_the_next_one_through(cluster):
+    cluster.ask("r1", 5)
+    large, small = cluster.ask("r2", 4), cluster.ask("r3", 1)
+    cluster.gang.free(cluster.run("r2"), [("worker", 0)])
+    assert (large.granted, large.changed.is_set()) == ({}, True)
+    assert small.granted
+
+
+def test_what_one_role_gives_back_leaves_the_request_for_another(cluster):
+    cluster.ask("r1", 6)
+    del cluster.scheduler.workers["c"]
+    request = cluster.ask("r1", 1, first=5)
+    assert not request.granted
+    cluster.gang.free(cluster.run("r1"), [("worker", 0)])
+    assert request.granted
+
+
+def test_a_dask_worker_that_comes_serves_who_waits(cluster):
+    waiting = cluster.ask("r1", 3, on=["a"])
+    assert len(waiting.granted) == 3, "shared"
+    waiting = cluster.ask("r2", 6)
+    cluster.scheduler.add("d", 2)
+    cluster.gang.serve()
+    assert len(waiting.granted) == 6
+
+
+# Recovery
+
+
+def test_a_lost_role_is_replaced_before_others_start(cluster):
+    cluster.ask("r1", 6)
+    others = cluster.ask("r2", 1)
+    lost = cluster.run("r1").places["worker", 5][0]
+    again = cluster.ask("r1", 1, first=5)
+    assert list(again.granted.values()) == [lost]
+    assert not others.granted, "the room was not theirs in between"
+
+
+def test_a_gang_that_starts_again_keeps_its_turn(cluster):
+    cluster.ask("r1", 6)
+    others = cluster.ask("r2", 6)
+    again = cluster.ask("r1", 6)
+    assert len(again.granted) == 6
+    assert not others.granted
+
+
+def test_a_gang_that_has_to_wait_is_first_in_line(cluster):
+    cluster.ask("r0", 2, on=["a"])
+    cluster.ask("r1", 4)
+    others = cluster.ask("r2", 1)
+    del cluster.scheduler.workers["c"]
+    again = cluster.ask("r1", 4)
+    assert cluster.gang.waiting == [again, others]
+    assert not others.granted, "though there is room for it"
+    cluster.gang.free(cluster.run("r0"))
+    assert len(again.granted) == 4
+    assert not others.granted
+
+
+def test_a_gang_takes_the_place_of_the_role_that_it_was_waiting_for(cluster):
+    cluster.ask("r1", 6)
+    del cluster.scheduler.workers["c"]
+    role = cluster.ask("r1", 1, first=5)
+    assert not role.granted
+    cluster.scheduler.add("d", 2)
+    again = cluster.ask("r1", 6)
+    assert (role.granted, role.changed.is_set()) == ({}, True)
+    assert len(again.granted) == 6
+    assert cluster.gang.waiting == []
+
+
+def test_a_run_that_shares_threads_gets_its_lost_role_again(a_scheduler):
+    cluster = Cluster(a_scheduler(a=1, b=1))
+    assert len(cluster.granted("r1", 4)) == 4
+    assert len(cluster.granted("r1", 1, first=2)) == 1
+    assert not cluster.ask("r2", 3).granted, "never beside another run"
+
+
+def test_a_run_that_does_not_share_waits_for_a_dask_worker_that_comes_again(cluster):
+    cluster.ask("r1", 6)
+    del cluster.scheduler.workers["c"]
+    lost = [(key, {}) for key, (address, _) in cluster.run("r1").places.items() if address == "c"]
+    again = PlacementRequest(cluster.run("r1"), lost, None)
+    assert cluster.gang.ask(again) == ""
+    assert not again.granted
+    cluster.scheduler.add("d", 2)
+    cluster.gang.serve()
+    assert set(again.granted.values()) == {"d"}
+
+
+# What else uses the Dask workers
+
+
+def test_what_can_never_be_is_not_put_in_line(cluster):
+    cluster.scheduler.workers["a"].resources = {"GPU": 1}
+    assert cluster.gang.ask(cluster.request("r1", 1, GPU=2)) == "no Dask worker declares GPU=2"
+    assert cluster.gang.waiting == []
+
+
+def test_resources_of_tasks_and_of_roles_count(cluster):
+    cluster.scheduler.workers["a"].resources = {"GPU": 3}
+    cluster.scheduler.workers["a"].used_resources = {"GPU": 1}
+    assert cluster.granted("r1", 1, GPU=1) == ["a"]
+    assert cluster.gang.capacities(["a"])[0].resources == {"GPU": 1}
+    assert cluster.granted("r2", 1, GPU=1) == ["a"]
+    waiting = cluster.ask("r3", 1, GPU=1)
+    assert "0 GPU left." in cluster.gang.why(waiting)
+    cluster.gang.free(cluster.run("r1"))
+    assert waiting.granted
+
+
+def test_only_the_dask_workers_that_were_named(cluster):
+    assert set(cluster.granted("r1", 2, on=["b", "gone"])) == {"b"}
+    assert not cluster.ask("r2", 1, on=["b"]).granted
+
+
+def test_dask_workers_that_take_none_say_why(cluster):
+    cluster.scheduler.workers["a"].status.name = "paused"
+    cluster.scheduler.workers["a"].metrics["memory"] = 84
+    others = {"b": "carries network n1"}
+    cluster.scheduler.plugins["another"] = SimpleNamespace(why_taken=lambda address: others.get(address, ""))
+    cluster.scheduler.extensions["multi_locks"]._request_locks(["c"], "xgboost", 1)
+    assert [room.why_not for room in cluster.gang.capacities(None)] == [
+        "is paused (memory at 84%)",
+        "carries network n1",
+        "is locked by another library, such as xgboost.dask",
+    ]
+    waiting = cluster.ask("r1", 1)
+    assert "c is locked by another library, such as xgboost.dask." in cluster.gang.why(waiting)
+    cluster.scheduler.extensions["multi_locks"].release("xgboost")
+    cluster.gang.serve()
+    assert list(waiting.granted.values()) == ["c"]
+
+
+def test_the_lock_of_a_dask_worker_is_held_while_it_carries_a_role(cluster):
+    cluster.ask("r1", 1, on=["a"])
+    cluster.ask("r2", 1, on=["a"])
+    assert cluster.scheduler.locked == {"a": ["train-roles-on-a"]}
+    cluster.gang.free(cluster.run("r1"))
+    assert cluster.scheduler.locked == {"a": ["train-roles-on-a"]}
+    assert not cluster.scheduler.extensions["multi_locks"]._request_locks(["a"], "xgboost", 1), "it waits"
+    cluster.scheduler.extensions["multi_locks"].events["xgboost"] = woken = SimpleNamespace(set=lambda: got.append(1))
+    got: list[int] = []
+    cluster.gang.free(cluster.run("r2"))
+    assert cluster.scheduler.locked == {"a": ["xgboost"]}
+    assert (got, bool(woken)) == ([1], True)
+    assert not cluster.ask("r3", 1, on=["a"]).granted
+
+
+def test_the_lock_of_a_dask_worker_that_left_is_released(cluster):
+    cluster.ask("r1", 6)
+    del cluster.scheduler.workers["c"]
+    cluster.gang.free(cluster.run("r1"))
+    assert cluster.scheduler.locked == {}
+    assert cluster.gang.carrying() == set()
+
+
+def test_a_role_that_was_never_placed_gives_nothing_back(cluster):
+    cluster.ask("r1", 1)
+    cluster.gang.free(cluster.run("r1"), [("worker", 7)])
+    assert len(cluster.run("r1").places) == 1

@@ -1,0 +1,27 @@
+"""Folds as a search makes them once, and as it tells them from others."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold, ShuffleSplit
+from sklearn.preprocessing import FunctionTransformer
+
+from dask_train.searching.estimators.folds import Folds
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(120, 5))
+Y = (X[:, 0] + RANDOM.normal(size=120) > 0).astype(int)
+
+
+def test_folds_are_told_apart_by_their_rows():
+    def text(cv, y=Y):
+        return Folds(cv, len(X), X.shape[1:], y).text()
+
+    drawn = ShuffleSplit(2, random_state=0)
+    assert text(drawn) == text(ShuffleSplit(2, random_state=0)) != text(ShuffleSplit(2, random_state=1))
+    assert text(3) == text(3, Y.copy()) != text(4)
+    assert text(3) != text(3, Y[::-1]), "of classifiers they are stratified"
+    pairs = list(KFold(3).split(X))
+    once = Folds(iter(pairs), len(X), X.shape[1:], Y)
+    assert len(once.of(LogisticRegression())) == len(once.of(FunctionTransformer())) == 3, "an iterator lasts"

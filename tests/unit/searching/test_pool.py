@@ -1,0 +1,34 @@
+"""What a slot of a search is handed, as those see it who look from elsewhere."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dask_train.dashboard.searches import Searches
+from dask_train.searching.pool import MAX_TOLD, PoolSlot
+from dask_train.searching.trials import Handed
+from dask_train.searching.worker import Order
+
+
+def test_a_trial_is_told_in_plain_values_before_it_is_sent():
+    told, sent = [], []
+    run = SimpleNamespace(_driver=SimpleNamespace(trials=told), send=lambda order: sent.append((order, list(told))))
+    params = {"rate": np.float64(0.5), "units": 8, "act": "relu", "deep": True, "shape": (1, 2), "x" * 99: "y" * 99}
+    order = Order(number=3, task=None, metric="val_loss", mode="min", to_beat=None)
+    PoolSlot(run).hand(Handed(trial=SimpleNamespace(params=params), order=order), "search-1")
+    (trial,) = told
+    assert trial["params"] == {
+        "rate": 0.5,
+        "units": 8,
+        "act": "relu",
+        "deep": "True",
+        "shape": "(1, 2)",
+        "x" * MAX_TOLD: "y" * MAX_TOLD,
+    }
+    assert {type(value) for value in trial["params"].values()} == {float, int, str}
+    assert sent == [(order, [trial])]
+    searches = Searches()
+    searches.tell("run", [trial])
+    assert (searches["search-1"].metric, searches["search-1"].trials[3].run) == ("val_loss", "run")

@@ -1,0 +1,115 @@
+"""A trial that is begun again goes on with the checkpoints of its earlier starts; without Keras."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
+from dask_train.fitting.spec import FitTask
+from dask_train.searching.worker import Order, TrialPlace, TrialSession
+
+
+class Session:
+    """What a trial asks of one."""
+
+    def __init__(self, scratch):
+        self.scratch, self.notices, self.scores = scratch, [], []
+
+    def notice(self, text):
+        self.notices.append(text)
+
+    def report(self, **scores):
+        self.scores.append(scores)
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """Begins a trial in a new folder, after those starts."""
+
+    def trial(name, *earlier, to_beat=None):
+        session = Session(tmp_path / f"scratch of {name}")
+        place = TrialPlace(url=str(tmp_path / name), earlier=[str(tmp_path / each) for each in earlier])
+        task = FitTask(header={"config": "that of the model"}, arrays=[], layout=Layout(x=0), run=name)
+        order = Order(number=3, task=task, metric="val_loss", mode="min", to_beat=to_beat, place=place)
+        return TrialSession(session, order, (None, None), {}), session
+
+    return trial
+
+
+def trained(folder, scratch, losses):
+    """Checkpoints at the ends of epochs, as ``fit`` keeps them."""
+    for epoch, loss in enumerate(losses, 1):
+        kept = FitCheckpoint(
+            run="first",
+            order={},
+            configuration={},
+            rates=[],
+            epoch=epoch,
+            batch=0,
+            steps=epoch,
+            header={"config": "of no use here", "keys": [epoch]},
+            arrays=[np.full(2, epoch)],
+            history={"loss": [9.0] * epoch, "val_loss": losses[:epoch]},
+            epochs=list(range(epoch)),
+            callbacks=[],
+            read=[],
+        )
+        folder.save(kept.write, scratch, score=loss if loss == min(losses[:epoch]) else None)
+
+
+def test_it_goes_on_with_the_last_and_knows_the_best(begun, tmp_path):
+    trial, _ = begun("first")
+    trained(trial.checkpoints(), tmp_path, [0.5, 0.2, 0.4, 0.3])
+    again, session = begun("third", "first", "second")  # the second start has kept none
+    folder = again.open_checkpoint()
+    assert FitCheckpoint.opened(folder).epoch == 4
+    assert (again.best.value, again.best.epoch) == (0.2, 1)
+    header, (array,) = again.best.parts
+    assert header == {"config": "that of the model", "keys": [2]}
+    np.testing.assert_array_equal(array, [2, 2])
+    assert session.scores == [
+        {"trial": 3, "epoch": epoch, "val_loss": loss} for epoch, loss in enumerate([0.5, 0.2, 0.4, 0.3])
+    ]
+    assert session.notices == []
+    later, _ = begun("fourth", "first", "second", "third", to_beat=0.1)
+    assert FitCheckpoint.opened(later.open_checkpoint()).epoch == 4
+    assert later.checkpoints().best.score == 0.2, "also where it was begun a third time"
+    assert (later.best.value, later.best.parts) == (0.2, None), "another trial is better"
+
+
+def test_without_any_it_begins_anew_and_says_so(begun, tmp_path):
+    trial, session = begun("first")
+    assert trial.open_checkpoint() is None
+    assert session.notices == [], "it is the first start"
+    trial, session = begun("second", "first")
+    assert trial.open_checkpoint() is None
+    assert session.notices == ["Trial 3 had no checkpoint to go on with: it is trained from its beginning."]
+
+
+def test_damaged_ones_are_told_of(begun, tmp_path):
+    trial, _ = begun("first")
+    trained(trial.checkpoints(), tmp_path, [0.5])
+    (file,) = (tmp_path / "first").glob("*/values.json")
+    file.write_text("{}")
+    trial, session = begun("second", "first")
+    assert trial.open_checkpoint() is None
+    damaged, anew = session.notices
+    assert damaged.startswith("Trial 3: No checkpoint at ")
+    assert "its file values.json has 2 of" in damaged
+    assert "it is trained from its beginning" in anew
+
+
+def test_two_starts_write_apart(begun, tmp_path):
+    first, _ = begun("first")
+    trained(first.checkpoints(), tmp_path, [0.5])
+    second, _ = begun("second", "first")
+    second.open_checkpoint()
+    trained(first.checkpoints(), tmp_path, [0.5, 0.4])  # a process that the search believes lost
+    left = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "second"), best="val_loss", mode="min"))
+    assert FitCheckpoint.opened(left.load(Path(tmp_path / "scratch")).folder).epoch == 1

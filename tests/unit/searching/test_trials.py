@@ -1,0 +1,159 @@
+"""What Optuna is asked and told, without a cluster: how trials are counted, repeated, judged and kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import optuna
+import pytest
+
+from dask_train.errors import DaskTrainError
+from dask_train.searching.opening import open_study
+from dask_train.searching.result import SearchResult
+from dask_train.searching.trials import Trials
+from dask_train.searching.worker import Best, Done
+
+
+def opened(sampler=None, **settings):
+    given = {"direction": "maximize", "pruner": None, "storage": None, "study_name": None, "seed": 0, **settings}
+    return open_study(sampler=sampler or optuna.samplers.RandomSampler(0), **given)
+
+
+def built(trial):
+    return trial.suggest_float("x", 0, 1)  # stands for a task, which nobody looks into here
+
+
+def trials(study=None, *, build=built, most=3, timeout_s=None):
+    return Trials(study or opened(), build, metric="score", most=most, timeout_s=timeout_s)
+
+
+def done(handed, value, parts=("header", [])):
+    return Done(number=handed.trial.number, value=value, epoch=1, parts=parts, seconds=1.0)
+
+
+def test_what_is_lost_is_begun_once_more_with_the_same_parameters_and_on_top():
+    searched = trials(most=2)
+    first = searched.next()
+    searched.lost(first, "its worker left")
+    assert searched.num_left == 2
+    again = searched.next()
+    assert again.trial.params == first.trial.params
+    assert again.trial.user_attrs == {"retry_of": 0}
+    searched.lost(again, "its worker left")
+    assert searched.num_left == 1, "not a third time"
+    searched.done(searched.next(), done(again, 0.5))
+    assert searched.next() is None
+    assert [ended.state for ended in searched.ended] == ["FAIL", "FAIL", "COMPLETE"]
+
+
+def test_a_grid_is_gone_through_once_by_several_at_a_time_also_where_a_point_was_lost():
+    study = opened(optuna.samplers.GridSampler({"x": [0.0, 0.25, 0.5]}, seed=0))
+    searched = trials(study, most=50)
+    in_hand = [searched.next() for _ in range(3)]
+    assert searched.next() is None
+    searched.lost(in_hand[2], "its worker left")
+    for handed in in_hand[:2]:
+        searched.done(handed, done(handed, handed.trial.params["x"]))
+    again = searched.next()
+    assert again.trial.params == in_hand[2].trial.params
+    searched.done(again, done(again, 0.1))
+    assert searched.num_left == 0
+    searched.close()
+    assert trials(study).num_left == 0, "nothing is left for another call either"
+
+
+def test_what_keras_would_have_warned_of_is_kept_once():
+    searched = trials(most=3)
+    for _ in range(3):
+        handed = searched.next()
+        searched.done(handed, replace(done(handed, 0.5), warnings=["the data ends"]))
+    assert searched.warnings == {"the data ends": 0}
+
+
+def test_only_what_is_better_than_all_before_is_kept():
+    searched = trials(most=5)
+    handed = [searched.next() for _ in range(4)]
+    assert handed[0].order.to_beat is None
+    searched.done(handed[1], done(handed[1], 0.5, parts="one"))
+    searched.done(handed[0], done(handed[0], 0.5, parts="equal"))
+    searched.done(handed[2], done(handed[2], 0.4, parts="worse"))
+    assert searched.best == (1, 0.5, "one")
+    assert searched.next().order.to_beat == 0.5
+    result = SearchResult(searched)
+    assert result.best_trial.number == 1, "of equals the one whose model is here; Optuna names the first"
+    searched.done(handed[3], done(handed[3], 0.6, parts="best"))
+    assert searched.best == (3, 0.6, "best")
+    assert searched.best_ended.number == 3
+
+
+def test_a_pruned_trial_is_told_once_and_what_its_workers_say_then_is_not_heard():
+    class Prunes(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return trial.last_step == 1
+
+    searched = trials(opened(pruner=Prunes()))
+    handed = searched.next()
+    assert not searched.scored(handed, {"epoch": 0, "step": 3, "score": 0.9}), "in the middle of an epoch"
+    assert not searched.scored(handed, {"epoch": 0, "score": 0.1})
+    assert not searched.scored(handed, {"epoch": 1, "score": math.nan})
+    assert searched.scored(handed, {"epoch": 1, "score": 0.2})
+    assert not searched.scored(handed, {"epoch": 2, "score": 0.3})
+    searched.done(handed, done(handed, 0.9))
+    searched.cut_short("It was interrupted.")
+    (trial,) = searched.study.trials
+    assert (trial.state.name, trial.value, trial.intermediate_values) == ("PRUNED", 0.2, {0: 0.1, 1: 0.2})
+    assert searched.best is None
+    with pytest.raises(DaskTrainError, match=r"No trial of study .* is complete"):
+        _ = SearchResult(searched).best_model
+
+
+def test_no_trial_is_begun_after_the_time_and_those_in_hand_can_be_cut_short():
+    searched = trials(timeout_s=1e-9)
+    assert searched.next() is None
+    searched = trials()
+    searched.next()
+    searched.cut_short("It was interrupted.")
+    assert searched.study.trials[0].user_attrs["error"] == "It was interrupted."
+
+
+def test_a_build_that_raises_is_a_failure_and_the_next_one_is_asked_for():
+    def build(trial):
+        if trial.number == 0:
+            raise RuntimeError("no such model")
+        if trial.number == 1:
+            raise optuna.TrialPruned
+        return built(trial)
+
+    searched = trials(build=build)
+    assert searched.next().trial.number == 2
+    assert [(ended.state, ended.error) for ended in searched.ended] == [
+        ("FAIL", "RuntimeError: no such model"),
+        ("PRUNED", ""),
+    ]
+    assert searched.num_left == 0
+
+
+def test_what_is_no_sampler_pruner_storage_or_name_is_refused():
+    for wrong in ({"pruner": 3}, {"storage": 3}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} is 3; pass"):
+            opened(**wrong)
+    with pytest.raises(TypeError, match=r"sampler is 'random'; pass one of optuna\.samplers"):
+        opened("random")
+    with pytest.raises(ValueError, match="study_name is ''"):
+        opened(study_name="")
+
+
+@pytest.mark.parametrize(("mode", "values", "best", "kept"), [("max", [1, 3, 2], 1, [3]), ("min", [4, 2, 1], 2, [1])])
+def test_weights_are_taken_at_the_best_epoch_that_beats_the_others(mode, values, best, kept):
+    taken = []
+
+    class Ordered:
+        to_beat = 2.0
+
+    Ordered.mode = mode
+    found = Best(Ordered(), lambda: taken.append(found.value) or taken)
+    for epoch, value in enumerate(values):
+        found.epoch_ended(epoch, value)
+    assert (found.epoch, found.value) == (best, values[best])
+    assert taken == kept

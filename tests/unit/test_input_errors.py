@@ -1,0 +1,114 @@
+"""A wrong argument is an error of the line that passed it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+import dask_train as dt
+from dask_train.config import Deadlines
+from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model import LinearRegression, LogisticRegression, collections
+from dask_train.sklearn import Incremental
+
+
+def frames(call: Callable[[], Any]) -> list[str]:
+    """The names of the functions in the traceback of what is raised, below this one."""
+    try:
+        call()
+    except (TypeError, ValueError) as error:
+        return [frame.name for frame in traceback.extract_tb(error.__traceback__)][1:]
+    raise AssertionError("nothing was raised")
+
+
+def wrong_train() -> None:
+    dt.train(3, progress="yes")  # type: ignore[call-overload]
+
+
+def test_our_frames_are_left_out() -> None:
+    assert frames(wrong_train) == ["wrong_train"]
+    assert frames(lambda: dt.publish_dataset(name="x")) == ["<lambda>"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dt.Checkpoint("", every_s=-1),
+        lambda: dt.Checkpoint("x", evry_s=1),  # type: ignore[call-arg]
+        lambda: dt.Patience("val_loss", -1),
+        lambda: dt.RecoveryPolicy(scope="all"),  # type: ignore[arg-type]
+        lambda: dt.logging.TensorBoard("s3://bucket"),
+        lambda: dt.AddressBook(ps=["h:1"]).task_address("worker", 0),
+    ],
+)
+def test_constructors_and_values_raise_at_the_call_too(make: Callable[[], Any]) -> None:
+    assert frames(make) == ["<lambda>"]
+
+
+def test_a_class_keeps_its_signature_and_a_class_below_it_its_line() -> None:
+    class Often(dt.Patience):
+        def __init__(self) -> None:
+            super().__init__("loss", -1)
+
+    assert frames(Often) == ["__init__"]
+    assert list(signature(dt.Checkpoint).parameters)[:2] == ["url", "every_steps"]
+
+
+def test_all_frames_are_there_where_they_are_asked_for() -> None:
+    with dask.config.set({"train.tracebacks": "whole"}):
+        assert frames(wrong_train)[0] == "wrong_train"
+        assert len(frames(wrong_train)) > 2
+
+
+def test_what_code_of_the_users_raises_keeps_its_frames() -> None:
+    def build() -> None:
+        raise ValueError("no model")
+
+    assert frames(raises_at_the_call(build)) == ["called", "build"]
+
+
+def test_a_cause_has_the_frames_of_others_alone() -> None:
+    with dask.config.set({"train.stop.timeout": "soon"}), pytest.raises(ValueError, match="no duration") as caught:
+        raises_at_the_call(Deadlines.from_dask_config)()
+    assert caught.value.__cause__ is not None
+    trace = traceback.extract_tb(caught.value.__cause__.__traceback__)
+    assert [Path(frame.filename).parent.name for frame in trace] == ["dask"] * len(trace) != []
+
+
+@pytest.mark.timeout(20)
+def test_a_cause_may_be_raised_by_what_has_caught_what_it_caused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise dt.RoleFailedError("worker 0 raised ValueError.", "The data.", "Other data.") from ValueError("below 0")
+
+    monkeypatch.setattr(collections, "train", refused)
+    rows = da.ones((4, 2), chunks=2)
+    with pytest.raises(ValueError, match=r"^below 0$"):
+        LinearRegression(workers=1).fit(rows, rows[:, 0])
+
+
+def test_estimators_raise_at_the_call_too() -> None:
+    x = np.zeros((4, 2))
+    assert frames(lambda: LogisticRegression(C=-1).fit(x, [0, 1, 0, 1])) == ["<lambda>"]
+    assert frames(lambda: LogisticRegression().fit(x * np.nan, [0, 1, 0, 1])) == ["<lambda>"], "found by scikit-learn"
+    assert frames(lambda: LogisticRegression().predict(x)) == ["<lambda>"]
+    assert frames(lambda: dt.search(Ridge(), x, x[:, 0], params={"nope": [1]}, cv=2)) == ["<lambda>"]
+    assert frames(lambda: Incremental(Ridge()).fit(x, x[:, 0])) == ["<lambda>"]
+
+
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError])
+def test_other_errors_keep_theirs(kind: type[Exception]) -> None:
+    def verb() -> None:
+        raise kind("x")
+
+    with pytest.raises(kind) as caught:
+        raises_at_the_call(verb)()
+    assert [entry.name for entry in caught.traceback][-2:] == ["called", "verb"]

@@ -1,0 +1,33 @@
+"""Which modules are missing where this is asked."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+
+from dask_train.worker.modules import missing_modules
+
+NOWHERE = "no_package_has_this_name"
+
+
+def test_those_whose_package_is_not_there_are_told_as_they_were_named():
+    assert missing_modules(["numpy", f"{NOWHERE}.inside", "os.path", NOWHERE]) == [f"{NOWHERE}.inside", NOWHERE]
+    assert missing_modules([]) == []
+
+
+def test_names_that_python_takes_for_none_are_missing():
+    assert missing_modules(["", ".relative"]) == ["", ".relative"]
+
+
+def test_nothing_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "raises_when_imported.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert missing_modules(["raises_when_imported"]) == []
+    assert "raises_when_imported" not in sys.modules
+
+
+def test_it_needs_nothing_of_its_module():
+    """It travels by value to where this package may be what is missing."""
+    alone = types.FunctionType(missing_modules.__code__, {"__builtins__": builtins})
+    assert alone([NOWHERE, "sys"]) == [NOWHERE]
