@@ -9,14 +9,14 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
-from tornado.websocket import WebSocketClientConnection, WebSocketHandler, websocket_connect
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketHandler, websocket_connect
 
 PREFIX = "/user/ada/proxy"
 _LARGEST = 1 << 28
@@ -46,11 +46,13 @@ class _Icon(RequestHandler):
 
 
 class _Socket(WebSocketHandler):
-    """A websocket on either side."""
+    """A websocket on either side; ``opened`` has all of which either is still open."""
 
     _subprotocols: list[str]
-    _other: WebSocketClientConnection
-    _task: asyncio.Task[None]
+    _other: WebSocketClientConnection | None = None
+
+    def initialize(self, opened: dict[asyncio.Task[None], _Socket]) -> None:
+        self._opened, self._left = opened, asyncio.Event()
 
     def check_origin(self, origin: str) -> bool:
         return True
@@ -66,18 +68,27 @@ class _Socket(WebSocketHandler):
             subprotocols=self._subprotocols,
             max_message_size=_LARGEST,
         )
-        self._task = asyncio.create_task(self._back())
+        going_back = asyncio.create_task(self._back(self._other))
+        self._opened[going_back] = self
+        going_back.add_done_callback(self._opened.pop)
+        if self._left.is_set():
+            self._other.close()
 
-    async def _back(self) -> None:
-        while (message := await self._other.read_message()) is not None:
-            await self.write_message(message, binary=isinstance(message, bytes))
+    async def _back(self, other: WebSocketClientConnection) -> None:
+        while (message := await other.read_message()) is not None:
+            with suppress(WebSocketClosedError):  # what comes after the browser has left is read, up to the end
+                await self.write_message(message, binary=isinstance(message, bytes))
         self.close()
+        await self._left.wait()
 
     async def on_message(self, message: str | bytes) -> None:
+        assert self._other is not None
         await self._other.write_message(message, binary=isinstance(message, bytes))
 
     def on_close(self) -> None:
-        self._other.close()
+        self._left.set()
+        if self._other is not None:
+            self._other.close()
 
 
 @contextmanager
@@ -87,8 +98,13 @@ def path_proxy() -> Iterator[str]:
 
     async def serve() -> None:
         over = asyncio.Event()
+        opened: dict[asyncio.Task[None], _Socket] = {}
         application = Application(
-            [(rf"{PREFIX}/(\d+)/(.*ws)", _Socket), (rf"{PREFIX}/(\d+)/(.*)", _Pages), ("/favicon.ico", _Icon)],
+            [
+                (rf"{PREFIX}/(\d+)/(.*ws)", _Socket, {"opened": opened}),
+                (rf"{PREFIX}/(\d+)/(.*)", _Pages),
+                ("/favicon.ico", _Icon),
+            ],
             websocket_max_message_size=_LARGEST,
         )
         server, sockets = HTTPServer(application), bind_sockets(0, "127.0.0.1")
@@ -97,7 +113,11 @@ def path_proxy() -> Iterator[str]:
         told.set_result((sockets[0].getsockname()[1], lambda: loop.call_soon_threadsafe(over.set)))
         await over.wait()
         server.stop()
-        await server.close_all_connections()
+        await server.close_all_connections()  # not those that have become websockets
+        for each in opened.values():
+            each.close()
+        if opened:
+            await asyncio.wait(opened, timeout=20)
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), name="path-proxy")
     thread.start()
