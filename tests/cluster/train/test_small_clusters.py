@@ -21,7 +21,8 @@ def test_an_asynchronous_client(no_leaks):
             assert "worker 1] counted" in await run.logs()
             return (await dt.train(count, roles={"worker": 1})).results
 
-    assert asyncio.run(main()) == {"worker": [2]}
+    with no_leaks():
+        assert asyncio.run(main()) == {"worker": [2]}
 
 
 def count(session):
