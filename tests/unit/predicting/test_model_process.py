@@ -169,11 +169,12 @@ def test_a_start_that_takes_too_long_is_ended_when_it_comes(model, monkeypatch, 
         orders.append(start)
         return awaited
 
-    with pytest.raises(StalledError, match=r"did not start a process for model .a model. within 0\.01 s"):
-        ModelProcess(PARTS, replace(LIMITS, launch_s=0.01), 1, later)
-    process = spawn(orders[0].launch)
-    awaited.set_result(process)
-    assert process.returncode == -signal.SIGKILL
+    with no_leaks():
+        with pytest.raises(StalledError, match=r"did not start a process for model .a model. within 0\.01 s"):
+            ModelProcess(PARTS, replace(LIMITS, launch_s=0.01), 1, later)
+        process = spawn(orders[0].launch)
+        awaited.set_result(process)
+        assert process.returncode == -signal.SIGKILL
 
 
 def test_exceptions_that_can_not_be_made_again_are_told_in_words():

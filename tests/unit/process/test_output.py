@@ -89,7 +89,7 @@ def test_bytes_that_are_no_text(output):
     assert output.since(0) == (5, "caf\ufffd\n")
 
 
-def test_what_there_was_stays_when_it_is_closed(output, no_leaks):
+def test_what_there_was_stays_when_it_is_closed(output):
     write(output, "last words\n")
     output.close()
     output.close()
