@@ -206,4 +206,11 @@ def _let_keras_models_travel() -> None:
     keras_values.register()
 
 
+def _let_torch_modules_travel() -> None:
+    from dask_train.cluster import modules_by_name
+
+    modules_by_name.register("torch")
+
+
 call_after_import("distributed", _let_keras_models_travel)
+call_after_import("torch", _let_torch_modules_travel)
