@@ -5,6 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 
+class MissingPackageError(ImportError):
+    """A package that is not a part of the installation is needed for what was asked for."""
+
+
 def check_installed(what: str, package: str, install: str) -> None:
     """See that a package is installed, without importing it.
 
@@ -19,9 +23,9 @@ def check_installed(what: str, package: str, install: str) -> None:
 
     Raises
     ------
-    ImportError
+    MissingPackageError
         It is not installed; the message says how to install it.
     """
     if find_spec(package) is None:
         quoted = f"'{install}'" if "[" in install else install  # brackets mean something to shells
-        raise ImportError(f"{what} needs {package}, which is not installed: pip install {quoted}.")
+        raise MissingPackageError(f"{what} needs {package}, which is not installed: pip install {quoted}.")

@@ -8,6 +8,8 @@ from importlib import import_module
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from dask_train.extras import MissingPackageError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -20,7 +22,7 @@ _CARRIERS = _CHECKERS | {"distributed", "tornado", "asyncio", "contextlib", "con
 
 
 def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
-    """A verb whose ``TypeError`` and ``ValueError`` for wrong arguments end at the line of the user's that called it.
+    """A verb whose errors for wrong arguments, and for missing packages, end at the line of the user's that called it.
 
     Errors that come from code of the user's or of other packages keep all their frames, and so do errors of runs; what
     has caused an error of a wrong argument has the frames of such code alone. With
@@ -31,7 +33,7 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return verb(*args, **kwargs)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, MissingPackageError) as error:
             if _is_of_a_check(error.__traceback__) and not _is_whole():
                 error.__traceback__ = None
                 _shorten(error.__cause__ or error.__context__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
 from inspect import signature
@@ -25,7 +26,7 @@ def frames(call: Callable[[], Any]) -> list[str]:
     """The names of the functions in the traceback of what is raised, below this one."""
     try:
         call()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ImportError) as error:
         return [frame.name for frame in traceback.extract_tb(error.__traceback__)][1:]
     raise AssertionError("nothing was raised")
 
@@ -52,6 +53,24 @@ def test_our_frames_are_left_out() -> None:
 )
 def test_constructors_and_values_raise_at_the_call_too(make: Callable[[], Any]) -> None:
     assert frames(make) == ["<lambda>"]
+
+
+def test_so_does_what_needs_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert frames(lambda: dt.search(lambda trial: None, np.ones((4, 2)), np.ones(4), metric="loss")) == ["<lambda>"]
+
+
+def test_so_do_a_session_s_methods() -> None:
+    def worker(session: Any) -> list[list[str]]:
+        wrong = (
+            lambda: session.all_reduce(np.ones(2), op="median"),
+            lambda: session.batches(batch_size=0),
+            lambda: session.broadcast(np.ones(2), root=5),
+        )
+        return [frames(each) for each in wrong]
+
+    result = dt.train(worker, roles={"worker": 0}, data=np.ones((4, 2)), progress=False)
+    assert result.results["worker"] == [[["<lambda>"]] * 3]
 
 
 def test_a_class_keeps_its_signature_and_a_class_below_it_its_line() -> None:

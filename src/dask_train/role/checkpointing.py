@@ -10,6 +10,7 @@ from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.manifest import Cover
 from dask_train.data.account import Account
 from dask_train.frameworks.base import TRAINING_ROLES
+from dask_train.input_errors import raises_at_the_call
 from dask_train.role.dataset import DataSet
 from dask_train.role.messaging import Messaging
 from dask_train.role.time_spent import CHECKPOINTS
@@ -26,6 +27,7 @@ class Checkpointing(Messaging):
     _score: float | None  # of what is kept next
     _reported: set[str]
 
+    @raises_at_the_call
     def save_checkpoint(self, write: Callable[[Path], Any]) -> str:
         """Keep a checkpoint where ``train(checkpoint=...)`` says; to be called by one role only, such as the chief.
 
@@ -79,6 +81,7 @@ class Checkpointing(Messaging):
         """
         return self.checkpoints().due(self._context.num_batches)
 
+    @raises_at_the_call
     def load_checkpoint(self, *, best: bool = False) -> Path | None:
         """The files of the last whole checkpoint, in a local folder of this role; None where there is none yet.
 

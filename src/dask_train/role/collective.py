@@ -11,6 +11,7 @@ import numpy as np
 from dask_train.collectives.checked import CheckedCollectives
 from dask_train.collectives.kinds import taken
 from dask_train.collectives.reductions import Reduction
+from dask_train.input_errors import raises_at_the_call
 from dask_train.role.context import Link
 from dask_train.role.meeting import Meeting
 
@@ -21,6 +22,7 @@ class Collective:
     _link: Link
     _meeting: Meeting
 
+    @raises_at_the_call
     def all_reduce(self, arrays: Any, op: str = "sum") -> Any:
         """Combine arrays over all training roles; every one of them makes the same call.
 
@@ -60,6 +62,7 @@ class Collective:
         reduction = Reduction(op)
         return self._together("all_reduce()", arrays, lambda group, given: group.all_reduce(given, reduction))
 
+    @raises_at_the_call
     def broadcast(self, arrays: Any, root: int = 0) -> Any:
         """Give the arrays of one rank to all training roles; every one of them makes the same call.
 
@@ -83,6 +86,7 @@ class Collective:
         """
         return self._together("broadcast()", arrays, lambda group, given: group.broadcast(given, root))
 
+    @raises_at_the_call
     def all_gather(self, rows: Any) -> Any:
         """Put the rows of all training roles one after the other; every one of them makes the same call.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_train.data.plan import Shuffle
 from dask_train.frameworks.base import TRAINING_ROLES, RoleInfo
+from dask_train.input_errors import raises_at_the_call
 from dask_train.role.checkpointing import Checkpointing
 from dask_train.role.collective import Collective
 from dask_train.role.context import Context, Link
@@ -78,6 +79,7 @@ class Session(Collective, Checkpointing):
         """
         return self._context.position
 
+    @raises_at_the_call
     def batches(
         self,
         *,
@@ -122,6 +124,7 @@ class Session(Collective, Checkpointing):
         data = self._own_data()
         return data.batches(epochs=epochs, batch_size=batch_size, shuffle=shuffle, seed=seed, start=start)
 
+    @raises_at_the_call
     def partitions(self) -> Iterator[Any]:
         """Give this rank's own partitions of the data that ``train(data=...)`` gave this role.
 
@@ -182,6 +185,7 @@ class Session(Collective, Checkpointing):
             found = self._link.dataset(name)
         return DataSet(self._context, *found)
 
+    @raises_at_the_call
     def torch_dataset(self, name: str | None = None) -> Any:
         """All rows of the data as a map-style ``torch.utils.data.Dataset``, the same one on every rank.
 
