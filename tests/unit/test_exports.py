@@ -40,7 +40,7 @@ def test_import_loads_no_framework_and_no_dask():
 
 
 @pytest.mark.parametrize("first", ["cluster.peer", "cluster.plugin", "cluster.keras_values", "training.api", "cli", ""])
-def test_whatever_is_imported_first_keras_models_can_travel(first):
+def test_whatever_is_imported_first_models_and_torch_s_modules_can_travel(first):
     code = f"""
 import dask_train{"." + first if first else ", distributed"}
 from dask_train.cluster.after_import import _AfterImport
@@ -48,7 +48,6 @@ import sys
 print([finder.module for finder in sys.meta_path if isinstance(finder, _AfterImport)], 'distributed' in sys.modules)
 """
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    waited_for = (
-        "['distributed'] False" if first in ("cli", "cluster.keras_values") else "['keras', 'distributed'] True"
-    )
+    early = first in ("cli", "cluster.keras_values")
+    waited_for = "['torch', 'distributed'] False" if early else "['keras', 'torch', 'distributed'] True"
     assert seen.stdout.strip() == waited_for, seen.stderr
