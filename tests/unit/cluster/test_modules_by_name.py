@@ -37,11 +37,11 @@ def test_modules_of_the_package_become_known(odd):
 
 LOOP = """
 import torch
-from keras import ops
+import math as ops
 
 def loop():
     torch.backends.cudnn.benchmark = True
-    return torch.backends.cudnn.benchmark, torch.ops.aten.relu(-torch.ones(2)).sum().item(), ops.__name__
+    return torch.backends.cudnn.benchmark, torch.ops.aten.relu(-torch.ones(2)).sum().item(), ops.sqrt(4.0)
 """
 
 
@@ -52,4 +52,4 @@ def test_a_training_loop_travels_to_who_has_pytorch(first):
     sent = subprocess.run([sys.executable, "-c", send], check=True, capture_output=True).stdout
     run = "import sys, pickle; print(pickle.load(sys.stdin.buffer)(), 'dask_train' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", run], input=sent, check=True, capture_output=True).stdout
-    assert told.decode().strip() == "(True, 0.0, 'keras.ops') False"
+    assert told.decode().strip() == "(True, 0.0, 2.0) False"
