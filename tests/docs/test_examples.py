@@ -57,6 +57,9 @@ INTERRUPTED = [
     ("torch_ddp.py", [], "step  100: loss"),
 ]
 
+# The machine may be busy: four processes that import TensorFlow on two cores, beside other tests.
+SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1", "DASK_TRAIN__LAUNCH__TIMEOUT": "180s"}
+
 
 @contextmanager
 def started(script: str, arguments: list[str], folder: Path, deadline_s: float) -> Iterator[subprocess.Popen[str]]:
@@ -67,7 +70,7 @@ def started(script: str, arguments: list[str], folder: Path, deadline_s: float) 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, **SETTINGS},
         start_new_session=True,
     )
 
