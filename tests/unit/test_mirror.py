@@ -35,7 +35,7 @@ WITHOUT_THEIR_OWN = {
     "unit/datasets/test_mnist.py": "datasets/fetching datasets/idx",
     "unit/doctor/test_diagnosis.py": "doctor/examination doctor/examined doctor/page",
     "cluster/train/test_search.py": "fitting/backends/jax_trial",
-    "cluster/train/test_fit_inputs.py": "fitting/api fitting/data",
+    "cluster/train/test_fit_inputs.py": "fitting/api",
     "cluster/train/test_fit_equivalence.py": (
         "fitting/backends/base fitting/backends/tensorflow fitting/backends/tensorflow_graph"
         " fitting/backends/tensorflow_losses"
@@ -87,9 +87,7 @@ WITHOUT_THEIR_OWN = {
     "unit/predicting/server/test_keras_backends.py": ("predicting/server/keras_jax predicting/server/keras_torch"),
     "unit/report/test_html.py": "report/curves report/drawing",
     "unit/report/test_progress.py": "report/notebook report/redrawn",
-    "unit/searching/estimators/test_grid.py": (
-        "searching/estimators/api searching/estimators/data searching/estimators/rows"
-    ),
+    "unit/searching/estimators/test_grid.py": "searching/estimators/api",
     "unit/training/test_in_process.py": "shared_data/in_process",
     "cluster/train/test_streaming.py": "shared_data/streaming",
     "cluster/train/test_sklearn.py": (

@@ -1,0 +1,187 @@
+"""Inputs, targets and weights of ``fit`` become one data set, or are refused before anything is computed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from dask import array as da
+
+from dask_train.data.columns import Column, Schema
+from dask_train.fitting.data import Several, columns_for, fit_data, names_columns, split_off, validation_of
+from dask_train.shared_data.segments import SharedSegments
+
+FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "y": [0, 1], "w": [1.0, 0.5]})
+X, Y = np.zeros((10, 3)), np.arange(10)
+
+
+def published(*row_shapes, names=None):
+    """A data set in shared memory, with columns of these shapes."""
+    columns = tuple(Column(dtype="<f8", row_shape=shape) for shape in row_shapes)
+    schema = Schema(columns=columns, names=names, is_tuple=names is None)
+    return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=np.array([10]), futures=()))
+
+
+def test_arrays_are_numbered_in_the_order_of_inputs_targets_and_weights():
+    data = fit_data("data", {"left": X, "right": X[:, :1]}, Y, np.ones(10))
+    assert data.layout.x == {"left": 0, "right": 1}
+    assert (data.layout.y, data.layout.sample_weight) == (2, 3)
+    assert [column.row_shape for column in data.rows] == [(3,), (1,), (), ()]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [FRAME, da.zeros((10, np.nan), chunks=((10,), (np.nan,)))],
+    ids=["a frame", "columns of unknown number"],
+)
+def test_columns_that_only_computing_tells_are_not_guessed(x):
+    assert fit_data("data", x, Y, None).rows is None
+
+
+def test_no_inputs_are_refused():
+    with pytest.raises(ValueError, match="data: there are no inputs"):
+        fit_data("data", None, Y, None)
+
+
+@pytest.mark.parametrize(("y", "weight"), [(Y, None), (Y, "w"), (None, np.ones(2))])
+def test_arrays_beside_names_of_columns_are_refused(y, weight):
+    with pytest.raises(ValueError, match="leave y and sample_weight out, or name the column of weights"):
+        fit_data("data", FRAME, y, weight, features=["a"])
+
+
+def test_names_choose_inputs_targets_and_weights_of_a_frame():
+    data = fit_data("data", FRAME, None, "w", features={"one": "a", "both": ["a", "b"]}, label="y")
+    assert (data.layout.x, data.layout.y, data.layout.sample_weight) == ({"one": 0, "both": 1}, 2, 3)
+    assert data.source("data") is data.made
+
+
+def test_a_list_of_labels_is_one_matrix_and_several_are_one_target_each():
+    assert fit_data("data", FRAME, None, None, features="a", label=["b", "y"]).layout.y == 1
+    assert fit_data("data", FRAME, None, None, features="a", label=Several(["b", "y"])).layout.y == [1, 2]
+
+
+@pytest.mark.parametrize("label", ["y", ["b", "y"], {"out": "y"}])
+def test_a_label_that_is_a_feature_too_is_refused(label):
+    with pytest.raises(ValueError, match="'y' of data is the label and one of the features too"):
+        fit_data("data", FRAME, None, None, features=["a", "y"], label=label)
+
+
+def test_features_that_are_left_out_are_all_columns_without_another_use():
+    columns = fit_data("data", FRAME, None, "w", label="y").rows
+    assert [column.row_shape for column in columns] == [(2,), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("weight", "named"),
+    [("w", True), ({"out": "w"}, True), ({}, False), ({"out": Y}, False), ({"a": "w", "b": Y}, False), (None, False)],
+    ids=["name", "a name each", "no output", "arrays", "both", "none"],
+)
+def test_weights_are_given_by_name_only_where_all_are_names(weight, named):
+    assert names_columns(weight) is named
+
+
+def test_a_published_pair_is_inputs_and_targets():
+    layout = fit_data("data", published((3,), ()), None, None).layout
+    assert (layout.x, layout.y, layout.sample_weight) == (0, 1, None)
+
+
+def test_published_columns_mean_what_they_are_called():
+    layout = fit_data("data", published((), (), (3,), names=("y", "sample_weight", "x")), None, None).layout
+    assert (layout.x, layout.y, layout.sample_weight) == (2, 0, 1)
+
+
+def test_batches_of_a_published_dict_are_tuples_in_a_run():
+    schema = fit_data("data", published((3,), (), names=("x", "y")), None, None).source("data").schema
+    assert (schema.names, schema.is_tuple) == (None, True)
+
+
+@pytest.mark.parametrize("names", [("a", "y"), ("y", "sample_weight"), ("x", "target")])
+def test_published_columns_of_which_nobody_knows_the_inputs_are_refused(names):
+    with pytest.raises(ValueError, match=f"columns of that data set are {', '.join(names)}; which of them are inputs"):
+        fit_data("data", published((), (), names=names), None, None)
+
+
+def test_a_published_tuple_has_three_columns_at_most():
+    assert fit_data("data", published((3,), (), ()), None, None).layout.sample_weight == 2
+    with pytest.raises(ValueError, match="that data set has 4 columns"):
+        fit_data("data", published((3,), (), (), ()), None, None)
+
+
+@pytest.mark.parametrize("others", [(Y, None), (None, np.ones(10))], ids=["targets", "weights"])
+def test_nothing_goes_beside_a_published_data_set(others):
+    with pytest.raises(ValueError, match="a published data set has inputs, targets and weights together"):
+        fit_data("data", published((3,), ()), *others)
+
+
+def test_names_of_published_columns_become_their_numbers():
+    data = fit_data("data", published((), (), (), names=("t", "a", "b")), None, None, features={"in": "b"}, label="t")
+    assert (data.layout.x, data.layout.y) == ({"in": 2}, 0)
+
+
+def test_published_columns_are_not_put_together_as_a_matrix():
+    with pytest.raises(ValueError, match=r"so \['a', 'b'\] can't be one matrix"):
+        fit_data("data", published((), (), names=("a", "b")), None, None, features=["a", "b"])
+
+
+def model_of(inputs, num_outputs=1):
+    return SimpleNamespace(_inputs_struct=inputs, outputs=[None] * num_outputs)
+
+
+@pytest.mark.parametrize("features", [None, ["b", "a"]], ids=["left out", "the same names"])
+def test_a_frame_gives_a_column_to_each_input_of_its_name(features):
+    assert columns_for(model_of({"a": None, "b": None}), FRAME, None, features, "y")[0] == {"a": "a", "b": "b"}
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "features"),
+    [(FRAME, None, ["a"]), (FRAME, None, "a"), (FRAME, Y, None), ({"a": X, "b": X}, None, None)],
+    ids=["other names", "one name", "targets beside", "no frame"],
+)
+def test_features_stay_as_given_where_inputs_are_not_columns_by_name(x, y, features):
+    assert columns_for(model_of({"a": None, "b": None}), x, y, features, None)[0] == features
+
+
+def test_a_list_of_labels_is_a_target_for_each_of_several_outputs():
+    assert isinstance(columns_for(model_of([]), FRAME, None, "a", ["b", "y"])[1], list)
+    assert isinstance(columns_for(model_of([], 2), FRAME, None, "a", ["b", "y"])[1], Several)
+    with pytest.raises(ValueError, match="names 2 columns, and the model has 3 outputs"):
+        columns_for(model_of([], 3), FRAME, None, "a", ["b", "y"])
+
+
+@pytest.mark.parametrize(("given", "weight"), [((X, Y), None), ([X, Y, np.ones(10)], 2)])
+def test_validation_data_is_a_pair_or_has_weights_too(given, weight):
+    layout = validation_of(given, None, None).layout
+    assert (layout.x, layout.y, layout.sample_weight) == (0, 1, weight)
+
+
+@pytest.mark.parametrize(("weight", "place"), [("w", 2), (np.ones(10), None)], ids=["name", "array of the data's rows"])
+def test_weights_of_the_data_count_in_a_frame_to_validate_on_where_they_are_a_name(weight, place):
+    assert validation_of(FRAME, ["a", "b"], "y", weight).layout.sample_weight == place
+
+
+def test_the_last_rows_are_split_off_as_keras_does():
+    trained, validated = split_off(fit_data("data", X, Y, None), 0.25)
+    assert trained.value[1].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert validated.value[1].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("fraction", [0, 1, 1.5, -0.1, True, "0.2", float("nan")])
+def test_a_split_that_is_no_fraction_is_refused(fraction):
+    with pytest.raises(ValueError, match="it is a fraction between 0 and 1"):
+        split_off(fit_data("data", X, Y, None), fraction)
+
+
+@pytest.mark.parametrize("fraction", [0.95, 0.999])
+def test_a_split_that_leaves_no_row_to_train_on_is_refused(fraction):
+    with pytest.raises(ValueError, match="of 10 rows leaves one side without rows"):
+        split_off(fit_data("data", X, Y, None), fraction)
+
+
+@pytest.mark.parametrize(
+    "x", [FRAME, da.from_array(X)[da.from_array(Y) > 2]], ids=["a frame", "rows of unknown number"]
+)
+def test_rows_of_unknown_number_can_not_be_split(x):
+    with pytest.raises(ValueError, match="needs arrays whose number of rows is known"):
+        split_off(fit_data("data", x, None, None), 0.2)

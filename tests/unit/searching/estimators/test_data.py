@@ -1,0 +1,131 @@
+"""What a search over estimators takes for features, targets, weights and groups, and what it refuses at once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from dask import dataframe as dd
+from sklearn.dummy import DummyRegressor
+
+from dask_train.data.columns import Column, Schema
+from dask_train.searching.estimators.data import estimator_data, folds_of
+from dask_train.shared_data.segments import SharedSegments
+
+X, Y, GROUPS = np.zeros((6, 3)), np.arange(6), np.repeat([0, 1, 2], 2)
+FRAME = pd.DataFrame({"a": np.zeros(6), "b": np.ones(6, "f4"), "y": Y, "w": np.ones(6), "g": GROUPS})
+
+
+def data_of(x, y=None, features=None, label=None, **others):
+    return estimator_data("data", x, y, features, label, **others)
+
+
+def published(*row_shapes):
+    schema = Schema(
+        columns=tuple(Column(dtype="<f8", row_shape=shape) for shape in row_shapes), names=None, is_tuple=True
+    )
+    return SharedSegments(schema=schema, lengths=np.array([4, 2]), futures=())
+
+
+def test_arrays_lie_in_the_order_of_features_targets_and_weights_and_groups_come_last():
+    data, shape = data_of(X, Y, sample_weight=np.ones(6), groups=GROUPS)
+    assert (shape.layout.x, shape.layout.y, shape.layout.sample_weight, shape.groups) == (0, 1, 2, 3)
+    assert data.value[3] is GROUPS
+
+
+def test_a_frame_keeps_the_types_of_its_features_and_other_columns_are_none():
+    data, shape = data_of(FRAME, label="y", sample_weight="w", groups="g")
+    assert dict(shape.dtypes) == {"a": np.float64, "b": np.float32}
+    assert (shape.layout.x, shape.layout.y, shape.layout.sample_weight, shape.groups) == ({"a": 0, "b": 1}, 2, 3, 4)
+    assert [column.name for column in data.value] == ["a", "b", "y", "w", "g"]
+
+
+@pytest.mark.parametrize(("features", "kept"), [("b", ["b"]), (["w", "a"], ["w", "a"])])
+def test_features_are_those_that_are_named_in_that_order(features, kept):
+    assert list(data_of(FRAME, features=features, label="y")[1].dtypes) == kept
+
+
+def test_lists_are_arrays_of_a_value_each_row():
+    data, shape = data_of(X, Y.tolist(), groups=GROUPS.tolist())
+    assert (shape.layout.y, shape.groups) == (1, 2)
+    assert [column.shape for column in data.value] == [(6, 3), (6,), (6,)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"x": X, "label": "y"}, "label= names a column of a frame; pass y"),
+        ({"x": FRAME, "y": Y, "label": "y"}, "label= names a column of a frame; pass y"),
+        ({"x": FRAME, "label": ["a", "y"]}, "an estimator's target is one column"),
+        ({"x": X, "features": ["a"]}, "features= names columns of a frame, and x is none"),
+        ({"x": X, "groups": "g"}, "groups='g' names a column of a frame, and x is none"),
+        ({"x": FRAME, "label": "z"}, "data has no column 'z'"),
+        ({"x": FRAME, "features": ["a", "z"]}, "data has no column 'z'"),
+        ({"x": FRAME, "features": ["a", "a"]}, "names 'a' more than once"),
+        ({"x": X, "y": Y, "sample_weight": np.ones((6, 1))}, "sample_weight of data has 2 dimensions"),
+        ({"x": X, "y": Y, "groups": np.ones((6, 1))}, "groups of data has 2 dimensions"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given, told):
+    with pytest.raises(ValueError, match=told):
+        data_of(**given)
+
+
+def test_several_arrays_of_features_are_refused():
+    with pytest.raises(TypeError, match="takes one array or frame of features"):
+        data_of((X, X), Y)
+
+
+def test_groups_can_not_be_added_to_what_lies_in_shared_memory():
+    with pytest.raises(ValueError, match="data lies in shared memory already"):
+        data_of(SimpleNamespace(segments=published((3,), ())), groups=GROUPS)
+
+
+def test_targets_and_groups_that_are_categories_keep_their_type():
+    named = FRAME.assign(y=pd.Categorical(["no", "yes"] * 3), g=pd.Categorical(list("aabbcc")))
+    _, shape = data_of(named, label="y", groups="g")
+    assert list(shape.target_dtype.categories) == ["no", "yes"]
+    assert list(shape.group_dtype.categories) == ["a", "b", "c"]
+    _, shape = data_of(FRAME, label="y", groups="g")
+    assert (shape.target_dtype, shape.group_dtype) == (None, None)
+
+
+def test_categories_that_are_not_known_yet_are_refused_with_what_makes_them_known():
+    frame = dd.from_pandas(FRAME.assign(y=pd.Categorical(["no", "yes"] * 3)), npartitions=2)
+    unknown = frame.assign(y=frame.y.cat.as_unknown())
+    assert list(data_of(frame, label="y")[1].target_dtype.categories) == ["no", "yes"]
+    with pytest.raises(ValueError, match=r"The categories of y are not known yet.*y = y.cat.as_known\(\)"):
+        data_of(unknown, label="y")
+
+
+class Client:
+    """Has computed what it is asked for: 6 numbers."""
+
+    def compute(self, column):
+        self.asked = column.name
+        return SimpleNamespace(result=lambda: np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0]))
+
+
+class Splitter:
+    """Notes what it is shown."""
+
+    def split(self, x, y, groups=None):
+        self.seen = x.shape, y, groups
+        yield np.arange(3), np.arange(3, 6)
+
+    def get_n_splits(self, *_):
+        return 1
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["array", "frame"])
+def test_folds_are_made_of_targets_alone_and_see_the_shape_of_the_features(wide, monkeypatch):
+    monkeypatch.setattr(SharedSegments, "arrays", lambda self: tuple(SimpleNamespace(name=n) for n in range(3)))
+    x, segments = (FRAME[["a", "b"]], published((), (), ())) if wide else (X, published((3,), ()))
+    _, shape = data_of(x, Y)
+    cv, client = Splitter(), Client()
+    folds_of(cv, segments, shape, client).of(DummyRegressor())
+    seen, y, groups = cv.seen
+    assert seen == ((6, 2) if wide else (6, 3))
+    assert (client.asked, y.tolist(), groups) == (2 if wide else 1, [0, 1, 0, 1, 0, 1], None)
