@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 import numpy as np
 
-from dask_train.collections.partition.form import is_frame, is_name, resolved
+from dask_train.collections.partition.form import is_frame, is_name, picks_of, resolved
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.rows import Shape, decoded
@@ -69,6 +69,7 @@ def _columns_of(what: str, x: Any, features: Any, named: dict[str, str]) -> tupl
         for argument, name in named.items():
             raise ValueError(f"{argument}={name!r} names a column of a frame, and x is none. Pass an array.")
         return x, {}
+    picks_of(what, features, named.get("label"))  # refuses a label among the features
     known = list(x.columns)
     resolved(what, known, [[name] for name in named.values()])
     left = [name for name in known if name not in named.values()]

@@ -59,6 +59,8 @@ def test_lists_are_arrays_of_a_value_each_row():
         ({"x": X, "label": "y"}, "label= names a column of a frame; pass y"),
         ({"x": FRAME, "y": Y, "label": "y"}, "label= names a column of a frame; pass y"),
         ({"x": FRAME, "label": ["a", "y"]}, "an estimator's target is one column"),
+        ({"x": FRAME, "features": ["a", "y"], "label": "y"}, "'y' of data is the label and one of the features too"),
+        ({"x": FRAME, "features": "y", "label": "y"}, "'y' of data is the label and one of the features too"),
         ({"x": X, "features": ["a"]}, "features= names columns of a frame, and x is none"),
         ({"x": X, "groups": "g"}, "groups='g' names a column of a frame, and x is none"),
         ({"x": FRAME, "label": "z"}, "data has no column 'z'"),
