@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from dask.utils import format_bytes
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from dask_train.cli.connection import connect, connection_options, scheduler_address
@@ -79,7 +79,8 @@ def _table(findings: list[Finding]) -> Table:
 
 
 def _processes(examination: Examination) -> Table:
-    table = Table(*_COLUMNS, box=None, header_style="dim", pad_edge=False)
+    address = Column(_COLUMNS[0], no_wrap=True)  # one that is cut can't be copied
+    table = Table(address, *_COLUMNS[1:], box=None, header_style="dim", pad_edge=False)
     for row in _rows(examination):
         table.add_row(*map(Text, row))
     table.add_row()

@@ -51,6 +51,7 @@ def test_a_web_page_says_the_same(here, tmp_path):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_tables_fit_the_terminal_and_keep_every_word(here, width):
+    here = {**here, "versions": {**here["versions"], "dask_train": "0.1.0.dev1234"}}
     other = {**here, "versions": {**here["versions"], "torch": "1.0.0"}}
     workers = {f"tcp://10.0.0.1:{40000 + i}": here for i in range(20)}
     workers["tcp://10.0.0.1:40001"] = other
