@@ -1,0 +1,132 @@
+"""A module with its optimizer, scheduler and metrics in a worker: whose they are, and when they go on."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torchmetrics
+from torch.optim import SGD, lr_scheduler
+
+from dask_train.collectives.hosts import Hosts
+from dask_train.fitting.layout import Layout
+from dask_train.fitting.spec import InPlace
+from dask_train.fitting.torch_module.opened import Opened, _device
+from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
+from dask_train.frameworks.torch.modules import pickle_parts
+
+DESCENT = partial(SGD, lr=1.0)
+HALVED = partial(lr_scheduler.StepLR, step_size=1, gamma=0.5)
+ON_A_PLATEAU = partial(lr_scheduler.ReduceLROnPlateau, patience=0, factor=0.5)
+
+
+def training(optimizer=DESCENT, scheduler=None, **more):
+    return ModuleTraining(
+        module=torch.nn.Linear(2, 1), loss=torch.nn.MSELoss(), optimizer=optimizer, scheduler=scheduler, **more
+    )
+
+
+def opened(given, *, in_place=False, by_step=False):
+    header, arrays = ({}, []) if in_place else pickle_parts(given)
+    task = ModuleTask(
+        header={"training": header},
+        arrays=arrays,
+        layout=Layout.of_batch(2),
+        in_place=InPlace(model=given) if in_place else None,
+        by_step=by_step,
+    )
+    return Opened(task, SimpleNamespace(rank=0))
+
+
+def lr_of(one):
+    return one.optimizer.param_groups[0]["lr"]
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_what_was_sent_is_a_worker_s_own_and_the_optimizer_trains_it():
+    given = training()
+    found = opened(given)
+    assert found.module is not given.module
+    assert found.optimizer.param_groups[0]["params"] == list(found.module.parameters())
+
+
+def test_what_is_trained_in_place_is_the_user_s_very_own():
+    given = training()
+    found = opened(given, in_place=True)
+    assert (found.module is given.module, found.loss is given.loss) == (True, True)
+
+
+def test_an_optimizer_that_was_made_already_keeps_what_it_knows():
+    module = torch.nn.Linear(2, 1)
+    optimizer = SGD(module.parameters(), lr=0.25, momentum=0.9)
+    module(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    found = opened(ModuleTraining(module=module, loss=torch.nn.MSELoss(), optimizer=optimizer))
+    assert lr_of(found) == 0.25
+    assert torch.equal(found.optimizer.state[found.module.weight]["momentum_buffer"], torch.ones(1, 2))
+
+
+def test_nothing_is_made_of_an_optimizer_that_is_not_there():
+    found = opened(training(optimizer=None))
+    assert (found.optimizer, found.scheduler) == (None, None)
+
+
+def test_training_and_validation_count_apart():
+    found = opened(training(metrics={"mean": torchmetrics.MeanMetric()}))
+    assert found.metrics is not found.metrics_of_validation
+    found.metrics.update(3.0, torch.ones(1), torch.ones(1), 1)
+    assert found.metrics.means()["loss"] == 3.0
+    assert found.metrics_of_validation.means()["loss"] != 3.0
+
+
+@pytest.mark.parametrize(("by_step", "after_step", "after_epoch"), [(True, 0.5, 0.5), (False, 1.0, 0.5)])
+def test_a_scheduler_goes_on_by_step_or_by_epoch_and_never_by_both(by_step, after_step, after_epoch):
+    found = opened(training(scheduler=HALVED), by_step=by_step)
+    found.step()
+    assert lr_of(found) == after_step
+    found.schedule({"loss": 1.0})
+    assert lr_of(found) == after_epoch
+
+
+def test_without_a_scheduler_steps_and_epochs_change_no_rate():
+    found = opened(training())
+    found.step()
+    found.schedule({"loss": 1.0})
+    assert lr_of(found) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("second", "lr"),
+    [({"loss": 1.0}, 0.5), ({"loss": 0.5}, 1.0), ({"loss": 0.5, "val_loss": 2.0}, 0.5)],
+    ids=["loss stays", "loss falls", "loss of validation counts"],
+)
+def test_a_scheduler_that_looks_at_a_score_gets_the_loss(second, lr):
+    found = opened(training(scheduler=ON_A_PLATEAU))
+    found.schedule({"loss": 1.0})
+    found.schedule(second)
+    assert lr_of(found) == lr
+
+
+@pytest.mark.parametrize("scheduler", [None, HALVED], ids=["no scheduler", "scheduler"])
+def test_what_is_restored_is_what_was_there(scheduler):
+    found, other = opened(training(scheduler=scheduler)), opened(training(scheduler=scheduler))
+    found.step()
+    found.schedule({"loss": 1.0})
+    other.restore(found.state())
+    assert torch.equal(other.module.weight, found.module.weight)
+    assert lr_of(other) == lr_of(found)
+    assert other.state()["scheduler"] == found.state()["scheduler"]
+
+
+@pytest.mark.parametrize(("rank", "gpu"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 0)])
+def test_workers_of_a_host_take_turns_with_its_gpus(monkeypatch, rank, gpu):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    hosts = Hosts.of([f"10.0.0.{5 + rank % 2}:{7000 + rank}" for rank in range(5)])
+    assert _device(SimpleNamespace(rank=rank, meeting=(hosts, None))) == torch.device("cuda", gpu)
