@@ -74,11 +74,9 @@ WITHOUT_THEIR_OWN = {
     "unit/fitting/backends/test_torch.py": "keras_models/torch_state",
     "unit/linear_model/test_linear_models.py": (
         "linear_model/estimating linear_model/fitting linear_model/general linear_model/least_squares"
-        " linear_model/linear linear_model/logistic linear_model/solvers linear_model/solving"
+        " linear_model/linear linear_model/logistic linear_model/solving"
     ),
-    "unit/linear_model/test_penalised.py": (
-        "linear_model/admm linear_model/composite linear_model/coordinate_descent linear_model/penalised_squares"
-    ),
+    "unit/linear_model/test_penalised.py": "linear_model/admm linear_model/composite linear_model/penalised_squares",
     "unit/linear_model/test_dask_blocks.py": "linear_model/blocks linear_model/collections linear_model/scores",
     "unit/linear_model/test_objective.py": "linear_model/standardised",
     "unit/linear_model/test_rows.py": "linear_model/packed",
@@ -92,7 +90,7 @@ WITHOUT_THEIR_OWN = {
     "cluster/train/test_streaming.py": "shared_data/streaming",
     "cluster/train/test_sklearn.py": (
         "sklearn/collections sklearn/fitting sklearn/incremental sklearn/keras_transformer sklearn/learning"
-        " sklearn/on_dask sklearn/outputs"
+        " sklearn/on_dask"
     ),
     "cluster/test_feed.py": "tensorflow_network/feed",
     "cluster/test_network.py": "tensorflow_network/launch tensorflow_network/network tensorflow_network/role_task",
