@@ -40,7 +40,8 @@ def load_function(named: str) -> Any:
         raise click.ClickException(_raised(module_name, error)) from error
     for attribute in path.split("."):
         if not hasattr(found, attribute):
-            have = ", ".join(name for name, value in vars(found).items() if callable(value) and name[0] != "_")
+            own = getattr(found, "__dict__", {})  # a number has none
+            have = ", ".join(name for name, value in own.items() if callable(value) and name[0] != "_")
             raise click.UsageError(f"{module_name} has no {path!r}; it has {have or 'no functions'}.")
         found = getattr(found, attribute)
     if not callable(found):

@@ -46,6 +46,7 @@ def test_a_function_is_imported_from_the_current_folder(folder):
         ("nowhere_b:f", "There is no module 'nowhere_b', neither here (.*) nor installed."),
         ("mine_b.sub:f", "mine_b.sub can't be imported|There is no module"),
         ("mine_b:g", "mine_b has no 'g'; it has f."),
+        ("mine_b:VALUE.run", "mine_b has no 'VALUE.run'; it has no functions."),
         ("mine_b:VALUE", "mine_b:VALUE is a int, not a function."),
     ],
 )
