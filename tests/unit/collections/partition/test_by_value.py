@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import cloudpickle
 import dask
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from dask import delayed
 
+import dask_train
 from dask_train.collections import check_data, partition
 
 TABLE = pd.DataFrame(
@@ -22,6 +24,7 @@ TABLE = pd.DataFrame(
 with dask.config.set({"dataframe.convert-string": False}):
     FRAME = dd.from_map(lambda number: TABLE, [0], meta=TABLE.iloc[:0])
 
+SOURCES = Path(dask_train.__file__).parents[1]
 
 CASES = [
     ((np.ones((3, 2)), np.ones(3)), {}, [(3, 2), (3,)]),
@@ -72,6 +75,7 @@ def test_partitions_without_dask_train(found, number):
 def test_it_is_small():
     cloudpickle.register_pickle_by_value(partition)
     try:
-        assert len(cloudpickle.dumps(partition.part)) < 40_000, "it is in each task"
+        code = cloudpickle.dumps(partition.part).replace(str(SOURCES).encode(), b"")  # which differ by machine
+        assert len(code) < 40_000, "it is in each task"
     finally:
         cloudpickle.unregister_pickle_by_value(partition)
