@@ -93,29 +93,32 @@ def with_transformers() -> torch.nn.Module:
             found = self.inner(x)
             return {"loss": mse_loss(found, labels), "logits": found}
 
+    of_all = rows()
+
     class Rows(Dataset[dict[str, torch.Tensor]]):
         def __len__(self) -> int:
             return ROWS
 
         def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-            x, y = rows()[index]
+            x, y = of_all[index]
             return {"x": x, "labels": y}
 
     model = Model()
-    arguments = TrainingArguments(
-        output_dir=tempfile.mkdtemp(),
-        per_device_train_batch_size=of_a_rank() // 2,
-        gradient_accumulation_steps=2,
-        num_train_epochs=EPOCHS,
-        learning_rate=RATE,
-        optim="sgd",
-        save_strategy="no",
-        logging_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    Trainer(model=model, args=arguments, train_dataset=Rows()).train()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=of_a_rank() // 2,
+            gradient_accumulation_steps=2,
+            num_train_epochs=EPOCHS,
+            learning_rate=RATE,
+            optim="sgd",
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        Trainer(model=model, args=arguments, train_dataset=Rows()).train()
     return model.inner
 
 
