@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -104,6 +105,13 @@ def check_same(one: Any, other: Any, tolerance: float = 0.0) -> None:
         np.testing.assert_allclose(some, others, rtol=tolerance, atol=tolerance)
 
 
+class RefusesTensorFlow(keras.callbacks.Callback):
+    """Raises where a worker with another backend has imported TensorFlow."""
+
+    def on_train_end(self, logs: Any = None) -> None:
+        assert "tensorflow" not in sys.modules
+
+
 class KillsOnce(keras.callbacks.Callback):
     """Kills its process, once."""
 
@@ -122,7 +130,7 @@ def test_workers_have_the_backend_of_the_client_and_train_its_model(client):
     for make in NETWORKS.values():
         alone = make()
         history = alone.fit(X, Y, epochs=2, batch_size=BATCH_SIZE, shuffle=False, verbose=0).history
-        model, result = fitted(make(), epochs=2, shuffle=False, workers=2)
+        model, result = fitted(make(), epochs=2, shuffle=False, workers=2, callbacks=[RefusesTensorFlow()])
         check_same(model, alone, 1e-5)
         assert {name: pytest.approx(values, rel=1e-5) for name, values in history.items()} == result.history
 

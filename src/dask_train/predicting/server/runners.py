@@ -32,8 +32,10 @@ def opened(kind: str, header: bytes, arrays: Sequence[np.ndarray], num_threads: 
     if kind in ("keras", "file"):
         import keras
 
+        from dask_train.frameworks.keras.lazy_tensorflow import spare_tensorflow
         from dask_train.predicting.server import files, keras_backends, keras_model
 
+        spare_tensorflow()
         keras_backends.backend_of(keras.backend.backend()).take_threads(num_threads)
         return keras_model.KerasRunner(
             keras_model.open_parts(header, arrays) if kind == "keras" else files.open_file(header)
