@@ -45,7 +45,8 @@ def test_an_explicit_departure_counts_as_a_loss(make_cluster, until, wait_for, l
         run = dt.train(beat, roles={"worker": 2}, wait=False)
         roles = until(run, 10)
         leave(client, roles["worker", 0]["address"])
-        wait_for(lambda: run.status()["roles"][0]["attempt"] == 1, "a replacement")
+        before = {role["pid"] for role in roles.values()}
+        wait_for(lambda: {score["pid"] for score in run._driver.history.scores} - before, "a replacement's report")
         until(run, run.status()["num_scores"] + 40)
         run.stop()
         replaced, kept = run.result().results["worker"]

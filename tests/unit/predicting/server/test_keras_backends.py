@@ -26,7 +26,7 @@ def test_what_holds_on_tensorflow_holds_there(backend: str) -> None:
         env={**os.environ, "KERAS_BACKEND": backend},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=380,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout[-5000:]
