@@ -55,6 +55,6 @@ class KerasFramework(FitFramework):
                 "Something imported Keras there before this run set its backend, such as a sitecustomize module.",
                 "Set KERAS_BACKEND where that is imported, or don't import Keras there.",
             )
-        from dask_train.frameworks.keras.lazy_tensorflow import spare_tensorflow
+        from dask_train.keras_models.lazy_tensorflow import spare_tensorflow
 
         spare_tensorflow()

@@ -32,7 +32,7 @@ def opened(kind: str, header: bytes, arrays: Sequence[np.ndarray], num_threads: 
     if kind in ("keras", "file"):
         import keras
 
-        from dask_train.frameworks.keras.lazy_tensorflow import spare_tensorflow
+        from dask_train.keras_models.lazy_tensorflow import spare_tensorflow
         from dask_train.predicting.server import files, keras_backends, keras_model
 
         spare_tensorflow()

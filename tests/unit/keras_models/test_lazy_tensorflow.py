@@ -8,7 +8,7 @@ import keras
 import pytest
 from keras.src.saving import serialization_lib
 
-from dask_train.frameworks.keras.lazy_tensorflow import spare_tensorflow
+from dask_train.keras_models.lazy_tensorflow import spare_tensorflow
 
 
 class Lazy:
