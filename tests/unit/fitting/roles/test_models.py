@@ -74,6 +74,39 @@ def test_a_step_of_ones_own_makes_the_weights():
     assert not is_own(model, "test_step")
 
 
+class Several(keras.Model):
+    """Gives one thing in training and another outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = layers.Dense(1, name="one"), layers.Dense(1, name="other")
+
+    def call(self, x, training=False):
+        return {"one": self.one(x), "other": self.other(x)} if training else self.one(x) + self.other(x)
+
+
+@pytest.mark.parametrize("make", [unbuilt, lambda: unbuilt(Stepping), Several])
+def test_a_step_of_keras_is_traced_once(make):
+    tf = pytest.importorskip("tensorflow")
+    model = make()
+    several = isinstance(model, Several)
+    model.compile("adam", "mse", metrics={"one": ["mae"], "other": ["mse"]} if several else ["mae"])
+    build(model, LAYOUT if not several else Layout(x=0, y={"one": 1, "other": 2}), (*COLUMNS, *COLUMNS[1:] * several))
+    assert model._compile_metrics.built == (not isinstance(model, Stepping)), "a step of one's own makes its own"
+    traced = []
+
+    @tf.function(autograph=False)
+    def step(batch):
+        traced.append(True)
+        return model.train_step(batch)
+
+    y = np.ones(4, "f4")
+    step((np.ones((4, 3), "f4"), {"one": y, "other": y} if several else y))
+    assert len(traced) == 1
+    if several:
+        assert set(model.get_metrics_result()) == {"loss", "one_loss", "other_loss", "one_mae", "other_mse"}
+
+
 class Asked(keras.Model):
     def call(self, x, training=None):
         return x * 0 + (-1.0 if training is None else float(training))
