@@ -101,9 +101,9 @@ pictures: data  ## draw the pictures of the gallery anew, in docs/pictures/galle
 	$(BIN)/python tests/docs/gallery/pictures.py
 
 dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare environment
-	@version=$$($(PYTHON) -c 'import runpy; print(runpy.run_path("src/dask_train/version.py")["__version__"])'); \
+	@version=$$(sed -n 's/^version: //p' CITATION.cff); \
 	for tag in $$(git tag --points-at HEAD 2>/dev/null); do [ "$$tag" = "v$$version" ] \
-		|| { echo "The tag $$tag is not of the version $$version in src/dask_train/version.py."; exit 1; }; done
+		|| { echo "The tag $$tag is not of the version $$version in CITATION.cff."; exit 1; }; done
 	rm -rf dist build/bare
 	.venv-docs/bin/python -m build --no-isolation --outdir dist .
 	$(PYTHON) -m venv build/bare

@@ -9,17 +9,18 @@ import os
 import sys
 from pathlib import Path
 
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
+
 os.environ["KERAS_BACKEND"] = "jax"  # the only one in this environment
 
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent / "src"), str(DOCS / "_extensions")]
 
-from dask_train.version import __version__  # noqa: E402 - found beside this folder, not installed
-
 project = "dask-train"
 author = "the dask-train developers"
 copyright = "2026, the dask-train developers"  # noqa: A001 - Sphinx' name for it
-version = release = __version__
+version = release = ProjectMetadata(str(DOCS.parent), PluginManager()).version
 
 extensions = [
     "sphinx.ext.autodoc",

@@ -32,7 +32,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cluster.after_import import call_after_import
-from dask_train.version import __version__
 
 if TYPE_CHECKING:
     from dask_train import logging as logging
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from dask_train.tensorflow_network.api import TensorFlowNetwork, start_tensorflow
     from dask_train.tensorflow_network.board import Board, board
     from dask_train.training.api import train
+    from dask_train.version import __version__
 
 # Where each public name is defined.
 _HOMES = {
@@ -125,6 +125,7 @@ _HOMES = {
     "DataError": "errors",
     "CheckpointError": "errors",
     "VersionMismatchError": "errors",
+    "__version__": "version",
 }
 
 __all__ = [

@@ -15,7 +15,6 @@ import pytest
 
 import dask_train
 from dask_train import linear_model
-from dask_train.version import __version__
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,7 +23,8 @@ PAGES = sorted(
     page for page in (*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")) if page.relative_to(DOCS).parts[0] not in MADE
 )
 PUBLIC_MODULES = ["dask_train", *(f"dask_train.{name}" for name in ("linear_model", "sklearn", "logging", "testing"))]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 def extension(name: str) -> ModuleType:
@@ -119,9 +119,15 @@ def test_links_to_the_repository_lead_to_pages_of_the_site() -> None:
 
 def test_releases_say_the_same_everywhere() -> None:
     recipe, citation = (ROOT / "conda.recipe" / "meta.yaml").read_text(), (ROOT / "CITATION.cff").read_text()
-    assert __version__ == dask_train.__version__
-    assert f'set version = "{__version__}"' in recipe
-    assert f"\nversion: {__version__}\n" in citation
+    (version,) = re.findall(r"^version: ([\d.]+)$", citation, re.M)
+    assert f'set version = "{version}"' in recipe
+    assert (ROOT / "CHANGELOG.md").read_text().startswith(f"# Changes\n\n## {version} (")
+    assert PYPROJECT["tool"]["hatch"]["version"]["fallback-version"] == f"{version}.dev0"
+    host = {
+        line.lstrip(" -").replace(" ", "")
+        for line in recipe.partition("  host:\n")[2].partition("  run:\n")[0].splitlines()
+    }
+    assert host == {*PYPROJECT["build-system"]["requires"], "pip", f"python{PROJECT['requires-python']}"}
     run = recipe.partition("  run:\n")[2].partition("\n  run_constrained:")[0]
     theirs = dict(re.findall(r"- ([\w-]+) >=([\d.]+)", run))
     ours = dict(re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", line).groups() for line in PROJECT["dependencies"])  # type: ignore[union-attr]

@@ -10,7 +10,6 @@ from __future__ import annotations
 def run_agent(run: str, agent: str, client_versions: dict[str, str], brief: bytes) -> None:
     """Give the thread back to Dask, compare versions, and serve the run until it is over."""
     import asyncio
-    import importlib.metadata
     import importlib.util
     import platform
 
@@ -19,7 +18,9 @@ def run_agent(run: str, agent: str, client_versions: dict[str, str], brief: byte
     secede()
     if importlib.util.find_spec("dask_train") is None:
         raise RuntimeError("dask_train is not installed there: pip install dask-train")
-    here = {"python": platform.python_version(), "dask_train": importlib.metadata.version("dask-train")}
+    from dask_train.version import __version__
+
+    here = {"python": platform.python_version(), "dask_train": __version__}
     for package, num_parts in (("python", 2), ("dask_train", 3)):
         mine, theirs = here[package], client_versions[package]
         if mine.split(".")[:num_parts] != theirs.split(".")[:num_parts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,7 +175,8 @@ def test_another_version_on_a_dask_worker_is_named(dask_process, tmp_path):
     with processes(dask_process, tmp_path, worker_path=other) as (_, _, where), Client(**where) as client:
         client.wait_for_workers(1, timeout=30)
         with pytest.raises(
-            dt.LaunchError, match=r"dask_train is 9.9.9 there and 0.1.0 in the client; install the same"
+            dt.LaunchError,
+            match=rf"dask_train is 9.9.9 there and {re.escape(dt.__version__)} in the client; install the same",
         ):
             dt.train(lambda session: 1, roles={"worker": 1})
 

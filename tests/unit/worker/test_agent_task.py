@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import pickle
 import platform
@@ -13,10 +12,11 @@ from typing import Any
 import distributed
 import pytest
 
+from dask_train.version import __version__
 from dask_train.worker import agent as agent_module
 from dask_train.worker.agent_task import run_agent
 
-HERE = {"python": platform.python_version(), "dask_train": importlib.metadata.version("dask-train")}
+HERE = {"python": platform.python_version(), "dask_train": __version__}
 
 
 class Agent:
