@@ -213,7 +213,7 @@ class Holding:
             asking.cancel()
 
     async def _bring(self, keys: list[Any], missing: dict[Any, int], progressed: Callable[[], None]) -> None:
-        """Copy partitions from other hosts into this process's pool."""
+        """Copy partitions from other hosts into this process's pool; where one can't be, the others come no more."""
         limit = asyncio.Semaphore(FETCHES)
 
         async def one(key: Any) -> None:
@@ -230,7 +230,13 @@ class Holding:
             self._found[missing.pop(key)] = (file, segment.place)
             progressed()
 
-        await asyncio.gather(*map(one, keys))
+        coming = [asyncio.ensure_future(one(key)) for key in keys]
+        try:
+            await asyncio.gather(*coming)
+        finally:
+            for fetch in coming:
+                fetch.cancel()
+            await asyncio.gather(*coming, return_exceptions=True)
 
     def _borrowed(self, places: list[SegmentPlace]) -> int | None:
         """Which of the files segments of one pool lie in, locked; None where it can't be opened."""

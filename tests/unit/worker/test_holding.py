@@ -290,6 +290,36 @@ def test_a_copy_that_fails_is_made_anew(own_pool, pool, table, around, monkeypat
         around.data.clear()
 
 
+def test_where_one_copy_can_not_be_opened_no_other_comes_afterwards(own_pool, table, around, monkeypatch):
+    with own_pool() as other_pool:
+        for number in (0, 2, 3):
+            around.put(FAR, number, other_pool)
+        late = asyncio.Event()
+        whole = around.fetch
+
+        async def fetch(key: str, addresses: list[str]) -> Segment:
+            if key != KEYS[0]:
+                await late.wait()
+            return await whole(key, addresses)
+
+        async def work() -> None:
+            holding = Holding(table, KEYS, around)
+            monkeypatch.setattr(holding, "_borrowed", lambda places: None)
+            try:
+                with pytest.raises(DataError, match="can't open its own shared memory"):
+                    await holding.hold([0, 2, 3], lambda: None, 30.0)
+                late.set()
+                await asyncio.sleep(0)
+                assert len(asyncio.all_tasks()) == 1
+            finally:
+                holding.close()
+
+        around.fetch = fetch
+        asyncio.run(work())
+        assert [key for key, _ in around.fetched] == [KEYS[0]]
+        around.data.clear()
+
+
 def test_a_partition_that_is_lost(pool, table, around):
     around.put(OWN, 0, pool)
     around.lost = [KEYS[2]]
