@@ -108,6 +108,8 @@ def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:
             files = saving_lib.DiskIOStore("files", mode="w")
             stack.callback(files.close)
         saving_lib._save_state(model, store, files, "", _left_behind(model))
+        for path, variables in _saved_as_they_are(model).items():
+            store.make(path).update({str(number): variable for number, variable in enumerate(variables)})
         keys = [[path, key] for path, held in store.contents.items() for key in held]
         arrays = [as_array(store.contents[path][key]) for path, key in keys]
         if files is not None:
@@ -138,6 +140,8 @@ def load_layers(model: Any, keys: list[list[str]], arrays: list[Array]) -> None:
                 Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
                 Path(folder, path).write_bytes(array.tobytes())
         saving_lib._load_state(model, store, files, "", False, _left_behind(model), set(), failed)
+    for path, variables in _saved_as_they_are(model).items():
+        assign(variables, list(store.get(path).values()), f"layers of {path}")
     for saveable, error in failed.values():
         raise ValueError(f"{saveable}: {error}") from error
     missed = sorted(store.contents.keys() - store.taken)
@@ -351,5 +355,14 @@ def as_array(value: Any) -> Array:
 
 
 def _left_behind(model: Any) -> set[int]:
-    """Ids of what the saving walk shall pass by: optimizers, which travel on their own."""
-    return {id(optimizer) for optimizer, _ in held_optimizers(model)}
+    """Ids of what the saving walk shall pass by: optimizers, which travel on their own, and what is saved as it is."""
+    return {id(optimizer) for optimizer, _ in held_optimizers(model)} | set(map(id, _layers_with_lora(model)))
+
+
+def _layers_with_lora(model: Any) -> list[Any]:
+    return [layer for layer in model._flatten_layers() if structure.has_lora(layer)]
+
+
+def _saved_as_they_are(model: Any) -> dict[str, list[Any]]:
+    """Variables of layers with ``enable_lora``, which would save their kernel with the adapters merged into it."""
+    return {f"_lora/{number}": layer.variables for number, layer in enumerate(_layers_with_lora(model))}

@@ -54,6 +54,7 @@ def told(model: Any) -> dict[str, Any]:
                 "name": layer.name,
                 "path": layer.path,
                 "dtype": keras.dtype_policies.serialize(layer.dtype_policy),
+                "lora": [layer.lora_rank, layer.lora_alpha] if has_lora(layer) else None,
                 "trainable": bool(layer._trainable),
                 "built": bool(layer.built),
                 "shapes": _plain(layer.get_build_config()) if layer.built else None,
@@ -103,6 +104,8 @@ def complete(model: Any, structure: dict[str, Any]) -> None:
         layers.append(layer)
         _take_dtype(layer, entry["dtype"])
     _build(list(zip(layers, structure["layers"], strict=True)))
+    for layer, entry in zip(layers, structure["layers"], strict=True):
+        _take_lora(layer, entry.get("lora"))
     found = dict(_places(model))
     for layer, entry in zip(layers, structure["layers"], strict=True):
         # Past Keras' setters, which reach into inner layers: those have entries of their own.
@@ -253,6 +256,21 @@ def _take_dtype(layer: Any, policy: Any) -> None:
         layer.dtype_policy = keras.dtype_policies.deserialize(policy)
 
 
+def has_lora(layer: Any) -> bool:
+    """Whether ``enable_lora`` has given a layer of Keras' adapters, beside a kernel that is not trained any more."""
+    return hasattr(layer, "enable_lora") and bool(getattr(layer, "lora_enabled", False))
+
+
+def _take_lora(layer: Any, told: list[Any] | None) -> None:
+    """Let a layer have the adapters that it had; one that Keras builds with them forgets their ``lora_alpha``."""
+    if told is None:
+        return
+    rank, alpha = told
+    if not has_lora(layer):
+        layer.enable_lora(rank)
+    layer.lora_alpha = alpha
+
+
 def _build(layers: list[tuple[Any, dict[str, Any]]]) -> None:
     """Build layers by the shapes that they were built with: outer ones first, which build inner ones as they want."""
     waiting = [(layer, entry) for layer, entry in layers if entry["built"] and _lacks(layer, entry)]
@@ -273,6 +291,8 @@ def _build(layers: list[tuple[Any, dict[str, Any]]]) -> None:
 
 
 def _lacks(layer: Any, entry: dict[str, Any]) -> bool:
+    if layer.built and entry.get("lora") and not has_lora(layer):
+        return False  # only what it is given below
     own = len(layer._trainable_variables) + len(layer._non_trainable_variables)
     return not layer.built or own < len(entry["own"][0]) + len(entry["own"][1])
 

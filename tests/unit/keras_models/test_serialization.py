@@ -400,6 +400,22 @@ def test_quantized_models_travel_without_the_optimizer_that_trained_what_was_rep
             model_to_parts(model)
 
 
+def test_layers_with_lora_travel_with_their_adapters() -> None:
+    inputs = keras.Input((4,))
+    rows, attention = keras.layers.Reshape((2, 2))(inputs), keras.layers.MultiHeadAttention(1, 2)
+    outputs = keras.layers.Dense(1)(keras.layers.Flatten()(attention(rows, rows)))
+    model = keras.Model(inputs, outputs)
+    attention.query_dense.enable_lora(1)  # of which the config of its block tells nothing
+    model.layers[-1].enable_lora(2, lora_alpha=8)
+    model.compile("adam", "mse")
+    fit(model)
+    other = moved(model)
+    assert_same(model, other)
+    assert other.layers[-1].lora_alpha == 8
+    assert fit(other) == fit(model)
+    assert_same(model, other)
+
+
 class Unpicklable(keras.layers.Layer):
     def __init__(self) -> None:
         super().__init__()
