@@ -21,7 +21,8 @@ import json, os, sys
 def share():  # the one of BLAS, which numpy brings
     import numpy, threadpoolctl
     return sorted({pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"})
-imported_before = {name: name in sys.modules for name in ("tensorflow", "keras", "torch")}
+names = ("tensorflow", "keras", "torch", "sklearn", "matplotlib.pyplot")
+imported_before = {name: name in sys.modules for name in names}
 """
 TENSORFLOW = """
 from tensorflow.python.client import device_lib
@@ -104,6 +105,7 @@ def test_forks_of_a_framework(
         assert not caplog.records, "a template was used"
         for told in (first, second):
             assert all(told["imported_before"][module] for module in modules[:1])
+            assert not any(told["imported_before"][module] for module in ("sklearn", "matplotlib.pyplot"))
             assert told["share"] == [2]
         assert not set(first["drawn"]) & set(second["drawn"]), "no number comes twice"
         assert first["fitted"] == pytest.approx(second["fitted"], rel=1e-6)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
+from dask_train.keras_models.imported_later import parts_imported_later
 from dask_train.transport.frames import FrameReader, encode
 
 # Threads that a fork does not need: jemalloc, which comes with Arrow, starts its own again after a fork.
@@ -89,7 +90,7 @@ def serve(end: int, modules: list[str]) -> Birth:
     os.close(printed)
     gc.disable()  # an import makes little garbage, and collections of it are a quarter of TensorFlow's (1.2 of 5.0 s)
     try:
-        with without_startup_noise():
+        with without_startup_noise(), parts_imported_later():
             for module in modules:
                 importlib.import_module(module)
     except BaseException as error:
