@@ -6,6 +6,8 @@ COMPILE_OPTIONS := --quiet --strip-extras --no-emit-index-url --no-emit-find-lin
 
 # How many processes run tests side by side; most tests start several more.
 PROCESSES ?= 2
+# Files that share a cluster stay together, as tests/conftest.py orders them.
+SIDE_BY_SIDE := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Keras has one backend in a process; these tests are run on each, besides TensorFlow.
 BACKENDS := torch jax
@@ -61,11 +63,11 @@ demo: data  ## the main job: MNIST on a Dask cluster, a TensorFlow network in it
 
 test: data  ## the tests, but those that take long
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $(PROCESSES) --dist loadfile tests/unit tests/contract
-	$(BIN)/python -m pytest -m "not slow" --numprocesses $(PROCESSES) --dist loadfile tests/cluster tests/docs
+	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/cluster tests/docs
 	$(AT_ONCE) $(QUICK_ON_BACKENDS)
 
 test-slow: data  ## those: examples, the main job, many models on several workers
-	$(BIN)/python -m pytest -m slow --numprocesses $(PROCESSES) --dist loadfile $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
+	$(BIN)/python -m pytest -m slow $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 	$(AT_ONCE) $(SLOW_ON_BACKENDS)
 
 $(QUICK_ON_BACKENDS): quick-on-%:

@@ -12,21 +12,57 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
+
+HERE = Path(__file__).parent
+# Fixtures with a client of a cluster that is kept from one module to the next.
+KEPT = ("shared_client", "train_client")
 
 
 def pytest_configure() -> None:
     """Let the programs that tests interrupt be interrupted: a shell starts what it puts into the background deaf."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)  # when it is known which tests are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files that share a cluster come together, those that want it fresh before the others.
+
+    Files with many tests come before those with few, so that processes of tests end at about the same time.
+    """
+    sizes = Counter(item.path for item in items)
+    fresh = {item.path for item in items if "fresh_cluster" in item.fixturenames}
+    for item in items:
+        if "keep_cluster" in item.fixturenames:
+            _sharing[item.path] = next(name for name in KEPT if name in item.fixturenames)
+
+    def place(item: pytest.Item) -> tuple[Any, ...]:
+        if item.path.relative_to(HERE).parts[0] not in ("cluster", "docs"):
+            return ("",)
+        return "its own", _sharing.get(item.path, ""), item.path not in fresh, -sizes[item.path], item.path
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)  # while output is still captured
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
+    """Close the cluster that is kept where the next module has another, or none."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is not None and _sharing.get(nextitem.path) != _kept_cluster.name:
+            _kept_cluster.close()
 
 
 def pytest_collection_finish() -> None:
@@ -254,6 +290,56 @@ def local_clusters() -> Iterator[Callable[..., LocalCluster]]:
             )
 
         yield make
+
+
+class _KeptCluster:
+    """A client of a cluster that goes on from one module to the next, as it takes seconds to import what is trained."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self._stack = ExitStack()
+        self._client: Client | None = None
+        self._num_failed = 0
+
+    def get(self, name: str, num_failed: int, **settings: Any) -> Client:
+        """The client of this name; after tests have failed, of a new cluster."""
+        if (name, num_failed) != (self.name, self._num_failed):
+            self.close()
+        if self._client is None:
+            with ExitStack() as stack:
+                # Else Dask would let a worker go on that a test has paused.
+                stack.enter_context(dask.config.set({"distributed.worker.memory.pause": False}))
+                make = stack.enter_context(local_clusters())
+                self._client = stack.enter_context(Client(make(**settings)))
+                self._stack = stack.pop_all()
+            self.name, self._num_failed = name, num_failed
+        return self._client
+
+    def close(self) -> None:
+        """Close it, if there is one, and check what it leaves behind."""
+        self.name, self._client = "", None
+        self._stack.close()
+
+
+_kept_cluster = _KeptCluster()
+_sharing: dict[Path, str] = {}  # by file, the fixture with the client of the cluster that it shares
+
+
+@pytest.fixture(scope="session")
+def keep_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Client]]:
+    """Makes the client of a cluster that is kept for other modules that have the same of ``KEPT``."""
+
+    def keep(name: str, **settings: Any) -> Client:
+        return _kept_cluster.get(name, request.session.testsfailed, **settings)
+
+    yield keep
+    _kept_cluster.close()
+
+
+@pytest.fixture(scope="module")
+def fresh_cluster() -> None:
+    """The cluster that this module shares with others has not been used by an earlier one."""
+    _kept_cluster.close()
 
 
 @pytest.fixture(scope="session", name="no_leaks")

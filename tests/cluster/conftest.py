@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import dask
 import pytest
 from distributed import Client
 
@@ -65,15 +64,9 @@ def without_tensorflow(start_server_with: Callable[[Callable[..., Any]], None]) 
 
 
 @pytest.fixture(scope="module")
-def shared_client(local_clusters: Callable[..., Any]) -> Iterator[Client]:
-    """A client of 3 processes with a thread each, for all tests of a module."""
-    # Else Dask would let a worker go on that a test has paused.
-    with (
-        dask.config.set({"distributed.worker.memory.pause": False}),
-        local_clusters() as make,
-        Client(make()) as client,
-    ):
-        yield client
+def shared_client(keep_cluster: Callable[..., Client]) -> Client:
+    """A client of 3 processes with a thread each, for tests of several modules."""
+    return keep_cluster("shared_client", n_workers=3, threads_per_worker=1)
 
 
 @pytest.fixture

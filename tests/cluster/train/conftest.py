@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import psutil
 import pytest
 from distributed import Client, WorkerPlugin
@@ -41,15 +40,11 @@ def _belongings(dask_worker: Any = None) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def train_client(local_clusters: Callable[..., Any]) -> Iterator[Client]:
-    """A client of 2 processes with 2 threads each, for all tests of a module."""
-    with (
-        dask.config.set({"distributed.worker.memory.pause": False}),
-        local_clusters() as make,
-        Client(make(n_workers=2, threads_per_worker=2)) as client,
-    ):
-        client.register_plugin(_KeepLittle())
-        yield client
+def train_client(keep_cluster: Callable[..., Client]) -> Client:
+    """A client of 2 processes with 2 threads each, for tests of several modules."""
+    client = keep_cluster("train_client", n_workers=2, threads_per_worker=2)
+    client.register_plugin(_KeepLittle())
+    return client
 
 
 class _KeepLittle(WorkerPlugin):

@@ -33,7 +33,7 @@ def no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def fonts() -> None:
+def fonts(fresh_cluster: None) -> None:
     """What matplotlib keeps open from its first figure on is there before the cluster, which looks for such."""
     scores = [Score(time_s=at, loss=1.0, accuracy=0.5, step=None, rows_trained=None) for at in (0.0, 1.0)]
     loss_curve(scores, None, None)

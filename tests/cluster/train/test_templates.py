@@ -21,6 +21,8 @@ from dask_train.doctor.diagnosis import diagnose
 from dask_train.doctor.examination import examine, examine_templates
 from dask_train.frameworks.base import Framework
 
+pytestmark = pytest.mark.usefixtures("fresh_cluster")  # whose Dask workers have no templates
+
 
 class Cheap(Framework):
     """Its import takes no time."""
