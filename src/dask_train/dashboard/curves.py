@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tables import along, chart, chart_names
+from .tables import CHART_COLUMNS, along, chart, chart_names
 from .traces import Trace
 from .widgets import set_data, set_value
 
@@ -63,10 +63,11 @@ def _chart(name: str) -> tuple[Any, Any]:
     from bokeh.models import ColumnDataSource, HoverTool
     from bokeh.plotting import figure
 
-    source = ColumnDataSource({key: [] for key in ("xs", "ys", "colour", "alpha", "dash", "label")})
+    source = ColumnDataSource({key: [] for key in CHART_COLUMNS})
     chart_ = figure(title=name, height=260, tools="pan,xwheel_zoom,box_zoom,reset", sizing_mode="stretch_width")
     lines = chart_.multi_line(
         "xs", "ys", source=source, line_color="colour", line_alpha="alpha", line_dash="dash", line_width=2
     )
+    chart_.scatter("x", "y", source=source, color="colour", alpha="alpha", size=5)  # of one point there is no line
     chart_.add_tools(HoverTool(renderers=[lines], tooltips=[("", "@label"), ("value", "$data_y"), ("at", "$data_x")]))
     return chart_, source

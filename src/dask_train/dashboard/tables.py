@@ -16,6 +16,7 @@ ROLE_COLUMNS = (
     *("role", "phase", "doing", "batches", "batches/s", "rows", "rows/s", "memory", "CPU"),
     *("attempt", "host", "address", "pid"),
 )
+CHART_COLUMNS = ("xs", "ys", "x", "y", "colour", "alpha", "dash", "label")
 WAITING_COLUMNS = ("run", "time", "roles", "why")
 # Of more hosts, or scores, a cell names the first ones.
 MOST_NAMED = 6
@@ -110,7 +111,7 @@ def chart_names(trace: Trace) -> list[str]:
 
 
 def chart(trace: Trace, name: str) -> dict[str, list[Any]]:
-    """The lines of one chart, as columns; those of earlier attempts are pale, of validation dashed."""
+    """The lines of one chart and their ends, as columns; of earlier attempts they are pale, of validation dashed."""
     newest: dict[tuple[str, int], int] = {}
     for key in trace.curves:
         newest[key.role, key.rank] = max(key.attempt, newest.get((key.role, key.rank), 0))
@@ -123,9 +124,7 @@ def chart(trace: Trace, name: str) -> dict[str, list[Any]]:
             alpha = 0.9 if key.attempt == newest[key.role, key.rank] else 0.25
             colour = COLOURS[number % len(COLOURS)]
             lines.append((curve.x, curve.y, colour, alpha, "dashed" if is_validation else "solid", curve_label(key)))
-    return columns_of(
-        ("xs", "ys", "colour", "alpha", "dash", "label"), [(list(x), list(y), *rest) for x, y, *rest in lines]
-    )
+    return columns_of(CHART_COLUMNS, [(list(x), list(y), x[-1], y[-1], *rest) for x, y, *rest in lines])
 
 
 def curve_label(key: CurveKey) -> str:

@@ -95,7 +95,7 @@ class Trace:
     def score(self, score: Mapping[str, Any]) -> None:
         """Add one report of a role to the curves."""
         self.num_scores += 1
-        along = next((name for name in STEPS if _is_number(score.get(name))), "")
+        along, x = _place(score)
         for name, value in score.items():
             if name in PLACE or not _is_number(value):
                 continue
@@ -105,8 +105,8 @@ class Trace:
                 self.left_out = True
                 continue
             curve = self.curves.setdefault(key, Curve(along=along))
-            x = score.get(curve.along)
-            curve.add(float(x) if isinstance(x, int | float) else float(curve.count + 1), float(value))
+            at = x if along == curve.along else score.get(curve.along)
+            curve.add(float(at) if isinstance(at, int | float) else float(curve.count + 1), float(value))
 
     def _bound(self, trial: int | None, name: str, value: float) -> None:
         if trial is not None and math.isfinite(value) and len(self.trial_bounds) < MOST_BOUNDS:
@@ -139,6 +139,15 @@ class Trace:
 def scores_in(events: Sequence[Any]) -> list[dict[str, Any]]:
     """The scores among what agents have told, as ``dask_train.process.messages`` writes it."""
     return [score for name, fields, _ in events if name == "Reported" for score in fields["scores"]]
+
+
+def _place(score: Mapping[str, Any]) -> tuple[str, Any]:
+    """What a score is counted along, and where it is; epochs that have steps, as those of `fit`, go by their parts."""
+    epoch, step, num_steps = map(score.get, ("epoch", "step", "num_steps"))
+    if _is_number(epoch) and _is_number(num_steps) and num_steps:
+        return "epoch", epoch + (step if _is_number(step) else num_steps) / num_steps
+    along = next((name for name in STEPS if _is_number(score.get(name))), "")
+    return along, score.get(along)
 
 
 def _is_number(value: Any) -> bool:

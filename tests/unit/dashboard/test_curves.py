@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("bokeh")
 
-from bokeh.models import ColumnDataSource, Div
+from bokeh.models import ColumnDataSource, Div, GlyphRenderer, Scatter
 
 from dask_train.dashboard.curves import MOST_CHARTS, Curves
 from dask_train.dashboard.traces import Trace
@@ -32,6 +32,14 @@ def test_curves_move_and_another_runs_take_their_place(curves):
     curves.update("another", Trace())
     assert drawn(curves) == []
     assert curves.root.select_one({"type": Div}).text == "This run has reported no numbers."
+
+
+def test_a_curve_of_one_point_is_a_dot(curves):
+    trace = Trace()
+    trace.score({"epoch": 0, "score": 2.0, "trial": 3, **PLACE})
+    curves.update("r", trace)
+    (dots,) = [drawn for drawn in curves.root.select({"type": GlyphRenderer}) if isinstance(drawn.glyph, Scatter)]
+    assert [dots.data_source.data[dots.glyph.x], dots.data_source.data[dots.glyph.y]] == [[0.0], [2.0]]
 
 
 def test_of_very_many_scores_the_first_are_drawn(curves):

@@ -54,6 +54,16 @@ def test_each_attempt_and_trial_has_its_curve_along_what_it_counts():
     assert trace.num_scores == 5
 
 
+def test_within_epochs_a_curve_goes_by_their_parts():
+    trace = Trace()
+    trace.score(told(loss=4.0, epoch=0, step=25, num_steps=100))
+    trace.score(told(loss=3.0, epoch=0, num_steps=100, val_loss=5.0))
+    trace.score(told(loss=2.0, epoch=1, step=50, num_steps=100))
+    trace.score(told(loss=1.0, epoch=1, num_steps=100, val_loss=4.0))
+    curves = {key.name: (curve.x, curve.along) for key, curve in trace.curves.items()}
+    assert curves == {"loss": ([0.25, 1.0, 1.5, 2.0], "epoch"), "val_loss": ([1.0, 2.0], "epoch")}
+
+
 def test_of_very_many_curves_the_first_are_kept():
     trace = Trace()
     for number in range(MOST_CURVES + 1):
