@@ -162,7 +162,7 @@ class Prepared:
         )
 
 
-def prepared(
+def prepared(  # noqa: PLR0913 - what predict takes, and ours
     model: Any,
     x: Any,
     *,
@@ -172,8 +172,14 @@ def prepared(
     columns: Any,
     meta: Any,
     client: Client | None,
+    compiled: bool | None = None,
 ) -> Prepared:
     """Check what :func:`predict` is given.
+
+    Parameters
+    ----------
+    compiled
+        As :func:`~dask_train.predicting.model.predictor` takes it.
 
     Raises
     ------
@@ -182,7 +188,7 @@ def prepared(
     """
     check_counts(batch_size=batch_size)
     limits = PredictLimits.from_dask_config()
-    found = predictor(model, method=method, meta=meta, travels=client is not None)
+    found = predictor(model, method=method, meta=meta, travels=client is not None, compiled=compiled)
     inputs = inputs_of(
         "x", x, features=features, as_frames=found.takes_frames, takes_text=found.takes_text, model=found.model
     )

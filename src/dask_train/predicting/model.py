@@ -77,7 +77,7 @@ class Predictor:
         )
 
 
-def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compiled: bool = False) -> Predictor:
+def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compiled: bool | None = None) -> Predictor:
     """A model as a user passed it.
 
     Parameters
@@ -87,7 +87,8 @@ def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compi
     travels
         Whether it is to be sent to Dask workers.
     compiled
-        Whether its loss and metrics are needed.
+        Whether its loss and metrics are needed. Where it is None those of a Keras model travel if it has some, so that
+        the process which has predicted can evaluate it, too; False is for a token that does not depend on them.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compi
                 "are known. Leave it out."
             )
     if is_file:
-        return _file(os.fspath(model), travels=travels, compiled=compiled)
+        return _file(os.fspath(model), travels=travels, compiled=bool(compiled))
     if "keras" in kinds:
         return _keras(model, travels=travels, compiled=compiled)
     if "torch" in kinds:
@@ -114,10 +115,10 @@ def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compi
                 "Predict, and compute what you need of it and the targets."
             )
         return _torch(model, travels=travels)
-    return _object(model, method, meta, scored=compiled)
+    return _object(model, method, meta, scored=bool(compiled))
 
 
-def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
+def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
     import keras
 
     from dask_train.predicting.server import keras_model
@@ -126,7 +127,7 @@ def _keras(model: Any, *, travels: bool, compiled: bool) -> Predictor:
         raise TypeError(f"model is a {type(model).__name__}; pass a keras.Model, such as one made of it.")
     if compiled:
         _check_compiled(model)
-    header, arrays = keras_model.take_apart(model, compiled=compiled)
+    header, arrays = keras_model.take_apart(model, compiled=compiled is not False)
     token = tokenize(header, arrays)
     data = pickle.dumps(header)
     return _network(

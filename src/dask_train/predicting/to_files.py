@@ -141,6 +141,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         columns=columns,
         meta=meta,
         client=client,
+        compiled=False,
     )
     arguments = {
         "batch_size": batch_size,

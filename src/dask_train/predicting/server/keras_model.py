@@ -27,7 +27,7 @@ from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
 
 def take_apart(model: Any, *, compiled: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """A header and arrays without the optimizer's state, and without the compilation where that is not needed."""
+    """A header and arrays without the optimizer's state, and without the compilation where it is not to travel."""
     header, arrays = model_to_parts(model, optimizers=False)
     header = {
         **header,

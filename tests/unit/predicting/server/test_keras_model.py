@@ -17,6 +17,7 @@ import pytest
 import dask_train as dt
 from dask_train.data.columns import Column
 from dask_train.fitting.layout import Layout
+from dask_train.predicting.model import predictor
 from dask_train.predicting.server.keras_model import KerasRunner, described, open_parts, take_apart
 from dask_train.predicting.server.values import Call
 
@@ -242,6 +243,21 @@ def test_the_state_of_the_optimizer_stays_behind(model: Any) -> None:
     opened = open_parts(pickle.dumps(header), arrays)
     np.testing.assert_allclose(opened.predict(X, verbose=0), model.predict(X, verbose=0), rtol=1e-5)
     assert opened.evaluate(X, X[:, :2], verbose=0) == pytest.approx(model.evaluate(X, X[:, :2], verbose=0))
+
+
+def test_what_has_predicted_can_evaluate_too(model: Any) -> None:
+    predicts, evaluates = (
+        predictor(model, method=None, meta=None, travels=True, compiled=compiled).value for compiled in (None, True)
+    )
+    assert predicts.token == evaluates.token, "so one process does both"
+    assert open_parts(predicts.header, predicts.arrays).compiled
+
+
+def test_files_go_on_whatever_the_model_is_evaluated_by(model: Any, tmp_path: Path) -> None:
+    x = da.from_array(X, chunks=(20, 3))
+    dt.predict_to(tmp_path / "found.zarr", model, x)
+    model.compile("sgd", "mae")
+    dt.predict_to(tmp_path / "found.zarr", model, x)
 
 
 def test_without_a_cluster_in_this_process(model: Any) -> None:
