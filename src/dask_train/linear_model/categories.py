@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,9 +48,16 @@ def with_indicators(X: Any, categories: Mapping[Any, Any]) -> Any:
     Raises
     ------
     ValueError
-        A value is missing or none of them, in the partition that has it.
+        Two columns would have one name; or a value is missing or none of them, in the partition that has it.
     """
     import pandas as pd
+
+    names = [each for name in X.columns for each in _names(name, categories.get(name))]
+    if twice := [name for name, number in Counter(names).items() if number > 1]:
+        raise ValueError(
+            f"X would have {', '.join(map(repr, twice[:10]))} more than once, with an indicator of each category. "
+            "Rename such columns or categories."
+        )
 
     if dask.is_dask_collection(X):
         empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in X.dtypes.items()})
@@ -67,6 +75,11 @@ def with_indicators(X: Any, categories: Mapping[Any, Any]) -> Any:
                 f"Column {name!r} has {odd!r}, which is none of the categories that the model was fitted with: "
                 f"{', '.join(map(repr, list(known)[:10]))}. Fill it in, or leave its rows out."
             )
-        for number, category in enumerate(known):
-            columns[f"{name}[{category}]"] = (codes == number).astype(np.float64)
+        for number, indicator in enumerate(_names(name, known)):
+            columns[indicator] = (codes == number).astype(np.float64)
     return pd.DataFrame(columns, index=X.index)
+
+
+def _names(name: Any, categories: Any) -> list[Any]:
+    """What a column is called, or its indicators are."""
+    return [name] if categories is None else [f"{name}[{category}]" for category in categories]

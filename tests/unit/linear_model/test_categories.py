@@ -52,3 +52,17 @@ def test_categories_that_dask_does_not_know():
 def test_arrays_have_none():
     assert categories_of(np.eye(2)) == {}
     assert categories_of(FRAME["n"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("frame", "twice"),
+    [
+        (pd.DataFrame({"c": pd.Categorical(["x", "y"]), "c[x]": [1.0, 2.0]}), r"'c\[x\]'"),
+        (pd.DataFrame({"c": pd.Categorical([1, "1"], [1, "1"])}), r"'c\[1\]'"),
+        (pd.concat([FRAME, FRAME[["n"]]], axis=1), "'n'"),
+    ],
+    ids=["a column", "categories", "columns"],
+)
+def test_no_column_takes_the_place_of_another_of_its_name(frame, twice):
+    with pytest.raises(ValueError, match=f"X would have {twice} more than once, .* Rename such"):
+        with_indicators(frame, categories_of(frame))
