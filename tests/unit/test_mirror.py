@@ -77,7 +77,7 @@ WITHOUT_THEIR_OWN = {
         " linear_model/linear linear_model/logistic linear_model/solving"
     ),
     "unit/linear_model/test_penalised.py": "linear_model/admm linear_model/composite linear_model/penalised_squares",
-    "unit/linear_model/test_dask_blocks.py": "linear_model/blocks linear_model/collections linear_model/scores",
+    "unit/linear_model/test_dask_blocks.py": "linear_model/blocks linear_model/collections",
     "unit/linear_model/test_objective.py": "linear_model/standardised",
     "unit/linear_model/test_rows.py": "linear_model/packed",
     "cluster/train/test_predict.py": "predicting/server/files",

@@ -47,6 +47,17 @@ class Family:
         """What of the targets can't be, in words; empty where all can."""
         return ""
 
+    def check(self, y: np.ndarray) -> None:
+        """See that all targets can be.
+
+        Raises
+        ------
+        ValueError
+            Some can't.
+        """
+        if problem := self.refused(y):
+            raise ValueError(f"Some value(s) of y are {problem}, which is out of the valid range of the loss.")
+
 
 class Logistic(Family):
     """Binary logistic regression; targets are 0 and 1."""

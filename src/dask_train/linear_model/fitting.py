@@ -107,8 +107,7 @@ class Task:
         if self.classes is not None:
             y = np.searchsorted(self.classes, y)
         x, y, weight = rows_of(x, y, weight)
-        if problem := self.family.refused(y):
-            raise ValueError(f"Some value(s) of y are {problem}, which is out of the valid range of the loss.")
+        self.family.check(y)
         return x, y, weight
 
     def _weighted(self, ranks: Ranks, parts: list[Any]) -> list[Any]:

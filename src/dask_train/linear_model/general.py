@@ -114,6 +114,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
             return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=power))
 
         def deviance(y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+            family.check(y)
             return tweedie_deviance(y, mean, power)
 
         columns = self._to_score(X, y, sample_weight)

@@ -125,7 +125,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
 
 
 def _squared(y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    found: np.ndarray = (y - predicted.reshape(y.shape)) ** 2
+    found: np.ndarray = (y - predicted) ** 2
     return found
 
 

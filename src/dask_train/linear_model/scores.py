@@ -10,6 +10,8 @@ import dask.array as da
 import numpy as np
 
 from dask_train.linear_model.blocks import OfBlock, over_blocks
+from dask_train.linear_model.moments import check_total
+from dask_train.linear_model.rows import check_finite
 
 # Of targets and predictions, ``(n,)`` or ``(n, targets)``: what each is off, of that shape.
 Loss = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -29,14 +31,20 @@ def accuracy(predict: OfBlock, X: da.Array, y: da.Array, *weight: da.Array) -> f
     -------
     float
         From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        A label or a weight is NaN, labels are several a row, or no row counts.
     """
 
     def right(x: Any, y: Any, weight: Any = None) -> np.ndarray:
-        found = predict(x) == np.asarray(y)
-        return np.array([np.sum(found if weight is None else found * weight), _total(found, weight)])
+        found = predict(x)
+        y, weight = _checked(y, found, weight)
+        return np.array([weight @ (found == y), weight.sum()])
 
-    both = np.sum(over_blocks(right, X, y, *weight), axis=0)
-    return float(both[0] / both[1])
+    counted, total = sum(over_blocks(right, X, y, *weight), np.zeros(2))
+    return float(counted) / check_total(float(total))
 
 
 def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: da.Array) -> float:
@@ -59,16 +67,23 @@ def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: d
     float
         1 at best. As in scikit-learn, NaN of less than two rows, with a warning; and where the targets are constant 1
         if they are predicted, else 0.
+
+    Raises
+    ------
+    ValueError
+        A target or a weight is NaN, targets are of another shape than predictions, or no row counts.
     """
     if len(X) < 2:
         warnings.warn("The score is not well-defined with less than two samples.", UserWarning, stacklevel=4)
         return float("nan")
 
     def first(x: Any, y: Any, weight: Any = None) -> np.ndarray:
-        y = np.asarray(y, np.float64)
-        return np.stack([_summed(y, weight), _summed(loss(y, predict(x)), weight), _summed(np.ones_like(y), weight)])
+        predicted = predict(x)
+        y, weight = _checked(np.asarray(y, np.float64), predicted, weight)
+        return np.stack([weight @ y, weight @ loss(y, predicted), weight @ np.ones_like(y)])
 
     targets, left, total = np.sum(over_blocks(first, X, y, *weight), axis=0)
+    check_total(float(np.min(total)))
     mean = targets / total
 
     def second(y: Any, weight: Any = None) -> np.ndarray:
@@ -85,5 +100,16 @@ def _summed(values: np.ndarray, weight: Any) -> np.ndarray:
     return np.asarray(values.sum(axis=0) if weight is None else np.asarray(weight) @ values)
 
 
-def _total(values: np.ndarray, weight: Any) -> float:
-    return float(len(values) if weight is None else np.sum(weight))
+def _checked(y: Any, predicted: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Targets in the shape of the predictions, and float64 weights; both finite."""
+    y = np.asarray(y)
+    if y.size != predicted.size:
+        raise ValueError(
+            f"A row of y has {y.size // len(y)} values, and the model predicts {predicted.size // len(y)} of each. "
+            "Pass as many columns of y."
+        )
+    if y.dtype.kind == "f":
+        check_finite("y", y)
+    weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
+    check_finite("sample_weight", weight)
+    return y.reshape(predicted.shape), weight

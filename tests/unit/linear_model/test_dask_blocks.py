@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -66,14 +65,6 @@ def test_predictions_are_lazy_and_scores_are_numbers_equal_to_those_of_arrays(mo
     assert model.score(spread(X), y) == pytest.approx(model.score(X, y), rel=1e-12), "targets of NumPy"
 
 
-def test_a_score_gathers_no_rows():
-    model = ours.Ridge().fit(X, SIGNAL)
-    given = []
-    with dask.config.set(scheduler=lambda graph, keys, **_: given.append(keys) or dask.get(graph, keys)):
-        model.score(on_dask(X), on_dask(SIGNAL))
-    assert [len(keys) for keys in given] == [3, 3], "two passes, a small sum of each block with rows"
-
-
 def test_holes_of_a_partition_are_refused_when_it_is_computed():
     model = ours.LogisticRegression().fit(X, BINARY)
     holes = X.copy()
@@ -81,14 +72,6 @@ def test_holes_of_a_partition_are_refused_when_it_is_computed():
     lazy = model.predict(on_dask(holes))
     with pytest.raises(ValueError, match="X has values that are NaN or infinite"):
         lazy.compute()
-
-
-def test_constant_targets_and_too_few_rows():
-    model = ours.Ridge().fit(X, np.full(500, 2.0))
-    assert model.score(on_dask(X), on_dask(np.full(500, 2.0))) == model.score(X, np.full(500, 2.0)) == 1.0
-    assert model.score(on_dask(X), on_dask(np.full(500, 3.0))) == model.score(X, np.full(500, 3.0)) == 0.0
-    with pytest.warns(UserWarning, match="not well-defined with less than two"):
-        assert np.isnan(model.score(on_dask(X)[:1], on_dask(SIGNAL)[:1]))
 
 
 @pytest.mark.parametrize("power", [-1.5, 0, 1, 1.5, 2, 3])
