@@ -65,6 +65,16 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
             _kept_cluster.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import test modules, and with them frameworks, without garbage collections: they would find hardly any."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Leave what has been imported by now out of garbage collections, of which tests make many."""
     gc.collect()
