@@ -39,6 +39,24 @@ def test_a_part_runs_when_it_is_first_used(ran):
     assert ran == ["with_parts", "with_parts.usual", "with_parts.rare"]
 
 
+def test_threads_that_use_a_part_at_once_wait_for_it(ran, tmp_path, in_threads):
+    waits = tmp_path / "with_parts" / "rare.py"
+    waits.write_text("import time\ntime.sleep(0.1)\n" + waits.read_text())
+    with parts_imported_later():
+        found = importlib.import_module("with_parts")
+    assert in_threads(*[lambda: found.rare.value] * 3) == [3, 3, 3]
+    assert ran.count("with_parts.rare") == 1
+
+
+def test_what_a_part_does_not_have_is_an_attribute_error(ran):
+    with parts_imported_later():
+        found = importlib.import_module("with_parts")
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="missing"):
+            found.rare.missing  # noqa: B018
+    assert ran.count("with_parts.rare") == 1
+
+
 def test_a_part_that_is_missing_is_missing_at_once(ran):
     with parts_imported_later(), pytest.raises(ModuleNotFoundError, match=r"with_parts\.missing"):
         importlib.import_module("with_parts.missing")

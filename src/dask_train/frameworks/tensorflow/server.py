@@ -11,6 +11,7 @@ from typing import Any
 
 from dask_train.errors import LaunchError
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
+from dask_train.keras_models.imported_later import parts_imported_later
 from dask_train.roles import AddressBook
 
 # The pool of inter-op threads of a process in which further servers may start: each of them occupies a thread, with
@@ -50,7 +51,8 @@ def start_server(book: AddressBook, job: str, index: int, *, process_ends_with_i
     """
     with _starting, without_startup_noise():
         try:
-            import tensorflow as tf
+            with parts_imported_later():
+                import tensorflow as tf
         except ImportError as error:
             raise LaunchError(
                 f"TensorFlow can't be imported for {job} {index}: {error}.",
