@@ -83,7 +83,6 @@ WITHOUT_THEIR_OWN = {
     "cluster/train/test_predict.py": "predicting/server/files",
     "unit/predicting/test_model_process.py": "predicting/server/process predicting/server/runners",
     "unit/predicting/server/test_keras_backends.py": ("predicting/server/keras_jax predicting/server/keras_torch"),
-    "unit/report/test_html.py": "report/curves report/drawing",
     "unit/report/test_progress.py": "report/notebook report/redrawn",
     "unit/searching/estimators/test_grid.py": "searching/estimators/api",
     "unit/training/test_in_process.py": "shared_data/in_process",

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dask_train.driver.result import RunAccount
@@ -17,25 +18,27 @@ from dask_train.report import Metric, RoleTimeline, RunRecord, Score, Span, writ
 class Curves(NamedTuple):
     """What training has come to: a list for each metric, of one value an epoch, and the numbers of those epochs.
 
-    ``unit`` is what an epoch is called.
+    ``unit`` is what an epoch is called; ``sets`` names the rows whose metrics begin with a prefix. Names
+    that begin with none are of training.
     """
 
     values: Mapping[str, Sequence[Any]]
     epoch: Sequence[int]
     unit: str = "epoch"
+    sets: Mapping[str, str] = MappingProxyType({"val_": "validation"})
 
     def lines(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
-        """Numbers of epochs, from 1, and values: by metric, and of training and of validation (``val_...``)."""
+        """Numbers of epochs, from 1, and values: by metric, and by the rows that were looked at."""
         found: dict[str, dict[str, list[tuple[int, float]]]] = {}
         for name, values in self.values.items():
-            rows = "validation" if name.startswith("val_") else "training"
+            prefix = max((each for each in self.sets if name.startswith(each)), key=len, default="")
             points = [
                 (number + 1, float(value))
                 for number, value in zip(self.epoch[-len(values) :], values, strict=False)
                 if isinstance(value, int | float)
             ]
             if points:
-                found.setdefault(name.removeprefix("val_"), {})[rows] = points
+                found.setdefault(name.removeprefix(prefix), {})[self.sets.get(prefix, "training")] = points
         return found
 
 

@@ -91,7 +91,8 @@ def small_chart(name: str, lines: Mapping[str, Sequence[Point]]) -> str:
     )
     last = {of: score_text(line[-1][1]) for of, line in lines.items() if line}
     told = "".join(f'<tspan fill="{_COLOURS.get(of, "#009e73")}" dx="6">{text}</tspan>' for of, text in last.items())
-    words = ", ".join(f"{of} {text}" for of, text in last.items())
+    # A lone line may be of any rows, as its name says.
+    words = ", ".join(text if [*last] == ["training"] else f"{of} {text}" for of, text in last.items())
     return (
         f'<svg role="img" aria-label="{escape(name)}: {words}" width="{WIDTH + 8}" height="{HEIGHT + 26}" '
         f'viewBox="-4 0 {WIDTH + 8} {HEIGHT + 26}" font-size="11" font-family="sans-serif">'

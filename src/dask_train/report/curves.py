@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WIDTH_IN, HEIGHT_IN = 4.6, 2.6
 FONT_SIZE = 9
 MAX_MARKED = 80  # more points than this hide the line that joins them
+STYLES = ("-", "--", ":", "-.")  # of the lines after the first, which have one colour
 LOG_FROM_RATIO = 10  # a loss that fell to a tenth is flat on a linear axis just where it gets interesting
 
 
@@ -145,11 +146,14 @@ def _curve_axes(
     axes.tick_params(which="both", length=0, colors=INK, labelsize=FONT_SIZE, pad=6)
     axes.xaxis.set_major_formatter(lambda value, _: place_text(value))
     axes.yaxis.set_major_formatter(lambda value, _: value_text(value))
-    for number, (name, points) in enumerate(sorted(lines.items())):
+    in_order = sorted(lines.items(), key=lambda line: (line[0] != "training", line[0]))
+    for number, (name, points) in enumerate(in_order):
         marker = "o" if len(points) <= MAX_MARKED else ""
         size = 3 if len(points) > 1 else 7  # a lone point is all there is to see
         colour = OTHER_CURVE if number else CURVE
-        axes.plot(*zip(*points, strict=True), color=colour, lw=2, ls="-", marker=marker, ms=size, zorder=3, label=name)
+        style = STYLES[max(0, number - 1) % len(STYLES)]
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=colour, lw=2, ls=style, marker=marker, ms=size, zorder=3, label=name)
     if len(lines) > 1:
         axes.legend(frameon=False, fontsize=FONT_SIZE, labelcolor=INK)
     axes.set_xlim(*_place_limits(places))

@@ -107,7 +107,8 @@ def verdict_of(record: RunRecord) -> tuple[str, str]:
 def _ended_with(metric: Metric) -> str:
     """The last value of a metric; whether less or more of it is better is not known here."""
     number, value = metric.lines[metric.judged][-1]
-    return f"{metric.judged.capitalize()} {metric.name} {score_text(value)} after {metric.unit} {number:g}"
+    rows = metric.judged[:1].upper() + metric.judged[1:]
+    return f"{rows} {metric.name} {score_text(value)} after {metric.unit} {number:g}"
 
 
 def _named(score: Score) -> str:

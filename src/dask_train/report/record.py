@@ -184,8 +184,8 @@ class Metric:
 
     @property
     def judged(self) -> str:
-        """The rows whose line says how good the model is: those of validation where there are some."""
-        return "validation" if "validation" in self.lines else next(iter(self.lines))
+        """The rows whose line says how good the model is: the last that were not trained on, where there are some."""
+        return next((rows for rows in reversed([*self.lines]) if rows != "training"), "training")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)  # arrays don't compare to one truth value

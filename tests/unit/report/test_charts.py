@@ -39,6 +39,12 @@ def test_lines_are_by_name_of_each_roles_first_rank_and_nothing_is_taken_twice()
     assert "100" not in re.sub(r'(points|width|height|viewBox)="[^"]*"', "", svg)
 
 
+def test_a_lone_line_is_not_called_training_which_its_rows_may_not_be():
+    curves = Curves()
+    curves.take([{"rank": 0, "time": float(at), "held_out_auc": 0.5 + at} for at in range(2)])
+    assert 'aria-label="held_out_auc: 1.5"' in curves.svgs()[0]
+
+
 def test_a_name_needs_two_points_and_there_are_only_so_many_charts():
     curves = Curves()
     curves.add("alone", "training", (0.0, 1.0))

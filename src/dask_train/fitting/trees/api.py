@@ -234,7 +234,7 @@ def start(  # noqa: PLR0913
         client=client,
         progress=progress,
         params=params_of_trees(model),
-        finish=partial(grown, model=model, callbacks=settings.get("callbacks") or ()),
+        finish=partial(grown, model=model, callbacks=settings.get("callbacks") or (), evals=sets),
         **{**launched, "name": launched["name"] or "fit"},
     )
 

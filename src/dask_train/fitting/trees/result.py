@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.report import Curves, write_page
 from dask_train.fitting.result import FitResult
-from dask_train.fitting.trees.task import Grown
+from dask_train.fitting.trees.task import EvalSet, Grown
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -33,12 +33,16 @@ class TreesResult(FitResult):
         The numbers of the rounds, from 0.
     best_epoch
         The round with the best score, where early stopping looked for it; else None.
+    eval_sets
+        Whose scores those are in ``history`` that begin with a prefix, such as ``"validation_1"`` of
+        ``"validation_1_"``; those that begin with none are of the rows that were trained on.
     all_reduce_s, waiting_s
         Not a number: the library sums in native code.
     scores, ledger, attempts, stop_reason, run_id, notices
         As in :class:`~dask_train.Result`; the ledger is of the rows that were trained on, once each.
     """
 
+    eval_sets: Mapping[str, str] = field(default_factory=dict)
     all_reduce_s: float = math.nan
     waiting_s: float = math.nan
 
@@ -68,14 +72,14 @@ class TreesResult(FitResult):
         return files
 
     def _metrics(self) -> Curves:
-        return Curves(self.history, self.epoch, "round")
+        return Curves(self.history, self.epoch, "round", {"val_": "validation", **self.eval_sets})
 
     def _values(self) -> list[tuple[str, str]]:
         (_, rounds), *others = super()._values()[1:]
         return [("model", type(self.model).__name__), ("rounds", rounds), *others]
 
 
-def grown(result: Result, model: Any, callbacks: Sequence[Any] = ()) -> TreesResult:
+def grown(result: Result, model: Any, callbacks: Sequence[Any] = (), evals: Sequence[EvalSet] = ()) -> TreesResult:
     """The result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
     found: Grown | None = result.results["worker"][0]
     known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
@@ -96,6 +100,7 @@ def grown(result: Result, model: Any, callbacks: Sequence[Any] = ()) -> TreesRes
         history=found.history,
         epoch=list(range(found.num_rounds)),
         best_epoch=_best(found.estimator),
+        eval_sets={each.prefix: "validation" if each.prefix == "val_" else each.name for each in evals if each.prefix},
         **known,
     )
 

@@ -13,7 +13,7 @@ import xgboost
 from dask_train.data.ledger import Ledger, LedgerLine
 from dask_train.driver.result import Attempt, Result
 from dask_train.fitting.trees.result import grown
-from dask_train.fitting.trees.task import Grown
+from dask_train.fitting.trees.task import EvalSet, Grown, RowsPlan
 
 X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
 
@@ -54,6 +54,29 @@ def test_the_users_own_estimator_is_fitted_and_saved(kind, tmp_path, request):
     assert (axes.get_title(), axes.get_xlabel()) == ("logloss", "round")
     assert [list(line.get_ydata()) for line in axes.lines] == [[0.5, 0.4, 0.3]]
     assert model.name in request.node.name
+
+
+def test_each_of_several_sets_has_its_own_line_and_none_is_called_training(tmp_path):
+    names = {"Held out": "Held out_", "valid_1": "valid_1_", "valid_1_b": "valid_1_b_"}
+    evals = [EvalSet(name="own", prefix="", dataset="", plan=RowsPlan(places={}, num_features=2))]
+    evals += [EvalSet(name=name, prefix=prefix, dataset=name, plan=evals[0].plan) for name, prefix in names.items()]
+    history = {prefix + "auc": [0.5, 0.6 + place] for place, prefix in enumerate(["", *names.values()])}
+    run = Result(
+        results={"worker": [Grown(estimator=xgboost.XGBClassifier(), history=history, num_rounds=2)]},
+        scores=[],
+        ledger=Ledger.of_lines([], lambda _: 0),
+        attempts=[Attempt(number=0, started=1.0, ended=2.0, places={"worker/0": "tcp://a:1"})],
+        stop_reason="",
+        run_id="fit-1",
+    )
+    result = grown(run, xgboost.XGBClassifier(), evals=evals)
+    (axes,) = result.plot().axes
+    last = {line.get_label(): line.get_ydata()[-1] for line in axes.lines}
+    assert (axes.get_title(), last) == ("auc", {"training": 0.6, "Held out": 1.6, "valid_1": 2.6, "valid_1_b": 3.6})
+    page = result.report(tmp_path / "run.html").read_text()
+    assert "Held out from 0.5 in round 1 to 1.6 in round 2" in page
+    assert page.count("training from") == 1
+    assert "Valid_1_b auc 3.6 after round 2" in page
 
 
 def test_rows_that_are_scored_do_not_count():
