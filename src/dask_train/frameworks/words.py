@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import selectors
 import socket
 import time
 from collections.abc import Sequence
@@ -71,24 +72,46 @@ def words_of_all(place: RankPlace, word: str, timeout_s: float) -> Sequence[str]
 
 
 def _heard(place: RankPlace, word: str, deadline: float) -> list[str]:
-    """In rank 0: the words of those who come."""
+    """In rank 0: the words of those who come; who says nothing holds nobody up."""
     assert place.port_holder is not None
-    words = {place.rank: word}
-    with place.port_holder as listener, ExitStack() as others:
+    words, came = {place.rank: word}, dict[int, socket.socket]()
+    with place.port_holder as listener, ExitStack() as others, selectors.DefaultSelector() as ready:
         listener.listen(place.num_ranks)
-        came: dict[int, socket.socket] = {}
+        ready.register(listener, selectors.EVENT_READ)
         while len(words) < place.num_ranks:
-            listener.settimeout(_left(deadline))
-            other = others.enter_context(listener.accept()[0])
-            with suppress(OSError, ValueError, TypeError, KeyError):  # somebody else has looked what is there
-                line = _line(other, deadline)
-                rank, told = int(line["rank"]), str(line["word"])
-                if 0 < rank < place.num_ranks:
-                    came[rank], words[rank] = other, told
-        found = [words[rank] for rank in range(place.num_ranks)]
+            for key, _ in ready.select(_left(deadline)):
+                if key.fileobj is listener:
+                    listener.settimeout(_left(deadline))
+                    other = others.enter_context(listener.accept()[0])
+                    other.setblocking(False)
+                    ready.register(other, selectors.EVENT_READ, (other, bytearray()))
+                    continue
+                other, found = key.data
+                if _says_more(other, found):
+                    continue
+                ready.unregister(other)
+                with suppress(ValueError, TypeError, KeyError, RecursionError):  # a stranger's
+                    line = json.loads(found)
+                    rank, told = int(line["rank"]), str(line["word"])
+                    if 0 < rank < place.num_ranks:
+                        came[rank], words[rank] = other, told
+        every = [words[rank] for rank in range(place.num_ranks)]
         for other in came.values():
-            other.sendall(json.dumps({"words": found}).encode() + b"\n")
-    return found
+            other.settimeout(_left(deadline))
+            other.sendall(json.dumps({"words": every}).encode() + b"\n")
+    return every
+
+
+def _says_more(other: socket.socket, found: bytearray) -> bool:
+    """Take what has come; whether the line is not yet at its end."""
+    try:
+        some = other.recv(4096)
+    except BlockingIOError:
+        return True
+    except OSError:  # it is gone
+        return False
+    found += some
+    return bool(some) and not found.endswith(b"\n") and len(found) < MAX_LINE
 
 
 def _told(place: RankPlace, word: str, deadline: float) -> list[str]:
