@@ -54,8 +54,7 @@ WITHOUT_THEIR_OWN = {
     ),
     "contract/test_boosting.py": "frameworks/boosting frameworks/lightgbm/adapter frameworks/xgboost/adapter",
     "contract/test_numpy.py": "frameworks/base testing/frameworks testing/role_processes",
-    "unit/frameworks/test_registry.py": "frameworks/environment frameworks/ranks frameworks/words",
-    "unit/collectives/test_ring.py": "frameworks/ports",
+    "unit/frameworks/test_registry.py": "frameworks/ranks",
     "contract/test_jax.py": (
         "frameworks/jax/adapter frameworks/jax/arrays frameworks/jax/group frameworks/keras/adapter"
         " frameworks/keras/environment"
@@ -73,13 +72,11 @@ WITHOUT_THEIR_OWN = {
     "unit/test_private_names.py": "keras_models/private_parts",
     "unit/fitting/backends/test_torch.py": "keras_models/torch_state",
     "unit/linear_model/test_linear_models.py": (
-        "linear_model/estimating linear_model/fitting linear_model/general linear_model/least_squares"
+        "linear_model/fitting linear_model/general linear_model/least_squares"
         " linear_model/linear linear_model/logistic linear_model/solving"
     ),
     "unit/linear_model/test_penalised.py": "linear_model/admm linear_model/composite linear_model/penalised_squares",
-    "unit/linear_model/test_dask_blocks.py": "linear_model/blocks linear_model/collections",
     "unit/linear_model/test_objective.py": "linear_model/standardised",
-    "unit/linear_model/test_rows.py": "linear_model/packed",
     "cluster/train/test_predict.py": "predicting/server/files",
     "unit/predicting/test_model_process.py": "predicting/server/process predicting/server/runners",
     "unit/predicting/server/test_keras_backends.py": ("predicting/server/keras_jax predicting/server/keras_torch"),

@@ -100,3 +100,10 @@ def test_where_to_begin():
     assert Tweedie(1).link(np.e) == pytest.approx(1.0)
     assert Tweedie(0).link(-3.0) == 0.0
     assert Family().link(-3.0) == -3.0
+
+
+@pytest.mark.parametrize("power", [-1.5, 0, 1, 1.5, 2, 3])
+def test_deviances_are_those_of_scikit_learn(power):
+    y, mean = np.array([0.5, 2.0, 3.0]), np.array([1.0, 2.5, 0.1])
+    found = tweedie_deviance(y, mean, power).mean()
+    assert found == pytest.approx(mean_tweedie_deviance(y, mean, power=power), rel=1e-12)

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dask_train.linear_model.packed import OnPacked, packed
-from dask_train.linear_model.ranks import Alone
 from dask_train.linear_model.rows import BLOCK_ROWS, blocks_of, dense, rows_of
 
 
@@ -43,18 +41,3 @@ def test_blocks_are_all_rows_in_order(num_rows):
     assert all(len(rows) <= BLOCK_ROWS and (rows[:, 0] == y).all() and (y == weight).all() for rows, y, weight in found)
     together = np.concatenate([y for _, y, _ in found]) if found else np.empty(0)
     np.testing.assert_array_equal(together, np.concatenate([x[:, 0], x[:2, 0]]))
-
-
-def test_packed_partitions_come_back_and_empty_ones_do_not():
-    whole = sparse.random(5, 3, 0.5, format="csr", random_state=0)
-
-    class Packed(Alone):
-        def partitions(self):
-            for rows in (whole, whole[:0], whole[:2]):
-                yield (packed(rows, np.arange(rows.shape[0]))[0],)
-
-    found = OnPacked(lambda ranks: (list(ranks.partitions()), ranks.world_rank))(Packed())
-    (first, second), rank = found
-    assert rank == 0, "what else ranks have"
-    np.testing.assert_array_equal(first[0].toarray(), whole.toarray())
-    assert (first[1].tolist(), second[1].tolist()) == ([0, 1, 2, 3, 4], [0, 1])

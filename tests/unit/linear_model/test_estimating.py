@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.metrics import mean_tweedie_deviance
 
 from dask_train import linear_model as ours
-from dask_train.linear_model import collections
-from dask_train.linear_model.families import tweedie_deviance
-from dask_train.linear_model.packed import OnPacked, packed
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(500, 4))
@@ -65,22 +59,6 @@ def test_predictions_are_lazy_and_scores_are_numbers_equal_to_those_of_arrays(mo
     assert model.score(spread(X), y) == pytest.approx(model.score(X, y), rel=1e-12), "targets of NumPy"
 
 
-def test_holes_of_a_partition_are_refused_when_it_is_computed():
-    model = ours.LogisticRegression().fit(X, BINARY)
-    holes = X.copy()
-    holes[200, 0] = np.nan
-    lazy = model.predict(on_dask(holes))
-    with pytest.raises(ValueError, match="X has values that are NaN or infinite"):
-        lazy.compute()
-
-
-@pytest.mark.parametrize("power", [-1.5, 0, 1, 1.5, 2, 3])
-def test_deviances_are_those_of_scikit_learn(power):
-    y, mean = np.array([0.5, 2.0, 3.0]), np.array([1.0, 2.5, 0.1])
-    found = tweedie_deviance(y, mean, power).mean()
-    assert found == pytest.approx(mean_tweedie_deviance(y, mean, power=power), rel=1e-12)
-
-
 def test_columns_of_categories_become_an_indicator_each():
     colours = pd.Categorical(RANDOM.choice(["red", "green"], 500), categories=["red", "green", "blue"])
     frame = pd.DataFrame({"a": X[:, 0], "colour": colours, "b": X[:, 1]})
@@ -101,52 +79,3 @@ def test_columns_of_categories_become_an_indicator_each():
     unknown["colour"] = unknown["colour"].cat.as_unknown()
     with pytest.raises(ValueError, match="categories of column 'colour' are not known before"):
         ours.Ridge().fit(unknown, unknown["a"])
-
-
-def test_a_sparse_partition_travels_as_a_row_of_bytes(ranks_of):
-    rows = scipy.sparse.random_array((20, 3), density=0.5, rng=RANDOM, format="csr")
-    parts = [[packed(rows, SIGNAL[:20])], [packed(rows[:0], SIGNAL[:0]), packed(rows)]]
-    seen = ranks_of(parts, OnPacked(lambda ranks: [[part[0].shape for part in ranks.partitions()], ranks.world_rank]))
-    assert seen == [[[(20, 3)], 0], [[(20, 3)], 1]], "none without rows, as of dense ones"
-
-
-def test_columns_of_several_dtypes_are_numbers_like_those_in_memory():
-    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1] > 0, "c": pd.array((X[:, 2] * 3).astype(int), dtype="Int64")})
-    table = dd.from_pandas(frame, npartitions=3)
-    found, wanted = ours.Ridge(workers=0).fit(table, SIGNAL), ours.Ridge().fit(frame.astype(float), SIGNAL)
-    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
-    np.testing.assert_allclose(found.predict(table).compute(), wanted.predict(frame.astype(float)), rtol=1e-9)
-    objects = on_dask(X).astype(object)
-    np.testing.assert_allclose(ours.Ridge(workers=0).fit(objects, SIGNAL).coef_, ours.Ridge().fit(X, SIGNAL).coef_)
-
-
-@pytest.mark.parametrize("odd", [X + 1j, X.astype("U20"), (X * 100).astype("M8[s]")], ids=["complex", "text", "times"])
-def test_what_is_no_real_number_is_refused(odd):
-    with pytest.raises(ValueError, match="and a linear model takes real numbers"):
-        ours.Ridge().fit(on_dask(odd), SIGNAL)
-    with pytest.raises(ValueError, match="and a linear model takes real numbers"):
-        ours.Ridge().fit(X, SIGNAL).predict(on_dask(odd))
-
-
-@pytest.mark.parametrize("column", [BINARY, pd.date_range("2020", periods=500)], ids=["text", "times"])
-def test_a_column_that_is_no_number_is_named(column):
-    table = dd.from_pandas(pd.DataFrame({"a": X[:, 0], "odd": column}), npartitions=3)
-    with pytest.raises(
-        ValueError, match=r"Column 'odd' of X has the dtype .*, and a linear model takes numbers and cat"
-    ):
-        ours.Ridge().fit(table, SIGNAL)
-
-
-def test_labels_and_weights_that_can_not_be():
-    labels = BINARY.astype(object)
-    labels[3] = None
-    for y in (on_dask(labels), dd.from_pandas(pd.Series(labels), npartitions=2)):
-        with pytest.raises(ValueError, match=r"labels of y can't be sorted .*, as where some are missing"):
-            ours.LogisticRegression().fit(on_dask(X), y)
-    with pytest.raises(ValueError, match=r"sample_weight has 2 dimensions; it is \(n,\)"):
-        ours.Ridge().fit(on_dask(X), SIGNAL, on_dask(X[:, :1]))
-
-
-def test_an_asynchronous_client_is_refused_in_words():
-    with pytest.raises(ValueError, match="fit waits, and this client is asynchronous"):
-        collections.check_waits(SimpleNamespace(asynchronous=True))

@@ -1,0 +1,75 @@
+"""Dask collections as data of a fit: frames of many dtypes, and what is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_train import linear_model as ours
+from dask_train.linear_model import collections
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(500, 4))
+SIGNAL = X @ [1, -1, 0.5, 0]
+BINARY = np.where(SIGNAL + RANDOM.logistic(size=500) > 0, "yes", "no")
+
+
+def on_dask(array):
+    return da.from_array(array, chunks=((170, 0, 30, 300), *array.shape[1:]))
+
+
+def test_columns_of_several_dtypes_are_numbers_like_those_in_memory():
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1] > 0, "c": pd.array((X[:, 2] * 3).astype(int), dtype="Int64")})
+    table = dd.from_pandas(frame, npartitions=3)
+    found, wanted = ours.Ridge(workers=0).fit(table, SIGNAL), ours.Ridge().fit(frame.astype(float), SIGNAL)
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
+    np.testing.assert_allclose(found.predict(table).compute(), wanted.predict(frame.astype(float)), rtol=1e-9)
+    objects = on_dask(X).astype(object)
+    np.testing.assert_allclose(ours.Ridge(workers=0).fit(objects, SIGNAL).coef_, ours.Ridge().fit(X, SIGNAL).coef_)
+
+
+@pytest.mark.parametrize("odd", [X + 1j, X.astype("U20"), (X * 100).astype("M8[s]")], ids=["complex", "text", "times"])
+def test_what_is_no_real_number_is_refused(odd):
+    with pytest.raises(ValueError, match="and a linear model takes real numbers"):
+        ours.Ridge().fit(on_dask(odd), SIGNAL)
+    with pytest.raises(ValueError, match="and a linear model takes real numbers"):
+        ours.Ridge().fit(X, SIGNAL).predict(on_dask(odd))
+
+
+@pytest.mark.parametrize("column", [BINARY, pd.date_range("2020", periods=500)], ids=["text", "times"])
+def test_a_column_that_is_no_number_is_named(column):
+    table = dd.from_pandas(pd.DataFrame({"a": X[:, 0], "odd": column}), npartitions=3)
+    with pytest.raises(
+        ValueError, match=r"Column 'odd' of X has the dtype .*, and a linear model takes numbers and cat"
+    ):
+        ours.Ridge().fit(table, SIGNAL)
+
+
+def test_labels_and_weights_that_can_not_be():
+    labels = BINARY.astype(object)
+    labels[3] = None
+    for y in (on_dask(labels), dd.from_pandas(pd.Series(labels), npartitions=2)):
+        with pytest.raises(ValueError, match=r"labels of y can't be sorted .*, as where some are missing"):
+            ours.LogisticRegression().fit(on_dask(X), y)
+    with pytest.raises(ValueError, match=r"sample_weight has 2 dimensions; it is \(n,\)"):
+        ours.Ridge().fit(on_dask(X), SIGNAL, on_dask(X[:, :1]))
+
+
+def test_an_asynchronous_client_is_refused_in_words():
+    with pytest.raises(ValueError, match="fit waits, and this client is asynchronous"):
+        collections.check_waits(SimpleNamespace(asynchronous=True))
+
+
+def test_rows_of_y_and_weights_are_cut_as_those_of_x():
+    weights = da.ones(500, chunks=77)
+    found = collections.columns_of(on_dask(X).rechunk({1: 1}), pd.Series(SIGNAL), weights)
+    assert found[0].numblocks == (4, 1), "rows are whole"
+    assert [column.chunks[0] for column in found] == [(170, 0, 30, 300)] * 3
+    assert (found[1].compute() == SIGNAL).all()
+    with pytest.raises(ValueError, match=r"have 500, 499 rows\. Pass as many"):
+        collections.columns_of(on_dask(X), SIGNAL[1:], None)
