@@ -115,7 +115,8 @@ def test_rows_that_are_streamed_make_the_trees_of_one_process(client):
     assert not any(client.run(on_disk).values())
 
 
-def test_lightgbm_of_ranks_is_that_of_one_process(client):
+@pytest.mark.parametrize("streaming", [False, 1])
+def test_lightgbm_of_ranks_is_that_of_one_process(client, streaming):
     # Sorted rows: the first worker's mean has no logarithm. One row a leaf: LightGBM only guesses counts among ranks.
     order = np.argsort(LABELS, kind="stable")
     x, y, weights = X[order], LABELS[order], WEIGHTS[order]
@@ -131,6 +132,7 @@ def test_lightgbm_of_ranks_is_that_of_one_process(client):
         eval_metric="l1",
         callbacks=[lightgbm.record_evaluation(scored)],
         workers=2,
+        streaming=streaming,
     )
     wanted = lightgbm.LGBMRegressor(**settings, force_col_wise=True, deterministic=True)
     wanted.fit(x, y, sample_weight=weights, eval_X=x[:900], eval_y=y[:900], eval_metric="l1")
@@ -138,6 +140,7 @@ def test_lightgbm_of_ranks_is_that_of_one_process(client):
     np.testing.assert_allclose(result.history["val_l1"], wanted.evals_result_["valid_0"]["l1"], rtol=1e-5)
     assert scored["valid_0"]["poisson"] == result.history["val_poisson"]
     assert (result.ledger.trained, result.ledger.repeated) == (2000, 0)
+    assert not any(client.run(on_disk).values())
 
 
 def test_queries_are_not_cut_and_categories_are_alike(client):

@@ -15,6 +15,7 @@ from dask_train.fitting.trees.result import TreesResult
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
+from dask_train.shared_data.streaming import check_streaming
 from dask_train.training.launch import DEFAULT, check_start
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
         As of the estimator's own ``fit``. Callbacks run in every worker, with the same scores; those that were passed
         hold in the end what those of the first worker hold.
     streaming
-        Not for LightGBM.
+        True, or how many partitions make a group: rows larger than memory. Dask computes them a group at a time, once
+        in all, onto the local disks of the Dask workers, where they stay until their bins are made. These, a byte or
+        two a cell, have to fit in memory, as have validation sets, targets and weights.
     verbose, features, label, workers, stop, checkpoint, resume, recovery, on, resources, client, wait, name, log
         As for estimators of XGBoost: see :func:`dask_train.fitting.trees.api.fit_xgboost`.
 
@@ -113,11 +116,13 @@ def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
     """
     fit_checks.check_counts(workers=workers)
     check_start(name=name, wait=wait)
-    _check_streaming(streaming)
+    is_streamed = check_streaming(streaming) is not None
     _check_ranker(model, qid)
     rows = (x, y, {"sample_weight": sample_weight, "margin": init_score, "qid": qid})
     evals = evals_of(validation_data, eval_set, eval_sample_weight, eval_init_score, eval_qid, by_name=rows[2])
     names = [TRAINING if is_same(each, rows) else f"valid_{number}" for number, each in enumerate(evals)]
+    if is_streamed:
+        _check_streamed(model, qid, names)
     if eval_names is not None:
         if len(eval_names) != len(names):
             raise ValueError(f"eval_names has {len(eval_names)} names, and there are {len(names)} sets to score.")
@@ -141,23 +146,29 @@ def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
         checkpoint=checkpoint,
         resume=resume,
         client=client,
+        streaming=streaming,
         launched={"recovery": recovery, "on": on, "resources": resources, "wait": wait, "name": name, "log": log},
     )
 
 
-def _check_streaming(streaming: Any) -> None:
-    """Refuse data that is streamed.
+def _check_streamed(model: Any, qid: Any, evals: Sequence[str]) -> None:
+    """Refuse what takes all rows in memory.
 
     Raises
     ------
     ValueError
         It is asked for.
     """
-    if streaming is not False:
-        raise ValueError(
-            f"streaming={streaming!r}: LightGBM goes through all rows in every round, and keeps their bins in memory. "
-            "Leave it out, and use more hosts or fewer columns; or XGBoost, which keeps bins on disk."
-        )
+    why = {
+        "qid": (qid is not None, "a query's rows have to be together"),
+        "linear_tree": (model.get_params().get("linear_tree"), "LightGBM keeps all features for the models in leaves"),
+        "the rows to train on in eval_set": (TRAINING in evals, "the first worker scores whole sets, from memory"),
+    }
+    for what, (is_asked, reason) in why.items():
+        if is_asked:
+            raise ValueError(
+                f"streaming with {what}: {reason}, and data that is streamed is never all in memory. Leave either out."
+            )
 
 
 def _check_ranker(model: Any, qid: Any) -> None:

@@ -22,8 +22,9 @@ from lightgbm.callback import CallbackEnv, EarlyStopException
 from dask_train.fitting.trees.lightgbm_params import last_scores, settled
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
-from dask_train.fitting.trees.parts import Part, classes_of, parts_of
+from dask_train.fitting.trees.parts import Part, classes_of
 from dask_train.fitting.trees.rounds import Rounds, fits_of
+from dask_train.fitting.trees.spool import taken
 from dask_train.fitting.trees.task import Grown, TreesTask
 from dask_train.role.session import Session
 
@@ -37,13 +38,14 @@ def grow(task: TreesTask, session: Session) -> Grown:
         The data or the checkpoint does not fit the estimator, or a rank has no rows.
     """
     estimator = task.estimator
-    parts = parts_of(session, session, task.plan)
+    parts = taken(task, session)
     _check_rows(session, parts)
     is_classifier = isinstance(estimator, lightgbm.LGBMClassifier)
     classes = classes_of(session, parts) if is_classifier else None
     estimator.set_params(n_jobs=session.num_threads)
     rounds = Rounds(session, task, fits_of(task, session, free={"n_estimators", "n_jobs", "verbosity"}))
     sets = DataSets(session, task, parts, classes)
+    del parts  # what is spooled goes when its data set is made
     loop = Loop(rounds, session, sets)
     labels = np.zeros(2) if classes is None else np.resize(classes, max(2, len(classes)))
     stand_in = np.zeros((len(labels), task.plan.num_features))

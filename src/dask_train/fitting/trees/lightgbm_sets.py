@@ -114,6 +114,7 @@ class DataSets:
         plan = self._task.plan
         sample = lightgbm.Dataset(self._sampled(int(self._task.estimator.subsample_for_bin)), **self._columns(params))
         self._train = self._of_parts(self._parts, plan, sample.construct(), params, weigh=True)
+        self._parts = ()  # LightGBM has their bins
         return self._train
 
     def evaluated(self, number: int, params: Mapping[str, Any]) -> Any:

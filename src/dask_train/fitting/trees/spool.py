@@ -10,12 +10,28 @@ from pathlib import Path
 
 import numpy as np
 
-from dask_train.fitting.trees.task import RowsPlan
+from dask_train.fitting.trees.parts import Part, as_parts, parts_of
+from dask_train.fitting.trees.task import RowsPlan, TreesTask
 from dask_train.role.session import Session
 
 # Bytes of features that are given to a library at a time. XGBoost keeps a page of bins of each, a byte or two a cell,
 # and has some pages in memory while it goes through all in every round: few large ones are faster than many small ones.
 PAGE_BYTES = 256 << 20
+
+
+def taken(task: TreesTask, session: Session) -> list[Part]:
+    """This rank's rows to train on: views of shared memory, or of a file where they are streamed.
+
+    Raises
+    ------
+    ValueError
+        Rows are not as they have to be.
+    OSError
+        The disk is full.
+    """
+    if task.streamed:
+        return as_parts(spooled(session, session.partitions(), task.plan), task.plan)
+    return parts_of(session, session, task.plan)
 
 
 def spooled(

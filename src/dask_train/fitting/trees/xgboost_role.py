@@ -15,9 +15,9 @@ import numpy as np
 import xgboost
 from xgboost.callback import CallbackContainer, EarlyStopping
 
-from dask_train.fitting.trees.parts import Part, as_parts, classes_of, frame_of, parts_of
+from dask_train.fitting.trees.parts import Part, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.rounds import Rounds, fits_of
-from dask_train.fitting.trees.spool import spooled
+from dask_train.fitting.trees.spool import taken
 from dask_train.fitting.trees.task import Grown, RowsPlan, TreesTask
 from dask_train.fitting.trees.xgboost_ranks import exact, tell
 from dask_train.role.session import Session
@@ -35,10 +35,7 @@ def grow(task: TreesTask, session: Session) -> Grown:
         The data or the checkpoint does not fit the estimator.
     """
     estimator = task.estimator
-    if task.streamed:
-        parts = as_parts(spooled(session, session.partitions(), task.plan), task.plan)
-    else:
-        parts = parts_of(session, session, task.plan)
+    parts = taken(task, session)
     matrices = Matrices(session, task, parts)
     rounds = Rounds(session, task, fits_of(task, session, free={"n_estimators", "n_jobs", "callbacks", "verbosity"}))
     loop = Loop(rounds, session)

@@ -46,7 +46,10 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
         (xgboost.dask.DaskXGBRegressor(), {}, r"is a DaskXGBRegressor, .* by itself. Pass xgboost.XGBRegressor, or"),
         (lightgbm.DaskLGBMClassifier(), {}, r"is a DaskLGBMClassifier, .* Pass lightgbm.LGBMClassifier, or call"),
         (lightgbm.LGBMRanker(), {}, "LGBMRanker ranks rows within queries. Pass qid="),
-        (lightgbm.LGBMRegressor(), {"streaming": 3}, "streaming=3: LightGBM goes through all rows"),
+        (lightgbm.LGBMRegressor(), {"streaming": 0}, "streaming is 0; pass True, False, or how many partitions"),
+        (lightgbm.LGBMRanker(), {"streaming": 3, "qid": Y}, "streaming with qid: a query's rows"),
+        (lightgbm.LGBMRegressor(linear_tree=True), {"streaming": 3}, "streaming with linear_tree: LightGBM keeps"),
+        (lightgbm.LGBMRegressor(), {"streaming": 3, "eval_set": [(X, Y)]}, "streaming with the rows to train on"),
         (lightgbm.LGBMRegressor(), {"eval_set": [(X, Y)], "eval_names": []}, "eval_names has 0 names"),
     ],
 )

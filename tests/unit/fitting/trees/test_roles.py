@@ -15,7 +15,7 @@ import pytest
 import xgboost
 from sklearn.base import clone
 
-from dask_train.fitting.trees import xgboost_role
+from dask_train.fitting.trees import spool
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.spool import spooled
 from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
@@ -110,7 +110,7 @@ def test_xgboost_trains_on_nothing_that_stands_in_for_rows(monkeypatch):
 
 @pytest.mark.parametrize("more", [{}, {"subsample": 0.7, "colsample_bynode": 0.6}, {"grow_policy": "lossguide"}])
 def test_rows_of_xgboost_that_are_streamed_make_the_trees_of_rows_in_memory(more, monkeypatch, tmp_path):
-    monkeypatch.setattr(xgboost_role, "spooled", partial(spooled, page_bytes=150 * X[0].nbytes))
+    monkeypatch.setattr(spool, "spooled", partial(spooled, page_bytes=150 * X[0].nbytes))
     settings = {"n_estimators": 6, "max_depth": 4, "enable_categorical": True, "n_jobs": 1, **more}
     rows, evals = cut(X, LABELS, WEIGHTS), (EvalSet(name="validation_0", prefix="", dataset="", plan=PLAN),)
     evals += (scored("validation_1", PLAN),)
@@ -167,6 +167,31 @@ def test_a_classifier_of_lightgbm():
         np.testing.assert_allclose(found.history[f"val_{metric}"], values, rtol=1e-6)
     assert found.estimator.best_iteration_ == wanted.best_iteration_
     pickle.loads(pickle.dumps(found.estimator)).predict(FRAME[:3])
+
+
+def test_rows_of_lightgbm_that_are_streamed_make_the_trees_of_rows_in_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr(spool, "spooled", partial(spooled, page_bytes=150 * X[0].nbytes))
+    made = lightgbm.LGBMClassifier(n_estimators=4, num_leaves=7, subsample_for_bin=200, verbose=-1)
+    rows, evals = cut(X, LABELS, WEIGHTS), (scored("valid_0", PLAN),)
+    left = []
+
+    def files(_):
+        left.extend(line for line in Path("/proc/self/maps").read_text().splitlines() if str(tmp_path) in line)
+
+    found, wanted = (
+        grow(
+            Alone(rows, folder, valid_0=rows),
+            made,
+            PLAN,
+            evals=evals,
+            streamed=streamed,
+            settings={"callbacks": [files]},
+        )
+        for folder, streamed in ((tmp_path, True), (None, False))
+    )
+    assert found.estimator.booster_.model_to_string() == wanted.estimator.booster_.model_to_string()
+    assert found.history == wanted.history
+    assert left == [], "the file of rows goes when their bins are made"
 
 
 def test_a_ranker_of_lightgbm_has_whole_queries():
