@@ -16,8 +16,7 @@ SOURCE, UNIT = ROOT / "src" / "dask_train", ROOT / "tests" / "unit"
 
 # By the test that shows them, below tests/.
 WITHOUT_THEIR_OWN = {
-    "unit/cli/test_run.py": "cli/local_functions cli/watched_run",
-    "unit/cli/test_runs.py": "cli/recorded_runs cli/tables",
+    "unit/cli/test_runs.py": "cli/recorded_runs",
     "cluster/test_main_job.py": "cli/demo cli/interrupt_noise demo/graph demo/main_job demo/pipeline demo/roles",
     "cluster/test_own_scheduler.py": "cluster/connect cluster/installed",
     "cluster/test_environments.py": "cluster/by_value",
@@ -32,7 +31,6 @@ WITHOUT_THEIR_OWN = {
     "unit/collectives/test_checked.py": "collectives/announcements",
     "unit/collectives/test_process_group.py": "collectives/shared_memory",
     "cluster/test_dashboard.py": "dashboard/routes",
-    "unit/datasets/test_mnist.py": "datasets/fetching datasets/idx",
     "unit/doctor/test_diagnosis.py": "doctor/examination doctor/examined doctor/page",
     "cluster/train/test_search.py": "fitting/backends/jax_trial",
     "cluster/train/test_fit_inputs.py": "fitting/api",

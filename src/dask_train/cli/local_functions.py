@@ -36,7 +36,7 @@ def load_function(named: str) -> Any:
                 "Go to its folder, and leave .py out."
             ) from error
         raise click.ClickException(_raised(module_name, error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that reads its arguments ends like that
         raise click.ClickException(_raised(module_name, error)) from error
     for attribute in path.split("."):
         if not hasattr(found, attribute):

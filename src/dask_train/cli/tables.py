@@ -45,7 +45,8 @@ def print_facts(facts: Sequence[tuple[str, str]], *, console: Console) -> None:
     """Print names with their values, a line each; in a terminal a long value is broken beside its name."""
     if not console.is_terminal:
         width = max(len(name) for name, _ in facts)
-        console.file.writelines(f"{name:<{width}}  {harmless(value)}\n" for name, value in facts)
+        lines = [(name, harmless(" ".join(value.split()))) for name, value in facts]
+        console.file.writelines(f"{name:<{width}}  {value}\n" for name, value in lines)
         return
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:

@@ -13,6 +13,7 @@ import click
 from dask_train.cli.local_functions import local_modules_travel
 from dask_train.driver.role_output import OutputReader
 from dask_train.report.formats import count_text, score_text, seconds_text
+from dask_train.report.harmless import harmless
 from dask_train.report.progress import RunDisplay
 from dask_train.training.api import train
 
@@ -82,7 +83,7 @@ class _Printer:
 def tell_result(result: Result, seconds: float) -> None:
     """Print why a run ended, its last score, and what its roles returned, in brief."""
     why = result.stop_reason or "its training roles have returned"
-    click.echo(f"{result.run_id} ended well after {seconds_text(seconds)}: {why}.")
+    click.echo(harmless(f"{result.run_id} ended well after {seconds_text(seconds)}: {why}."))
     last = {
         name: value if isinstance(value, str) else score_text(value) if isinstance(value, float) else str(value)
         for name, value in (result.scores[-1] if result.scores else {}).items()
@@ -91,7 +92,7 @@ def tell_result(result: Result, seconds: float) -> None:
     if last:
         of = f"{result.scores[-1]['role']} {result.scores[-1]['rank']}"
         told = ", ".join(f"{name} {value}" for name, value in last.items())
-        click.echo(f"{count_text(len(result.scores))} scores, the last of {of}: {told}")
+        click.echo(harmless(f"{count_text(len(result.scores))} scores, the last of {of}: {told}"))
     returned = [(role, rank, value) for role, all_ in result.results.items() for rank, value in enumerate(all_)]
     returned = [(role, rank, value) for role, rank, value in returned if value is not None]
     for role, rank, value in returned[:MOST_RESULTS]:
