@@ -52,15 +52,12 @@ WITHOUT_THEIR_OWN = {
     ),
     "contract/test_boosting.py": "frameworks/boosting frameworks/lightgbm/adapter frameworks/xgboost/adapter",
     "contract/test_numpy.py": "frameworks/base testing/frameworks testing/role_processes",
-    "unit/frameworks/test_registry.py": "frameworks/ranks",
     "contract/test_jax.py": (
         "frameworks/jax/adapter frameworks/jax/arrays frameworks/jax/group frameworks/keras/adapter"
         " frameworks/keras/environment"
     ),
     "contract/test_tensorflow.py": "frameworks/tensorflow/adapter frameworks/tensorflow/server",
-    "contract/test_rows_datasets.py": (
-        "frameworks/tensorflow/rows_dataset frameworks/tensorflow/sharing frameworks/torch/rows_dataset"
-    ),
+    "contract/test_rows_datasets.py": ("frameworks/tensorflow/rows_dataset frameworks/tensorflow/sharing"),
     "contract/test_templates.py": "frameworks/tensorflow/startup_noise",
     "contract/test_torch.py": "frameworks/torch/adapter frameworks/torch/environment frameworks/torch/meeting",
     "cluster/train/test_predict_torch.py": "predicting/server/torch_model",

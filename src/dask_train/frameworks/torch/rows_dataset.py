@@ -81,7 +81,7 @@ class RowsDataset(Dataset[Any]):
     def _batch(self, numbers: np.ndarray) -> list[torch.Tensor]:
         arrays = self._rows.take(numbers)
         try:
-            return [torch.from_numpy(array) for array in arrays]
+            return [torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False)) for array in arrays]
         except TypeError as error:
             raise DataError(
                 f"Columns of {', '.join(str(array.dtype) for array in arrays)} can't all become torch tensors: {error}",
@@ -124,6 +124,9 @@ class _DictRow(dict):  # type: ignore[type-arg]
 
 class _TensorRow(torch.Tensor):
     """A row of an array."""
+
+    # What is made of it is a plain tensor, as of a parameter.
+    __torch_function__ = torch.nn.Parameter.__torch_function__
 
 
 def _marked(row: Any) -> Any:
