@@ -66,6 +66,8 @@ test: data  ## the tests, but those that take long
 	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/cluster tests/docs
 	$(AT_ONCE) $(QUICK_ON_BACKENDS)
 
+# They compile many small models on JAX, and compute little: XLA need not optimize what it makes of them.
+test-slow: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test-slow: data  ## those: examples, the main job, many models on several workers
 	$(BIN)/python -m pytest -m slow $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 	$(AT_ONCE) $(SLOW_ON_BACKENDS)
