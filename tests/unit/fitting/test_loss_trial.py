@@ -133,6 +133,20 @@ def test_models_that_are_costly_to_copy_are_not(monkeypatch):
         fitted(summed)
 
 
+def test_metrics_are_not_compiled_where_keras_logs_them(monkeypatch):
+    found = []
+
+    def tried(step, *batch, **_):
+        found.append(step(*batch))
+        return frozenset()
+
+    monkeypatch.setattr("dask_train.fitting.backends.jax.check_step", tried)
+    with pytest.raises(Started):
+        fitted(mean)
+    assert [(one.logs, one.metrics, one.results) for one in found] == [({}, [], {})]
+    assert len(found[0].gradients) == 4
+
+
 def test_one_worker_takes_any_loss():
     model = keras.Sequential([layers.Input((8,)), layers.Dense(2)])
     model.compile("sgd", summed)

@@ -290,11 +290,14 @@ class _Step:
     def _try(self, given: Any, batch: Any) -> None:
         def tried(given: Any, batch: Any) -> Found:
             logs, found = self._begun(given, batch)
+            assert self._backend._gradients is not None
+            gradients = self._backend._gradients()
+            if not self._has_own_logs:  # metrics are looked at by nobody, and need not be compiled
+                return Found({}, [], {}, gradients)
             pairs = list(zip(self._model.metrics_variables, found[-1], strict=True))
             with keras.StatelessScope(pairs):
                 results = dict(self._model.get_metrics_result())
-            assert self._backend._gradients is not None
-            return Found(flat(logs), found[-1], results, self._backend._gradients())
+            return Found(flat(logs), found[-1], results, gradients)
 
         function = jax.jit(tried) if self._is_jitted else tried
         self.raw = check_step(function, given, batch, model=self._model, looks_at_logs=self._has_own_logs)

@@ -49,7 +49,7 @@ def check_step(
     given, batch
         Those of the first step.
     looks_at_logs
-        Whether logs may be something else than what metrics say.
+        Whether logs may be something else than what metrics say; only then the step tells more than gradients.
 
     Returns
     -------
