@@ -12,6 +12,7 @@ import numpy as np
 from dask import delayed
 from dask.utils import parse_bytes
 
+from dask_train.collections.blocks import delayed_blocks
 from dask_train.collections.partition.form import PartitionForm
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
@@ -48,9 +49,8 @@ class ArraySource(Source):
         return array_persisted_nbytes(self.arrays)
 
     def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
-        blocks = [array.to_delayed().ravel() for array in self.cut]
         make = delayed(carried(part, finish, self.plan), pure=False)
-        return [make(number, *pieces) for number, pieces in enumerate(zip(*blocks, strict=True))]
+        return [make(number, *pieces) for number, pieces in enumerate(zip(*delayed_blocks(self.cut), strict=True))]
 
 
 def array_source(what: str, form: PartitionForm) -> Source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.utils import parse_bytes
@@ -16,6 +17,14 @@ PIECE_BYTES = parse_bytes("32 MiB")
 
 # Index 0 is that of rows.
 _ROWS = 0
+
+
+def delayed_blocks(arrays: Sequence[da.Array]) -> list[Any]:
+    """The blocks of arrays as delayed values, in order; the arrays are optimized together.
+
+    Optimized one by one, arrays that share tasks could have other tasks of the same key, of which the scheduler warns.
+    """
+    return [array.to_delayed(optimize_graph=False).ravel() for array in dask.optimize(*arrays)]
 
 
 def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:

@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import is_in_task
+from dask_train.collections.blocks import delayed_blocks
 from dask_train.errors import RoleFailedError
 from dask_train.linear_model.packed import OnPacked, packed
 from dask_train.linear_model.rank_role import Linear, OfRank
@@ -130,8 +131,7 @@ def fit_on_dask(task: Callable[[Ranks], Any], columns: tuple[Any, ...], workers:
     roles = None if workers is None else {"worker": workers}
     data: Any = columns
     if issparse(meta_from_array(columns[0])):
-        blocks = [column.to_delayed().ravel() for column in columns]
-        data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*blocks, strict=True)]
+        data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(columns), strict=True)]
         task = OnPacked(task)
     try:
         result = train(OfRank(task), roles=roles, data=data, framework=Linear(), name="linear-model", progress=False)

@@ -12,7 +12,7 @@ from dask import delayed
 
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
-from dask_train.collections.blocks import with_whole_rows
+from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.config import PredictLimits
 from dask_train.fitting.backends import BACKENDS
 from dask_train.fitting.checks import check_counts, check_fits
@@ -216,8 +216,7 @@ def _parts(data: FitData) -> tuple[list[Any], Sequence[int] | None]:
     source = data.source("data")
     if isinstance(source, SharedSegments):
         arrays = with_whole_rows("data", leaves(source.arrays()))
-        blocks = [array.to_delayed().ravel() for array in arrays]
-        return [delayed(list)(pieces) for pieces in zip(*blocks, strict=True)], source.lengths.tolist()
+        return [delayed(list)(pieces) for pieces in zip(*delayed_blocks(arrays), strict=True)], source.lengths.tolist()
     return source.delayed_parts(PART, list), source.lengths
 
 

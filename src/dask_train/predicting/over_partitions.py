@@ -12,7 +12,7 @@ from dask import delayed
 
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.sealed import Sealed
-from dask_train.collections.blocks import with_whole_rows
+from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.partition.form import chosen, is_frame
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
@@ -52,8 +52,7 @@ def parts_of(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> l
         if value is not None:
             with_whole_rows(what, [value])
     arrays = with_whole_rows("data", [x, y] if sample_weight is None else [x, y, sample_weight])
-    blocks = [array.to_delayed().ravel() for array in arrays]
-    return [delayed(list)(pieces) for pieces in zip(*blocks, strict=True)]
+    return [delayed(list)(pieces) for pieces in zip(*delayed_blocks(arrays), strict=True)]
 
 
 def lengths_of(x: Any, num_parts: int) -> Sequence[int] | None:

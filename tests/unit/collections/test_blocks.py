@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_train.collections import blocks
-from dask_train.collections.blocks import arrays_by_block, with_whole_rows
+from dask_train.collections.blocks import arrays_by_block, delayed_blocks, with_whole_rows
 from dask_train.data.columns import Column
 
 X, Y = np.arange(24.0).reshape(12, 2), np.arange(12.0)
@@ -80,3 +80,12 @@ def test_arrays_of_unknown_length_are_taken_chunk_by_chunk():
 def test_what_is_refused(values, error, told):
     with pytest.raises(error, match=told):
         with_whole_rows("data", values)
+
+
+def test_arrays_that_share_tasks_are_optimized_together():
+    x = da.random.default_rng(0).normal(size=(8, 3), chunks=(4, 3)).astype("f4")
+    y = x[:, 0] + x[:, 1]
+    both = [dict(column.ravel()[0].__dask_graph__()) for column in delayed_blocks((x, y))]
+    alone = dict(x.to_delayed()[0, 0].__dask_graph__())
+    assert all(x.__dask_keys__()[0][0] in graph for graph in both)
+    assert all(type(graph[key]) is type(alone[key]) for graph in both for key in graph.keys() & alone.keys())
