@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dask_train.cluster.clients import client_or_none
 from dask_train.predicting.model import predictor
-from dask_train.predicting.over_partitions import as_task, joined, lengths_of, parts_of, shown, shown_later
+from dask_train.predicting.over_partitions import as_task, joined, lengths_of, opened, parts_of, shown, shown_later
 from dask_train.predicting.sent_models import on_dask
 from dask_train.predicting.server.scores import Predictions, joined_predictions
 from dask_train.predicting.server.values import Call
@@ -42,7 +42,8 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
         It predicts as :func:`dask_train.predict` lets it: by its best round where early stopping has found one.
     x, y, sample_weight
         Features, targets and weights of rows: Dask or NumPy arrays, or a frame for ``x``, with ``label=``; then
-        ``sample_weight`` is the name of a column, too.
+        ``sample_weight`` is the name of a column, too. Or for ``x`` a data set of :func:`~dask_train.get_dataset`,
+        which has the others.
     metrics
         Functions of targets and predictions, ``metric(y_true, y_pred)`` as those of ``sklearn.metrics`` are, or a dict
         of them by name; with ``sample_weight=`` where rows have weights. Predictions are what the booster makes:
@@ -69,6 +70,7 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
     Predictions are made block by block, where the blocks are. Those of all rows come together on one Dask worker, with
     targets and weights, and the metrics are called there, once: so they need not be means over rows.
     """
+    x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
     named = _named(metrics, weighs=sample_weight is not None)
     client = client_or_none(client)
     check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)

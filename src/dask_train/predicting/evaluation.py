@@ -21,7 +21,7 @@ from dask_train.fitting.kinds import by_kind_of_model
 from dask_train.fitting.layout import leaves
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.model import predictor
-from dask_train.predicting.over_partitions import as_task, joined, lengths_of, parts_of, shown, shown_later
+from dask_train.predicting.over_partitions import as_task, joined, lengths_of, opened, parts_of, shown, shown_later
 from dask_train.predicting.sent_models import on_dask
 from dask_train.predicting.server.scores import added, results
 from dask_train.predicting.server.values import Call
@@ -148,6 +148,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     found = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
     if found.scores is not None:
         call = Call.of_rows(batch_size)
+        x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
         parts = parts_of(x, y, sample_weight, features, label)
         sample_weight = sample_weight if isinstance(sample_weight, str) else None
         lengths = lengths_of(x, len(parts))

@@ -14,15 +14,41 @@ from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.partition.form import chosen, is_frame
+from dask_train.fitting.data import fit_data
+from dask_train.fitting.layout import leaves
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import progress_of
+from dask_train.shared_data.segments import segments_in
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
 # What so many partitions' tasks have found is joined in one task.
 FAN_IN = 16
+
+
+def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Arrays in place of a data set of ``get_dataset``, which has targets and perhaps weights; others as they are.
+
+    Raises
+    ------
+    ValueError
+        It is not a matrix of features and a column of targets.
+    """
+    segments = segments_in(x) if y is None else None
+    if segments is None:
+        return x, y, sample_weight, features, label
+    layout = fit_data("data", x, None, sample_weight, features=features, label=label).layout
+    places = (layout.x, layout.y, layout.sample_weight)
+    if layout.y is None or not all(place is None or isinstance(place, int) for place in places):
+        raise ValueError(
+            "To score an estimator, a data set has to be a matrix of features and a column of targets, and perhaps one "
+            "of weights. Publish (X, y)."
+        )
+    arrays = leaves(segments.arrays())
+    x, y, sample_weight = [None if place is None else arrays[place] for place in places]
+    return x, y, sample_weight, None, None
 
 
 def parts_of(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> list[Any]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
+import dask_train as dt
+from dask_train.data.columns import Column, Schema
 from dask_train.predicting import over_partitions
+from dask_train.shared_data.segments import SharedSegments
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 300])
@@ -27,3 +33,53 @@ def test_lengths_of_arrays_where_they_are_known() -> None:
     assert over_partitions.lengths_of(known, 1) is None, "it was cut otherwise"
     assert over_partitions.lengths_of(known[known[:, 0] > 0], 2) is None
     assert over_partitions.lengths_of(np.zeros((3, 2)), 1) is None
+
+
+ROWS = np.random.default_rng(0).normal(size=(10, 4))
+
+
+class Partition:
+    """A segment where Dask has the future of one."""
+
+    def __init__(self, number: int, *columns: np.ndarray) -> None:
+        self.key, self._columns = f"part-{number}", columns
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self._columns
+
+
+def published(*columns: np.ndarray, names: tuple[str, ...] | None = None) -> SimpleNamespace:
+    """A data set of ``get_dataset``: two partitions, of 3 rows and the rest."""
+    schema = Schema(
+        columns=tuple(Column(dtype="<f8", row_shape=column.shape[1:]) for column in columns),
+        names=names,
+        is_tuple=names is None,
+    )
+    futures = tuple(Partition(at, *[column[at : at + 3 + at] for column in columns]) for at in (0, 3))
+    lengths = np.array([3, len(columns[0]) - 3])
+    return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=lengths, futures=futures))
+
+
+@pytest.mark.parametrize(
+    ("data", "named", "weighs"),
+    [
+        (published(ROWS[:6, :2], ROWS[:6, 2]), {}, False),
+        (published(ROWS[:6, :2], ROWS[:6, 2], abs(ROWS[:6, 3])), {}, True),
+        (
+            published(abs(ROWS[:6, 3]), ROWS[:6, :2], ROWS[:6, 2], names=("w", "features", "target")),
+            {"features": "features", "label": "target", "sample_weight": "w"},
+            True,
+        ),
+    ],
+)
+def test_a_data_set_has_its_own_targets_and_weights(data, named, weighs) -> None:
+    model = LinearRegression().fit(ROWS[:, :2], ROWS[:, 2])
+    weight = abs(ROWS[:6, 3]) if weighs else None
+    expected = model.score(ROWS[:6, :2], ROWS[:6, 2], weight)
+    assert dt.evaluate(model, data, **named, verbose=0)["r2"] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("columns", [(ROWS,), (ROWS[:, :2], ROWS[:, 2], ROWS[:, 3], ROWS[:, 1])])
+def test_a_data_set_that_is_not_rows_with_targets_is_refused(columns) -> None:
+    with pytest.raises(ValueError, match=r"matrix of features and a column of targets|Publish it as"):
+        dt.evaluate(LinearRegression().fit(ROWS[:, :2], ROWS[:, 2]), published(*columns), verbose=0)
