@@ -16,7 +16,6 @@ SOURCE, UNIT = ROOT / "src" / "dask_train", ROOT / "tests" / "unit"
 
 # By the test that shows them, below tests/.
 WITHOUT_THEIR_OWN = {
-    "unit/cli/test_runs.py": "cli/recorded_runs",
     "cluster/test_main_job.py": "cli/demo cli/interrupt_noise demo/graph demo/main_job demo/pipeline demo/roles",
     "cluster/test_own_scheduler.py": "cluster/connect cluster/installed",
     "cluster/test_environments.py": "cluster/by_value",
@@ -31,7 +30,7 @@ WITHOUT_THEIR_OWN = {
     "unit/collectives/test_checked.py": "collectives/announcements",
     "unit/collectives/test_process_group.py": "collectives/shared_memory",
     "cluster/test_dashboard.py": "dashboard/routes",
-    "unit/doctor/test_diagnosis.py": "doctor/examination doctor/examined doctor/page",
+    "unit/doctor/test_diagnosis.py": "doctor/page",
     "cluster/train/test_search.py": "fitting/backends/jax_trial",
     "cluster/train/test_fit_inputs.py": "fitting/api",
     "cluster/train/test_fit_equivalence.py": (
@@ -71,7 +70,6 @@ WITHOUT_THEIR_OWN = {
         " linear_model/linear linear_model/logistic linear_model/solving"
     ),
     "unit/linear_model/test_penalised.py": "linear_model/admm linear_model/composite linear_model/penalised_squares",
-    "unit/linear_model/test_objective.py": "linear_model/standardised",
     "cluster/train/test_predict.py": "predicting/server/files",
     "unit/predicting/test_model_process.py": "predicting/server/process predicting/server/runners",
     "unit/predicting/server/test_keras_backends.py": ("predicting/server/keras_jax predicting/server/keras_torch"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dask_train.doctor.diagnosis import diagnose
-from dask_train.doctor.examination import _ring
 from dask_train.doctor.examined import Clock, Examination, Route
 
 GIB = 2**30
@@ -200,35 +199,6 @@ def test_this_machine_alone():
     assert whats[1] == "Fewer than 1024 files may be open on this machine."
     assert "2 GPUs on 1 host." in whats
     assert "has 4.00 GiB free" in whats[-1]
-
-
-def test_a_clock_is_compared_as_by_ntp():
-    # The way there takes 0.1 s, the answer 3 s, the way back 0.3 s; the other clock is 7 s ahead.
-    clock = Clock.compared(100.0, 107.1, 110.1, 103.4)
-    assert clock.ahead_s == pytest.approx(6.9)
-    assert clock.error_s == pytest.approx(0.2)
-    assert clock.differs
-    assert not Clock(0.6, 0.2).differs  # not for certain
-    assert not Clock(-0.4, 0.0).differs
-    assert Clock(-0.8, 0.2).differs
-
-
-@pytest.mark.parametrize(
-    ("hosts", "pairs"),
-    [
-        ("", []),
-        ("a", [("w0", "w0")]),
-        ("aaa", [("w0", "w2")]),
-        ("aabb", [("w0", "w2"), ("w2", "w0")]),
-        ("abc", [("w0", "w2"), ("w1", "w0"), ("w2", "w1")]),
-    ],
-)
-def test_each_host_is_reached_from_another(hosts, pairs):
-    assert _ring({f"w{i}": told(host=host) for i, host in enumerate(hosts)}) == pairs
-
-
-def test_few_connections_are_tried_in_a_large_cluster():
-    assert len(_ring({f"w{i}": told(host=str(i)) for i in range(500)})) == 8
 
 
 def test_templates_are_shown():

@@ -86,23 +86,3 @@ def test_the_hessian_matrix_of_squares_is_made_once(monkeypatch):
     first = of.evaluate(np.zeros(4), 2)
     monkeypatch.setattr(of, "_add_hessian", None)
     np.testing.assert_array_equal(of.evaluate(np.ones(4), 2)[2], first[2])
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_coordinates_of_standardised_features_are_the_same_problem(fit_intercept):
-    of = objective("logistic", fit_intercept, "dense")
-    other = standardised(Alone(), of)
-    coef = np.random.default_rng(1).normal(size=of.size)
-    np.testing.assert_allclose(other.raw(other.standard(coef)), coef, rtol=1e-12)
-    turned = other.standard(coef)
-    assert other.evaluate(turned, 0)[0] == pytest.approx(of.evaluate(coef, 0)[0])
-    assert other.l1 @ np.abs(turned) == pytest.approx(of.l1 @ np.abs(coef)), "the penalties are scaled along"
-    turned[1] = 0.0
-    assert other.raw(turned)[1] == 0.0, "what a solver has set to 0 stays exactly that"
-
-
-def test_a_feature_that_is_constant_has_a_scale():
-    x = np.column_stack([np.full(5, 3.0), np.zeros(5), np.arange(5.0)])
-    parts = [rows_of(x, np.arange(5.0))]
-    of = Objective(Alone(), parts, Family(), 3, fit_intercept=True, penalty=0.0, total=5.0)
-    assert np.isfinite(standardised(Alone(), of).evaluate(np.ones(4), 2)[2]).all()
