@@ -45,10 +45,7 @@ WITHOUT_THEIR_OWN = {
         " fitting/torch_module/task"
     ),
     "cluster/train/test_fit_torch_modules.py": "fitting/torch_module/api",
-    "unit/fitting/trees/test_roles.py": (
-        "fitting/trees/lightgbm_api fitting/trees/lightgbm_role fitting/trees/lightgbm_sets fitting/trees/role"
-        " fitting/trees/xgboost_role frameworks/fitting"
-    ),
+    "unit/fitting/trees/test_role.py": "fitting/trees/lightgbm_api fitting/trees/lightgbm_sets frameworks/fitting",
     "contract/test_boosting.py": "frameworks/boosting frameworks/lightgbm/adapter frameworks/xgboost/adapter",
     "contract/test_numpy.py": "frameworks/base testing/frameworks testing/role_processes",
     "contract/test_jax.py": (

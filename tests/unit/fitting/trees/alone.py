@@ -1,13 +1,38 @@
-"""A rank that is alone, without processes: what roles of boosted trees use of a session."""
+"""A rank that is alone, without processes: what roles of boosted trees use of a session; and rows for it."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 
 from dask_train.data.columns import Column, Schema
+from dask_train.fitting.trees.role import TreesRole
+from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(600, 4)).round(1)
+X[RANDOM.random(X.shape) < 0.1] = np.nan
+X[:, 3] = RANDOM.integers(-1, 3, 600)  # codes of categories
+FRAME = pd.DataFrame(X[:, :3], columns=list("abc")).assign(
+    kind=pd.Categorical.from_codes(X[:, 3].astype(int), list("zyx"))
+)
+SIGNAL = np.nan_to_num(X[:, 0]) + X[:, 3]
+LABELS = np.digitize(SIGNAL, [0.0, 1.5])
+WEIGHTS = RANDOM.integers(1, 4, 600).astype(float)
+QUERIES = np.sort(RANDOM.integers(0, 30, 600))
+PLAN = RowsPlan(
+    places={"x": 0, "y": 1, "sample_weight": 2},
+    num_features=4,
+    names=("a", "b", "c", "kind"),
+    categories=(None, None, None, list("zyx")),
+)
+PLAIN = RowsPlan(places={"x": 0, "y": 1}, num_features=3)
+RANKED = RowsPlan(places={"x": 0, "y": 1, "qid": 2}, num_features=3)
+BEGUN = RowsPlan(places={"x": 0, "y": 1, "margin": 2}, num_features=3)
 
 
 class Rows:
@@ -77,3 +102,18 @@ class Alone:
 
     def checkpoints(self):
         return SimpleNamespace(due=lambda rounds: rounds % self._every == 0, was_kept=lambda rounds: None)
+
+
+def cut(*columns):
+    """Columns in three parts."""
+    return Rows(*(tuple(column[a:b] for column in columns) for a, b in ((0, 250), (250, 300), (300, 600))))
+
+
+def grow(session, estimator, plan, **more):
+    library = type(estimator).__module__.partition(".")[0]
+    sent = pickle.loads(pickle.dumps(estimator))  # a role has its own
+    return TreesRole(TreesTask(library=library, estimator=sent, plan=plan, **more))(session)
+
+
+def scored(name, plan):
+    return EvalSet(name=name, prefix="val_", dataset=name, plan=plan)

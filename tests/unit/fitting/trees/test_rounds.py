@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pickle
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from alone import Alone, Rows
 
 from dask_train.fitting.trees.rounds import FILE, Rounds, fits_of, named
 from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
-
-_spec = importlib.util.spec_from_file_location("alone", Path(__file__).with_name("alone.py"))
-_alone = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_alone)
-Alone, Rows = _alone.Alone, _alone.Rows
 
 PLAN = RowsPlan(places={"x": 0}, num_features=2)
 EVALS = (
