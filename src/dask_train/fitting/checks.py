@@ -245,17 +245,17 @@ def check_fits(model: Any, data: FitData, what: str, step: str) -> None:
     """
     import keras
 
-    from dask_train.fitting.roles.models import build, called, is_own
+    from dask_train.fitting.roles.models import build, called, is_own, packed
     from dask_train.keras_models.state import is_built
     from dask_train.keras_models.text_inputs import check_texts
 
     if data.rows is None:
         return
-    backend, floatx = backend_of(keras.backend.backend()), keras.config.floatx()
+    backend = backend_of(keras.backend.backend())
     compares = not is_own(model, "compute_loss") and model._compile_loss is not None
 
     def seen(columns: list[Any]) -> None:
-        x, y, sample_weight = data.layout.pack([backend.as_floatx(column, floatx) for column in columns])
+        x, y, sample_weight = packed(data.layout, backend, columns)
         y_pred = called(model, x)
         if compares and _is_of_keras(model.loss):
             _check_outputs(y, y_pred)

@@ -74,7 +74,8 @@ def words_of_all(place: RankPlace, word: str, timeout_s: float) -> Sequence[str]
 def _heard(place: RankPlace, word: str, deadline: float) -> list[str]:
     """In rank 0: the words of those who come; who says nothing holds nobody up."""
     assert place.port_holder is not None
-    words, came = {place.rank: word}, dict[int, socket.socket]()
+    words = {place.rank: word}
+    came: dict[int, socket.socket] = {}
     with place.port_holder as listener, ExitStack() as others, selectors.DefaultSelector() as ready:
         listener.listen(place.num_ranks)
         ready.register(listener, selectors.EVENT_READ)

@@ -64,6 +64,11 @@ def called(model: Any, x: Any, training: bool = False) -> Any:
     return model(x, training=training) if model._call_has_training_arg else model(x)
 
 
+def packed(layout: Layout, backend: Backend, columns: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Inputs, targets and sample weights of a batch, as Keras' ``fit`` takes them in."""
+    return layout.pack([backend.as_floatx(column, keras.config.floatx()) for column in columns])
+
+
 def _spec(column: Column) -> Any:
     """A column of any number of rows, as Keras' ``fit`` takes it in."""
     dtype = keras.backend.standardize_dtype(np.dtype(column.dtype))
@@ -84,7 +89,7 @@ def _build_metrics(model: Any, layout: Layout, backend: Backend, columns: Sequen
     seen: list[tuple[Any, Any]] = []
 
     def see(columns: list[Any]) -> None:
-        x, y, sample_weight = layout.pack([backend.as_floatx(column, keras.config.floatx()) for column in columns])
+        x, y, sample_weight = packed(layout, backend, columns)
         y_pred = called(model, x, training=True)
         if keras.tree.is_nested(y_pred) and not is_own(model, "compute_loss"):
             model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
@@ -96,7 +101,7 @@ def _build_metrics(model: Any, layout: Layout, backend: Backend, columns: Sequen
 
 def _first_step(model: Any, layout: Layout, backend: Backend, columns: list[Any]) -> None:
     """What makes the weights: with a step of the user's own that step, which need not call the model at all."""
-    x, y, sample_weight = layout.pack([backend.as_floatx(column, keras.config.floatx()) for column in columns])
+    x, y, sample_weight = packed(layout, backend, columns)
     if is_own(model, "train_step"):
         model.train_step(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
     else:

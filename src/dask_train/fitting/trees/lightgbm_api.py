@@ -11,6 +11,7 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.trees.api import TRAINING, evals_of, is_same, start
+from dask_train.fitting.trees.lightgbm_ranks import has_linear_trees
 from dask_train.fitting.trees.result import TreesResult
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.run.recovery import RecoveryPolicy
@@ -161,7 +162,7 @@ def _check_streamed(model: Any, qid: Any, evals: Sequence[str]) -> None:
     """
     why = {
         "qid": (qid is not None, "a query's rows have to be together"),
-        "linear_tree": (model.get_params().get("linear_tree"), "LightGBM keeps all features for the models in leaves"),
+        "linear_tree": (has_linear_trees(model.get_params()), "LightGBM keeps all features for the models in leaves"),
         "the rows to train on in eval_set": (TRAINING in evals, "the first worker scores whole sets, from memory"),
     }
     for what, (is_asked, reason) in why.items():

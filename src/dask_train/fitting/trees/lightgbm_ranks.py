@@ -22,6 +22,11 @@ _LEARNERS = ("data", "data_parallel", "voting", "voting_parallel")
 _EPSILON = 1e-15
 
 
+def has_linear_trees(params: Mapping[str, Any]) -> bool:
+    """Whether leaves have linear models, by either of LightGBM's names for that."""
+    return bool(params.get("linear_tree") or params.get("linear_trees"))
+
+
 def parallel(params: Mapping[str, Any], session: Session) -> dict[str, Any]:
     """The parameters with which ranks train one model; those of one process where a rank is alone.
 
@@ -33,7 +38,7 @@ def parallel(params: Mapping[str, Any], session: Session) -> dict[str, Any]:
     found = dict(params)
     if session.world_size == 1:
         return found
-    if found.get("linear_tree") or found.get("linear_trees"):
+    if has_linear_trees(found):
         raise ValueError(
             f"linear_tree=True with {session.world_size} workers: LightGBM makes linear trees in one process only, so "
             "that each worker would fit its own rows. Leave it out, or pass workers=1."

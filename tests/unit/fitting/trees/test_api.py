@@ -49,6 +49,7 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
         (lightgbm.LGBMRegressor(), {"streaming": 0}, "streaming is 0; pass True, False, or how many partitions"),
         (lightgbm.LGBMRanker(), {"streaming": 3, "qid": Y}, "streaming with qid: a query's rows"),
         (lightgbm.LGBMRegressor(linear_tree=True), {"streaming": 3}, "streaming with linear_tree: LightGBM keeps"),
+        (lightgbm.LGBMRegressor(linear_trees=True), {"streaming": 3}, "streaming with linear_tree: LightGBM keeps"),
         (lightgbm.LGBMRegressor(), {"streaming": 3, "eval_set": [(X, Y)]}, "streaming with the rows to train on"),
         (lightgbm.LGBMRegressor(), {"eval_set": [(X, Y)], "eval_names": []}, "eval_names has 0 names"),
     ],
