@@ -49,8 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[Any, ...]:
         if item.path.relative_to(HERE).parts[0] not in ("cluster", "docs"):
-            return ("",)
-        return "its own", _sharing.get(item.path, ""), item.path not in fresh, -sizes[item.path], item.path
+            return (0,)
+        return 1, _sharing.get(item.path, ""), item.path not in fresh, -sizes[item.path], item.path
 
     items.sort(key=place)
 
