@@ -292,23 +292,27 @@ def evals_of(
     by_name: Mapping[str, Any],
 ) -> list[tuple[Any, Any, dict[str, Any]]]:
     """What is scored, however it was passed."""
+    named: dict[str, Any] = {}
     if validation_data is not None:
         if eval_set is not None:
             raise ValueError("validation_data and eval_set are two ways to say the same. Pass one of them.")
-        if not isinstance(validation_data, tuple | list):  # a frame like the data
-            names = {name: value for name, value in by_name.items() if isinstance(value, str)}
-            return [(validation_data, None, names)]
-        if not 2 <= len(validation_data) <= 3:
-            raise ValueError(f"validation_data has {len(validation_data)} elements; it is (X, y) or (X, y, weights).")
-        x, y, *weight = validation_data
-        return [(x, y, {"sample_weight": weight[0] if weight else None, "qid": qids[0] if qids else None})]
+        given = validation_data
+        if not isinstance(given, tuple | list):  # a frame like the data
+            named = {name: value for name, value in by_name.items() if isinstance(value, str)}
+            given = (given, None)
+        elif not 2 <= len(given) <= 3:
+            raise ValueError(f"validation_data has {len(given)} elements; it is (X, y) or (X, y, weights).")
+        x, y, *weight = given
+        if weight and weights is not None:
+            raise ValueError("validation_data has weights, and a list of weights was passed, too. Pass one of them.")
+        eval_set, weights = [(x, y)], weight or weights
     sets = list(eval_set or ())
     lists = {"sample_weight": weights, "margin": margins, "qid": qids}
     for what, values in lists.items():
         if values is not None and len(values) != len(sets):
             raise ValueError(f"There are {len(sets)} sets to score, and {len(values)} of {what}. Pass one for each.")
     return [
-        (x, y, {what: values[number] for what, values in lists.items() if values is not None})
+        (x, y, {**named, **{what: values[number] for what, values in lists.items() if values is not None}})
         for number, (x, y) in enumerate(sets)
     ]
 

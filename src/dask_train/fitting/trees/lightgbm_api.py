@@ -128,6 +128,8 @@ def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
         if len(eval_names) != len(names):
             raise ValueError(f"eval_names has {len(eval_names)} names, and there are {len(names)} sets to score.")
         names = [own if own == TRAINING else str(given) for own, given in zip(names, eval_names, strict=True)]
+        if twice := [each for number, each in enumerate(names) if each in names[:number]]:
+            raise ValueError(f"eval_names calls two sets {twice[0]!r}, and scores go by name. Name each otherwise.")
     settings = {"eval_metric": eval_metric, "categorical_feature": categorical_feature, "callbacks": callbacks}
     if eval_at is not None:
         settings["eval_at"] = tuple(eval_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import lightgbm
 import numpy as np
+import pandas as pd
 import pytest
 import xgboost
 import xgboost.dask
@@ -45,13 +46,6 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
         (xgboost.XGBRegressor(), {"resume": True}, "goes on with a checkpoint"),
         (xgboost.dask.DaskXGBRegressor(), {}, r"is a DaskXGBRegressor, .* by itself. Pass xgboost.XGBRegressor, or"),
         (lightgbm.DaskLGBMClassifier(), {}, r"is a DaskLGBMClassifier, .* Pass lightgbm.LGBMClassifier, or call"),
-        (lightgbm.LGBMRanker(), {}, "LGBMRanker ranks rows within queries. Pass qid="),
-        (lightgbm.LGBMRegressor(), {"streaming": 0}, "streaming is 0; pass True, False, or how many partitions"),
-        (lightgbm.LGBMRanker(), {"streaming": 3, "qid": Y}, "streaming with qid: a query's rows"),
-        (lightgbm.LGBMRegressor(linear_tree=True), {"streaming": 3}, "streaming with linear_tree: LightGBM keeps"),
-        (lightgbm.LGBMRegressor(linear_trees=True), {"streaming": 3}, "streaming with linear_tree: LightGBM keeps"),
-        (lightgbm.LGBMRegressor(), {"streaming": 3, "eval_set": [(X, Y)]}, "streaming with the rows to train on"),
-        (lightgbm.LGBMRegressor(), {"eval_set": [(X, Y)], "eval_names": []}, "eval_names has 0 names"),
     ],
 )
 def test_what_can_not_be(model, settings, why):
@@ -68,6 +62,38 @@ def test_arguments_of_other_kinds_of_models_are_named():
 def test_a_log_that_is_none_is_refused_before_a_cluster_is_started(model):
     with pytest.raises(TypeError, match=r"log has 3; pass dt\.logging\.MLflow"):
         dt.fit(model, X, Y, log=3)
+
+
+FRAME = pd.DataFrame({"a": Y, "b": Y, "w": 1.0})
+COLUMNS = {"features": "a", "label": "b"}
+
+
+@pytest.mark.parametrize("model", [xgboost.XGBRegressor(), lightgbm.LGBMRegressor()])
+@pytest.mark.parametrize(
+    ("rows", "more", "given"),
+    [
+        ((X, Y), {"validation_data": (X + 1, Y)}, np.ones(8)),
+        ((X, Y), {"eval_set": [(X + 1, Y)]}, np.ones(8)),
+        ((FRAME,), {"validation_data": FRAME, **COLUMNS}, "w"),
+    ],
+    ids=["tuple", "sets", "frame"],
+)
+def test_rows_to_validate_on_have_their_weights_and_first_scores_however_they_are_passed(
+    model, rows, more, given, monkeypatch
+):
+    tasks = []
+    monkeypatch.setattr(api, "launch", lambda role, **_: tasks.append(role._task))
+    names = ("sample_weight_eval_set", "base_margin_eval_set")
+    if isinstance(model, lightgbm.LGBMRegressor):
+        names = ("eval_sample_weight", "eval_init_score")
+    dt.fit(model, *rows, workers=1, **{name: [given] for name in names}, **more)
+    (found,) = tasks[0].evals
+    assert found.plan.places == {"x": 0, "y": 1, "sample_weight": 2, "margin": 3}
+
+
+def test_rows_to_validate_on_have_one_list_of_weights():
+    with pytest.raises(ValueError, match="validation_data has weights, and a list of weights was passed, too"):
+        dt.fit(lightgbm.LGBMRegressor(), X, Y, validation_data=(X, Y, Y), eval_sample_weight=[Y])
 
 
 @pytest.mark.parametrize("model", [xgboost.XGBClassifier(), lightgbm.LGBMClassifier()])
