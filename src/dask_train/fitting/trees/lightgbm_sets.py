@@ -10,7 +10,7 @@ import numpy as np
 from lightgbm.basic import _InnerPredictor
 
 from dask_train.fitting.trees.lightgbm_ranks import first_score
-from dask_train.fitting.trees.parts import Part, check_numbers
+from dask_train.fitting.trees.parts import Part, as_parts
 from dask_train.fitting.trees.task import RowsPlan, TreesTask
 from dask_train.role.session import Session
 
@@ -84,6 +84,7 @@ class DataSets:
         self.start: Any = None
         self.first_score = 0.0
         self._train: Any = None
+        self._of_classes: np.ndarray | None = None
 
     def make(self, *, params: Mapping[str, Any], **_: Any) -> Any:
         """A place for a data set, which is made when the loop knows what it begins with."""
@@ -123,13 +124,10 @@ class DataSets:
         whole = self._session.dataset(each.dataset).whole()
         if self._session.world_rank:
             return None
-        parts = [
-            Part(**{name: columns[place] for name, place in each.plan.places.items()}) for columns in whole.partitions()
-        ]
-        check_numbers(parts, f"eval_set {each.name!r}")
+        parts = as_parts(whole.partitions(), each.plan, f"eval_set {each.name!r}")
         if "qid" in each.plan.places:
             parts = [_joined(parts).by_group()]
-        return self._of_parts(parts, each.plan, self._train, params, weigh=each.name == "training")
+        return self._of_parts(parts, each.plan, self._train, params, weigh=not each.prefix)
 
     def _sampled(self, size: int) -> np.ndarray:
         """Rows of all ranks by which bins are chosen: the same ones on each rank, all where there are not more."""
@@ -214,15 +212,17 @@ class DataSets:
         return place
 
     def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
+        """What the class of each row weighs: found of all ranks' rows to train on, when the first of them are asked."""
         wanted = getattr(self._task.estimator, "class_weight", None)
         if wanted is None or self._classes is None:
             return None
-        if isinstance(wanted, str):
-            counts = self._session.all_reduce(np.bincount(y, minlength=len(self._classes)).astype(np.float64))
-            of_each = counts.sum() / (len(counts) * counts)
-        else:
-            of_each = np.array([float(wanted.get(each, 1.0)) for each in self._classes.tolist()])
-        found: np.ndarray = of_each[y]
+        if self._of_classes is None:  # the first rank alone makes the data sets that are scored
+            if isinstance(wanted, str):
+                counts = self._session.all_reduce(np.bincount(y, minlength=len(self._classes)).astype(np.float64))
+                self._of_classes = counts.sum() / (len(counts) * counts)
+            else:
+                self._of_classes = np.array([float(wanted.get(each, 1.0)) for each in self._classes.tolist()])
+        found: np.ndarray = self._of_classes[y]
         return found
 
 

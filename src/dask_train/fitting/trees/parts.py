@@ -118,7 +118,7 @@ def parts_of(session: Session, rows: Partitioned, plan: RowsPlan) -> list[Part]:
     return parts or [_none(schema, plan)]
 
 
-def as_parts(partitions: Iterable[Sequence[np.ndarray]], plan: RowsPlan) -> list[Part]:
+def as_parts(partitions: Iterable[Sequence[np.ndarray]], plan: RowsPlan, what: str = "The data") -> list[Part]:
     """Make a part of each partition.
 
     Raises
@@ -127,7 +127,7 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], plan: RowsPlan) -> list
         Targets or weights are not finite.
     """
     parts = [_part(columns, plan) for columns in partitions]
-    check_numbers(parts, "The data")
+    check_numbers(parts, what)
     return parts
 
 

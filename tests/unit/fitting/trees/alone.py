@@ -1,8 +1,9 @@
-"""A rank that is alone, without processes: what roles of boosted trees use of a session; and rows for it."""
+"""Ranks without processes, one alone or several in threads: what roles use of a session; and rows for them."""
 
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,6 +103,33 @@ class Alone:
 
     def checkpoints(self):
         return SimpleNamespace(due=lambda rounds: rounds % self._every == 0, was_kept=lambda rounds: None)
+
+
+class Together(Alone):
+    """A session of one of several ranks, whose threads meet at a barrier."""
+
+    def __init__(self, rows, rank, barrier, given, **datasets):
+        super().__init__(rows, **datasets)
+        self.world_rank, self.world_size, self._barrier, self._given = rank, barrier.parties, barrier, given
+
+    def _everyones(self, array):
+        self._given[self.world_rank] = np.asarray(array)
+        self._barrier.wait()
+        found = [self._given[rank] for rank in range(self.world_size)]
+        self._barrier.wait()
+        return found
+
+    def all_gather(self, array):
+        return np.concatenate(self._everyones(array))
+
+    def all_reduce(self, array, op="sum"):
+        return getattr(np, op)(self._everyones(array), axis=0)
+
+
+def together(rows, **datasets):
+    """A session for each rank, with its own rows; the data sets are those of all."""
+    barrier, given = threading.Barrier(len(rows), timeout=10), {}
+    return [Together(mine, rank, barrier, given, **datasets) for rank, mine in enumerate(rows)]
 
 
 def cut(*columns):

@@ -9,7 +9,7 @@ from pathlib import Path
 import lightgbm
 import numpy as np
 import pytest
-from alone import FRAME, LABELS, PLAIN, PLAN, QUERIES, RANDOM, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, grow, scored
+from alone import FRAME, LABELS, PLAIN, PLAN, QUERIES, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, grow, scored
 from sklearn.base import clone
 
 from dask_train.fitting.trees import spool
@@ -123,30 +123,6 @@ def test_lightgbm_goes_on_with_a_model():
     wanted.fit(X[:, :3], SIGNAL, init_model=first)
     assert found.estimator.booster_.num_trees() == 7
     np.testing.assert_allclose(found.estimator.predict(X[:, :3]), wanted.predict(X[:, :3]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, bool])
-def test_features_of_lightgbm_are_numbers_of_any_kind(dtype):
-    x = RANDOM.integers(0, 5, (600, 3)).astype(dtype)
-    settings = {"n_estimators": 3, "num_leaves": 7, "verbose": -1}
-    found = grow(Alone(cut(x, SIGNAL)), lightgbm.LGBMRegressor(**settings), PLAIN).estimator
-    wanted = lightgbm.LGBMRegressor(**settings, force_col_wise=True).fit(x, SIGNAL)
-    np.testing.assert_allclose(found.predict(x), wanted.predict(x), rtol=1e-6)
-
-
-def test_a_validation_set_of_lightgbm_without_weights_weighs_all_rows_alike():
-    settings = {"n_estimators": 3, "num_leaves": 7, "verbose": -1, "class_weight": {0: 1.0, 1: 2.0, 2: 5.0}}
-    rows = cut(X[:, :3], LABELS)
-    evals = (scored("valid_0", PLAIN), scored("training", PLAIN))
-    found = grow(Alone(rows, valid_0=rows, training=rows), lightgbm.LGBMClassifier(**settings), PLAIN, evals=evals)
-    wanted = lightgbm.LGBMClassifier(**settings, force_col_wise=True)
-    x = X[:, :3]  # what it knows as the training set has the training set's weights
-    with pytest.warns(lightgbm.basic.LGBMDeprecationWarning):
-        wanted.fit(x, LABELS, eval_set=[(x.copy(), LABELS.copy()), (x, LABELS)])
-    ours, theirs = found.estimator.evals_result_, wanted.evals_result_
-    assert set(ours) == set(theirs) == {"valid_0", "training"}
-    for name, metrics in ours.items():
-        np.testing.assert_allclose(metrics["multi_logloss"], theirs[name]["multi_logloss"], rtol=1e-6)
 
 
 def test_lightgbm_takes_one_target_a_row():

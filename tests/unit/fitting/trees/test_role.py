@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import pairwise
+from types import SimpleNamespace
+
 import lightgbm
 import numpy as np
 import pytest
 import xgboost
-from alone import BEGUN, FRAME, LABELS, PLAIN, PLAN, RANDOM, SIGNAL, WEIGHTS, Alone, X, cut, grow, scored
+from alone import BEGUN, FRAME, LABELS, PLAIN, PLAN, RANDOM, SIGNAL, WEIGHTS, Alone, Rows, X, cut, grow, scored
+
+from dask_train.fitting.trees.role import TreesRole
+from dask_train.fitting.trees.task import TreesTask
 
 
 def squared(y_true, y_pred):
@@ -93,3 +100,26 @@ def test_a_model_to_go_on_with_knows_categories_by_their_values(library):
     found = grow(Alone(rows), library(**settings), PLAN, start=first).estimator
     wanted = library(**settings).fit(FRAME, SIGNAL, sample_weight=WEIGHTS, xgb_model=first)
     np.testing.assert_allclose(found.predict(FRAME), wanted.predict(FRAME), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("library", [xgboost, lightgbm], ids=["xgboost", "lightgbm"])
+def test_partitions_without_rows_change_nothing(library):
+    x = X[:, :3]
+    made = (library.XGBClassifier if library is xgboost else library.LGBMClassifier)(n_estimators=3, max_depth=3)
+    parts = [(x[a:b], LABELS[a:b]) for a, b in pairwise((0, 0, 250, 250, 600, 600))]
+    evals = (scored("validation_0", PLAIN),)
+    found, wanted = (
+        grow(Alone(rows, validation_0=rows), made, PLAIN, evals=evals) for rows in (Rows(*parts), cut(x, LABELS))
+    )
+    np.testing.assert_allclose(found.estimator.predict_proba(x), wanted.estimator.predict_proba(x), rtol=1e-6)
+    for name, values in wanted.history.items():
+        np.testing.assert_allclose(found.history[name], values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_rank_alone_returns_what_all_have_made(rank, monkeypatch):
+    made = object()
+    monkeypatch.setitem(sys.modules, "dask_train.fitting.trees.some_role", SimpleNamespace(grow=lambda *_: made))
+    role = TreesRole(TreesTask(library="some", estimator=None, plan=PLAIN))
+    assert role(SimpleNamespace(world_rank=rank)) is (made if rank == 0 else None)
+    assert role.__name__ == "fit", "what a run is called by"
