@@ -40,7 +40,7 @@ WITHOUT_THEIR_OWN = {
     "cluster/train/test_logging.py": "fitting/result fitting/saved",
     "unit/fitting/torch_module/test_worker.py": (
         "fitting/torch_module/agreed fitting/torch_module/global_batch fitting/torch_module/gradients"
-        " fitting/torch_module/losses fitting/torch_module/metrics fitting/torch_module/result"
+        " fitting/torch_module/metrics fitting/torch_module/result"
         " fitting/torch_module/task"
     ),
     "cluster/train/test_fit_torch_modules.py": "fitting/torch_module/api",

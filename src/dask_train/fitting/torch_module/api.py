@@ -88,8 +88,8 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     x, y, sample_weight
         As :func:`dask_train.fit` takes them. Floats are given to the module in the dtype of its parameters, whole
         numbers among targets as int64. With weights of rows the loss of a batch is the weighted mean of its rows'
-        losses, which ``loss`` has to give with ``reduction="none"``; of a loss with ``reduction="sum"``, their
-        weighted sum.
+        losses, which ``loss`` has to give with ``reduction="none"``, but for targets that are its ``ignore_index``; of
+        a loss with ``reduction="sum"``, their weighted sum.
     loss
         A function or an instance of a ``torch.nn`` loss, of the module's outputs and the targets; of the outputs alone
         where there are no targets. It gives one number for a global batch, a mean, a sum or any other.

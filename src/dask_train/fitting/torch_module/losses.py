@@ -37,6 +37,7 @@ class BatchLoss:
         self._reduction = NONE
         if weighted:
             self._by_row, self._reduction = _weighable(given)
+            self._ignored = word_of(given, "ignore_index")
 
     def __call__(self, outputs: Any, y: Any, weight: Any) -> torch.Tensor:
         """The loss of a batch, a tensor of one number.
@@ -53,13 +54,13 @@ class BatchLoss:
             if not isinstance(value, torch.Tensor) or value.numel() != 1:
                 raise ValueError(f"The loss gave {_told(value)} of a batch; it has to be one number. {_REDUCE}")
             return value.reshape(())
-        return self._weighted(self._by_row(outputs, y), weight)
+        return self._weighted(self._by_row(outputs, y), y, weight)
 
-    def _weighted(self, values: Any, weight: torch.Tensor) -> torch.Tensor:
+    def _weighted(self, values: Any, y: Any, weight: torch.Tensor) -> torch.Tensor:
         by_row = rows_of(values, weight)
         if self._reduction == SUM:
             return (by_row.sum(1) * weight).sum()
-        total = weight.sum()
+        total = counted(weight, y, self._ignored).sum()
         check_weight(float(total))
         return (by_row.mean(1) * weight).sum() / total
 
@@ -80,6 +81,14 @@ def rows_of(values: Any, weight: torch.Tensor) -> torch.Tensor:
     if weight.shape != (len(weight),):
         raise ValueError(f"sample_weight has rows of shape {tuple(weight.shape[1:])}; it is one number a row.")
     return values.reshape(len(values), -1)
+
+
+def counted(weight: torch.Tensor, y: Any, ignored: int | None) -> torch.Tensor:
+    """What rows weigh in a mean, of which targets that are ``ignored`` are no part."""
+    if ignored is None or not isinstance(y, torch.Tensor) or y.is_floating_point():
+        return weight
+    of_rows = (y != ignored).reshape(len(y), -1)
+    return weight * of_rows.to(torch.promote_types(weight.dtype, torch.float32)).mean(1)
 
 
 def check_weight(total: float) -> None:
@@ -110,22 +119,23 @@ def by_row_of(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
 
 
 def _weighable(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
-    is_module = isinstance(given, torch.nn.Module)
-    keywords = (
-        {name: getattr(given, name, None) for name in ("reduction", "weight")} if is_module else keywords_of(given)
-    )
-    if keywords.get("reduction") not in (MEAN, SUM):
+    if word_of(given, "reduction") not in (MEAN, SUM):
         raise TypeError(
             "sample_weight needs a loss that gives a value for each row with reduction='none', as those of torch.nn "
             f"and torch.nn.functional do, and reduces by 'mean' or 'sum'; {name_of(given)} does not. Weigh in a loss "
             "of your own, with the weights among the targets."
         )
-    if keywords.get("weight") is not None:
+    if word_of(given, "weight") is not None:
         raise ValueError(
             f"{name_of(given)} has weights of its own, and sample_weight was given. Multiply both into one "
             "sample_weight."
         )
     return by_row_of(given)
+
+
+def word_of(given: Any, name: str) -> Any:
+    """What a loss was made with, or a function is called with; None where it tells nothing of the kind."""
+    return getattr(given, name, None) if isinstance(given, torch.nn.Module) else keywords_of(given).get(name)
 
 
 def keywords_of(given: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dask_train.fitting.torch_module.losses import SUM, by_row_of, keywords_of, rows_of
+from dask_train.fitting.torch_module.losses import SUM, by_row_of, counted, keywords_of, rows_of
 
 BATCH_MEAN = "batchmean"
 
@@ -106,7 +106,7 @@ class RowSums:
 
     def _weight_of(self, values: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | None) -> float:
         if weight is not None:
-            return float(weight.double().sum())
+            return float(counted(weight.double(), y, self._words.get("ignore_index")).sum())
         if self._reduction == BATCH_MEAN:
             return float(len(values))
         if self._of_classes and not y.is_floating_point():
@@ -115,8 +115,8 @@ class RowSums:
 
     def _of_counted(self, y: torch.Tensor) -> float:
         """What class numbers weigh, but those that are left out."""
-        counted, weights = y[y != self._words["ignore_index"]], self._words.get("weight")
-        return float(counted.numel() if weights is None else weights[counted].double().sum())
+        classes, weights = y[y != self._words["ignore_index"]], self._words.get("weight")
+        return float(classes.numel() if weights is None else weights[classes].double().sum())
 
     @property
     def divides(self) -> bool:
