@@ -38,12 +38,6 @@ WITHOUT_THEIR_OWN = {
         " fitting/backends/tensorflow_losses"
     ),
     "cluster/train/test_logging.py": "fitting/result fitting/saved",
-    "unit/fitting/torch_module/test_worker.py": (
-        "fitting/torch_module/agreed fitting/torch_module/global_batch fitting/torch_module/gradients"
-        " fitting/torch_module/metrics fitting/torch_module/result"
-        " fitting/torch_module/task"
-    ),
-    "cluster/train/test_fit_torch_modules.py": "fitting/torch_module/api",
     "cluster/train/test_fit_backends.py": "frameworks/fitting training/in_process_link",
     "contract/test_boosting.py": "frameworks/boosting frameworks/lightgbm/adapter frameworks/xgboost/adapter",
     "contract/test_numpy.py": "frameworks/base testing/frameworks testing/role_processes",

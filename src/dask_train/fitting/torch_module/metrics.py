@@ -100,12 +100,22 @@ class Metrics:
 
     @torch.no_grad()
     def results(self) -> dict[str, Any]:
-        """What all say, numbers where they are one, else lists of them."""
+        """What all say, numbers where they are one, else lists of them.
+
+        Raises
+        ------
+        ValueError
+            Two say something under one name.
+        """
         found: dict[str, Any] = {"loss": self._loss.compute()}
         for name in self._order:
             metric = self._means.get(name) or self._of_torchmetrics[name]
             value = metric.compute()
             for part, one in value.items() if isinstance(value, dict) else [(name, value)]:
+                if str(part) in found:
+                    raise ValueError(
+                        f"Two metrics tell {str(part)!r}. Give a MetricCollection a prefix=, or metrics other names."
+                    )
                 found[str(part)] = _number(one)
         return found
 
@@ -117,17 +127,23 @@ class Metrics:
         """Go on counting until the next :meth:`reset`; which metrics can't, since others were counted then."""
         loss, of_torchmetrics, means = pickle.loads(state)  # noqa: S301 - of the user's metrics
         self._loss.take(loss)
-        known = {name: one for name, one in of_torchmetrics.items() if type(one) is type(self._own.get(name))}
+        known = {name: one for name, one in of_torchmetrics.items() if _is_like(one, self._own.get(name))}
         self._of_torchmetrics = {**self._own, **known}
-        for name, mean in self._means.items():
-            if name in means:
-                mean.take(means[name])
-        return [name for name in self._order if name not in known and name not in means]
+        taken = self._means.keys() & means.keys()
+        for name in taken:
+            self._means[name].take(means[name])
+        return [name for name in self._order if name not in known and name not in taken]
 
 
 def counts_by_itself(metric: Any) -> bool:
     """Whether a metric is one of torchmetrics, or like these."""
     return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
+
+
+def _is_like(one: Any, other: Any) -> bool:
+    """Whether two metrics are of a kind, and collections of metrics of the same names."""
+    names, others = (list(each.keys()) if hasattr(each, "keys") else [] for each in (one, other))
+    return type(one) is type(other) and names == others
 
 
 def _number(value: Any) -> Any:

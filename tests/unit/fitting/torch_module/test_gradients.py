@@ -1,0 +1,56 @@
+"""Gradients of several workers, as threads: their sum, whoever has some of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dask_train.fitting.torch_module.gradients import GradientSums
+
+
+def parameters(**dtypes):
+    return {name: torch.nn.Parameter(torch.zeros(2, 3, dtype=dtype)) for name, dtype in dtypes.items()}
+
+
+def test_who_has_no_gradient_counts_as_zeros_and_one_that_nobody_has_stays_none(on_each_rank):
+    def summed(rank, replicas):
+        several = parameters(all=torch.float64, some=torch.float32, none=torch.float64, whole=torch.float64)
+        sums = GradientSums(several, replicas)
+        for _ in range(2):  # what was summed before is gone
+            several["all"].grad = torch.full((2, 3), 10.0**rank, dtype=torch.float64).T.contiguous().T
+            several["some"].grad = torch.full((2, 3), 0.5) if rank == 1 else None
+            several["none"].grad = several["whole"].grad = None
+            whole = torch.ones(2, 3, dtype=torch.float64)
+            sums.sum([whole, None, None, whole])
+        return {name: one.grad for name, one in several.items()}
+
+    for found in on_each_rank(summed, 3):
+        assert found["none"] is None
+        assert found["all"].tolist() == [[112.0] * 3] * 2, "what is of all rows counts once"
+        assert (found["some"].tolist(), found["some"].dtype) == ([[0.5] * 3] * 2, torch.float32)
+        assert found["whole"].tolist() == [[1.0] * 3] * 2
+
+
+@pytest.mark.parametrize(("dtype", "one"), [(torch.float16, 2049), (torch.bfloat16, 257)])
+def test_short_floats_are_summed_as_longer_ones(on_each_rank, dtype, one):
+    """In their own dtype large + 1 is large."""
+
+    def summed(rank, replicas):
+        several = parameters(it=dtype)
+        several["it"].grad = torch.full((2, 3), one - 1.0 if rank == 0 else 1.0, dtype=dtype)
+        GradientSums(several, replicas).sum([None])
+        return several["it"].grad
+
+    for found in on_each_rank(summed, 3):
+        assert found.dtype == dtype
+        assert found.tolist() == [[one + 1.0] * 3] * 2
+
+
+def test_sparse_gradients_are_refused_of_several(on_each_rank):
+    def summed(rank, replicas):
+        table = torch.nn.Embedding(4, 2, sparse=True)
+        table(torch.tensor([rank])).sum().backward()
+        with pytest.raises(ValueError, match=r"The gradient of 'table\.weight' is sparse"):
+            GradientSums({"table.weight": table.weight}, replicas).sum([None])
+
+    on_each_rank(summed, 2)
