@@ -47,40 +47,51 @@ def as_features(given: Any) -> Any:
         Its partitions are sparse, or complex.
     """
     found = as_array(given)
-    if is_dask(found) and issparse(meta_from_array(found)):
-        raise ValueError(
-            "X has sparse partitions, and a network takes dense ones: X.map_blocks(lambda x: x.toarray())."
-        )
     if found.dtype.kind == "c":
         raise ValueError(f"X has the dtype {found.dtype}, and a network takes real numbers. Make such of it.")
     return found
 
 
 def as_array(given: Any) -> Any:
-    """The rows of a collection as a Dask array, whose number may be unknown; of anything else as a NumPy array."""
-    if not dask.is_dask_collection(given):
-        return np.asarray(given)
-    return plain_dtypes(given).to_dask_array() if hasattr(given, "to_dask_array") else given
-
-
-def beside(given: Any, array: Any) -> Any:
-    """Rows of anything as a Dask array in the blocks of another one.
+    """The rows of a collection as a Dask array, whose number may be unknown; of anything else as a NumPy array.
 
     Raises
     ------
     ValueError
-        They have different numbers of rows, or blocks that can't be told.
+        They are sparse.
     """
-    given = as_array(given)
-    if any(np.isnan(size) for size in array.chunks[0]) and (
-        not dask.is_dask_collection(given) or given.numblocks[0] != array.numblocks[0]
-    ):
-        array = array.compute_chunk_sizes()
+    if issparse(given):
+        raise ValueError("X is sparse, and is taken as a dense array here: X.toarray().")
     if not dask.is_dask_collection(given):
-        if len(given) != len(array):
-            raise ValueError(f"There are {len(array)} and {len(given)} rows; pass as many of each.")
-        return da.from_array(given, chunks=(array.chunks[0], *given.shape[1:]))
-    return given
+        return np.asarray(given)
+    found = plain_dtypes(given).to_dask_array() if hasattr(given, "to_dask_array") else given
+    if issparse(meta_from_array(found)):
+        raise ValueError(
+            "X has sparse partitions, and they are taken as dense ones here: X.map_blocks(lambda x: x.toarray())."
+        )
+    return found
+
+
+def beside(predicted: Any, y: Any, weight: Any = None) -> list[Any]:
+    """Predictions, targets and perhaps weights as Dask arrays of the same rows, in blocks that go together.
+
+    Raises
+    ------
+    ValueError
+        They have different numbers of rows, or of numbers of each.
+    """
+    several = [predicted, targets(y)] + ([] if weight is None else [targets(weight)])
+    for what, each, wanted in zip(("y", "sample_weight"), several[1:], (predicted.shape[1:], ()), strict=False):
+        if each.shape[1:] != wanted:
+            raise ValueError(f"{what} has rows of shape {each.shape[1:]}, and {wanted or 'one number each'} is wanted.")
+    unknown = [bool(np.isnan(each.shape[0])) for each in several]
+    if any(unknown) and not (all(unknown) and len({each.numblocks[0] for each in several}) == 1):
+        several = [each.compute_chunk_sizes() if odd else each for each, odd in zip(several, unknown, strict=True)]
+        unknown = []
+    if not any(unknown) and len(rows := {each.shape[0] for each in several}) > 1:
+        raise ValueError(f"There are {' and '.join(map(str, sorted(rows)))} rows; pass as many of each.")
+    blocks = several[0].chunks[0]
+    return [each if is_dask(each) else da.from_array(each, chunks=(blocks, *each.shape[1:])) for each in several]
 
 
 def targets(y: Any) -> Any:
@@ -98,7 +109,7 @@ def targets(y: Any) -> Any:
 
 
 def classes_of(y: Any) -> np.ndarray:
-    """The sorted labels of a Dask array, found block by block: only the distinct ones come here.
+    """The sorted labels of an array, of Dask's block by block: only the distinct ones come here.
 
     Raises
     ------
@@ -108,9 +119,11 @@ def classes_of(y: Any) -> np.ndarray:
     if y.ndim != 1:
         raise ValueError(f"y has shape {y.shape}; a classifier takes a label a row, (rows,).")
     with sorting_labels():
-        found = dask.compute(*(dask.delayed(np.unique)(block) for block in y.to_delayed().ravel()))
+        blocks = y.to_delayed().ravel() if is_dask(y) else [y]
+        found = dask.compute(*(dask.delayed(np.unique)(block) for block in blocks))
         classes = np.unique(np.concatenate([labels for labels in found if len(labels)] or [np.array([], y.dtype)]))
-    kind = type_of_target(classes) if len(classes) else "binary"
+    with np.errstate(invalid="ignore"):  # NaN is told of by an error
+        kind = type_of_target(classes) if len(classes) else "binary"
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"Only binary and multiclass target types are supported. Target type: {kind}")
     return classes

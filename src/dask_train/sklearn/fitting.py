@@ -86,7 +86,7 @@ def _check_finite(model: Any, losses: Sequence[float]) -> None:
         A loss, or a weight in the end, is NaN or infinite.
     """
     if not all(map(math.isfinite, losses)):
-        what = f"The loss is {losses[-1]} at the end"
+        what = f"The loss was {next(each for each in losses if not math.isfinite(each))}"
     elif not all(np.isfinite(weight).all() for weight in model.get_weights()):
         what = "Weights are NaN or infinite at the end"
     else:
@@ -108,7 +108,9 @@ def is_on_cluster(X: Any, y: Any, settings: Mapping[str, Any]) -> bool:
     ValueError
         The client is asynchronous.
     """
-    on_dask = is_dask(X, y, settings.get("sample_weight"))
+    validation = settings.get("validation_data")
+    validation = validation if isinstance(validation, tuple | list) else (validation,)
+    on_dask = is_dask(X, y, settings.get("sample_weight"), *validation)
     if not (on_dask or OF_RUNS & set(settings)) and is_in_task():
         return False
     client = client_or_none(settings.get("client"))

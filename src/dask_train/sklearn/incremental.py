@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import dask
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier, is_regressor
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -120,7 +120,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         X, y, sample_weight
             As :meth:`fit` takes them.
         classes
-            All labels that there will be, where the first rows may not have all of them.
+            All labels that there will be, where the first rows may not have all of them; later the same, or None.
 
         Returns
         -------
@@ -133,8 +133,18 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             As of :meth:`fit`.
         """
         is_first = not hasattr(self, "estimator_")
+        if (self.train_kwargs or {}).get("resume"):
+            raise ValueError(
+                "train_kwargs has resume=True, which is of fit: partial_fit goes on with what this estimator has "
+                "learnt, and not with a checkpoint, which may be of other rows. Leave it out."
+            )
         if classes is not None and is_first:
             self.classes_ = np.unique(classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes is {np.unique(classes).tolist()}, and the first rows were learnt with "
+                f"{self.classes_.tolist()}. Name all of them with the first rows, or call fit."
+            )
         before = clone(self.estimator) if is_first else self.estimator_
         return self._learn(before, X, y, sample_weight, 1, reset=is_first, known=not is_first or classes is not None)
 
@@ -153,7 +163,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             if y is None:
                 raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
             if not known:
-                self.classes_ = classes_of(columns[1]) if is_dask(columns[1]) else np.unique(columns[1])
+                self.classes_ = classes_of(columns[1])
             more["classes"] = self.classes_
         task = Learning(
             estimator=estimator,
@@ -173,9 +183,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     def _asked(self, method: str, X: Any) -> Any:
         check_is_fitted(self, "estimator_")
         check_features(self, X, reset=False)
-        if is_dask(X):
-            return predict(self.estimator_, as_array(X), method=method)
-        return getattr(self.estimator_, method)(np.asarray(X))
+        rows = as_array(X)
+        return predict(self.estimator_, rows, method=method) if is_dask(X) else getattr(self.estimator_, method)(rows)
 
     @available_if(_has("predict"))
     @raises_at_the_call
@@ -267,13 +276,19 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         """
         from sklearn.metrics import accuracy_score, r2_score
 
+        check_is_fitted(self, "estimator_")
+        check_features(self, X, reset=False)
+        y, sample_weight = (None if each is None else targets(each) for each in (y, sample_weight))
         if not is_dask(X):
-            given = [np.asarray(X)] + ([] if y is None else [np.asarray(targets(y))])
+            y, sample_weight = dask.compute(y, sample_weight)
             weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-            return float(self.estimator_.score(*given, **weights))
-        if y is None:
-            raise ValueError("score of a Dask collection needs y. Compute the rows for an estimator without targets.")
-        predicted, y, sample_weight = dask.compute(self.predict(X), targets(y), sample_weight)
+            return float(self.estimator_.score(as_array(X), *([] if y is None else [y]), **weights))
+        if y is None or not (is_classifier(self.estimator) or is_regressor(self.estimator)):
+            raise ValueError(
+                "score of a Dask collection is of classifiers and regressors, and needs y. Compute the rows for "
+                f"{type(self.estimator).__name__}."
+            )
+        predicted, y, sample_weight = dask.compute(self.predict(X), y, sample_weight)
         measure = accuracy_score if is_classifier(self.estimator) else r2_score
         return float(measure(y, predicted, sample_weight=sample_weight))
 

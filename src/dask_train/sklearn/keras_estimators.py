@@ -155,13 +155,12 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         """
         if not is_dask(X):
             return float(super().score(X, y, sample_weight))
-        predicted = self.predict(X)
-        y = beside(y, predicted)
+        predicted, y, *weights = beside(self.predict(X), y, sample_weight)
         check_labels(self.classes_, y)
         right = predicted == y
-        if sample_weight is None:
+        if not weights:
             return float(right.mean().compute())
-        weight = beside(sample_weight, predicted)
+        (weight,) = weights
         found, total = dask.compute((right * weight).sum(), weight.sum())
         return float(found / total)
 
@@ -198,10 +197,9 @@ class KerasRegressor(OnDask, SKLearnRegressor):
         """
         if not is_dask(X):
             return float(super().score(X, y, sample_weight))
-        predicted = self.predict(X)
-        y = beside(y, predicted)
-        y, predicted = (each[:, None] if each.ndim == 1 else each for each in (y, predicted))
-        weight = 1.0 if sample_weight is None else beside(sample_weight, predicted)[:, None]
+        several = beside(self.predict(X), y, sample_weight)
+        predicted, y, *weights = (each[:, None] if each.ndim == 1 else each for each in several)
+        weight = weights[0] if weights else 1.0
         mean = (y * weight).sum(axis=0) / (y * 0 + weight).sum(axis=0)
         left, all_of_it = dask.compute(
             (weight * (y - predicted) ** 2).sum(axis=0), (weight * (y - mean) ** 2).sum(axis=0)

@@ -1,0 +1,161 @@
+"""Collections as estimators take them: rows that go together, labels, and what is refused."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.base import BaseEstimator
+
+from dask_train.sklearn.collections import (
+    as_array,
+    as_features,
+    beside,
+    check_features,
+    classes_of,
+    one_hot,
+    targets,
+)
+
+PREDICTED = np.arange(7.0)
+Y = PREDICTED % 3
+WEIGHT = PREDICTED + 1
+CHUNKS = (4, 0, 3)
+
+
+def known(array, chunks=CHUNKS):
+    return da.from_array(array, chunks=(chunks, *array.shape[1:]))
+
+
+def unknown(array, chunks=CHUNKS):
+    """Of a frame nobody knows how many rows it has."""
+    found = known(array, chunks)
+    return found.map_blocks(np.array, dtype=array.dtype, chunks=((np.nan,) * len(chunks), *found.chunks[1:]))
+
+
+def column(array):
+    return dd.from_pandas(pd.DataFrame({"y": array}), npartitions=2)[["y"]]
+
+
+WAYS = [
+    lambda array: array,
+    lambda array: array[:, None],
+    lambda array: array.tolist(),
+    known,
+    lambda array: known(array, (7,)),
+    unknown,
+    lambda array: unknown(array, (3, 4)),
+    column,
+]
+
+
+@pytest.mark.parametrize("predicted", [known, unknown])
+@pytest.mark.parametrize("number", range(len(WAYS)))
+def test_rows_go_together_however_they_are_passed(predicted, number):
+    for weigh in (WAYS[number], known, unknown, np.asarray):
+        found = beside(predicted(PREDICTED), WAYS[number](Y), weigh(WEIGHT))
+        assert [each.ndim for each in found] == [1, 1, 1]
+        one, other, weight = found
+        assert float(((one - other) * weight).sum().compute()) == float(((PREDICTED - Y) * WEIGHT).sum())
+    several = np.stack([PREDICTED, Y], axis=1)
+    one, other = beside(predicted(several), unknown(several))
+    assert (one == other).compute().all()
+
+
+@pytest.mark.parametrize("predicted", [known, unknown])
+@pytest.mark.parametrize(
+    ("y", "weight", "told"),
+    [
+        (Y[:1], None, "There are 1 and 7 rows"),
+        (known(Y[:6], (6,)), None, "There are 6 and 7 rows"),
+        (Y, unknown(WEIGHT[:1], (1,)), "There are 1 and 7 rows"),
+        (np.stack([Y] * 7, 1), None, r"y has rows of shape \(7,\), and one number each is wanted"),
+        (Y, np.stack([WEIGHT] * 7, 1), r"sample_weight has rows of shape \(7,\), and one number each"),
+        (np.zeros((7, 1, 1)), None, "y has 3 dimensions"),
+    ],
+)
+def test_rows_are_never_broadcast(predicted, y, weight, told):
+    with pytest.raises(ValueError, match=told):
+        beside(predicted(PREDICTED), y, weight)
+    with pytest.raises(ValueError, match=r"y has rows of shape \(\), and \(2,\) is wanted"):
+        beside(predicted(np.zeros((7, 2))), Y)
+
+
+def test_columns_of_numbers_with_gaps_are_floats():
+    frame = pd.DataFrame({"a": pd.array([1, None, 3], "Int64"), "b": [0.5, 1, 2]})
+    found = as_features(dd.from_pandas(frame, npartitions=2))
+    np.testing.assert_array_equal(found.compute(), [[1, 0.5], [np.nan, 1], [3, 2]])
+    assert targets(column(Y)).compute().tolist() == Y.tolist()
+    assert targets(np.zeros((3, 2))).shape == (3, 2)
+
+
+def test_sparse_and_complex_rows_are_refused():
+    rows = np.eye(3)
+    for given, told in (
+        (scipy.sparse.csr_array(rows), r"X is sparse, .*X\.toarray\(\)"),
+        (da.from_array(rows, chunks=2).map_blocks(scipy.sparse.csr_array), r"X has sparse partitions, .*map_blocks"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            as_array(given)
+    with pytest.raises(ValueError, match="X has the dtype complex128, and a network takes real numbers"):
+        as_features(da.from_array(rows + 1j, chunks=2))
+
+
+class Plain(BaseEstimator):
+    """Notes features."""
+
+
+def test_features_have_the_names_and_number_of_those_of_fit():
+    frame = dd.from_pandas(pd.DataFrame({"a": [1.0], "b": [2.0]}), npartitions=1)
+    estimator = Plain()
+    check_features(estimator, frame, reset=True)
+    assert estimator.feature_names_in_.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="should match those that were passed during fit"):
+        check_features(estimator, frame[["b", "a"]], reset=False)
+    with pytest.raises(ValueError, match="X has 1 dimensions"):
+        check_features(Plain(), da.zeros(3), reset=True)
+    check_features(estimator, da.zeros((4, 2)), reset=True)
+    with pytest.raises(ValueError, match="X has 3 features, but Plain is expecting 2"):
+        check_features(estimator, da.zeros((4, 3)), reset=False)
+
+
+TRUTHS = [True, False, True, True, False, True, True]
+
+
+@pytest.mark.parametrize("given", [np.asarray, known, unknown])
+@pytest.mark.parametrize("labels", [["b", "longer", "a", "b", "b", "a", "a"], [3, 1, 3, 2, 2, 2, 2], TRUTHS])
+def test_labels_of_classes_and_their_columns(given, labels):
+    labels = np.array(labels)
+    y = given(labels)
+    classes = classes_of(y)
+    assert classes.tolist() == sorted(set(labels.tolist()))
+    found = one_hot(y, classes)
+    assert found.shape[1] == len(classes)
+    (computed,) = dask.compute(found)
+    assert classes[computed.argmax(axis=1)].tolist() == labels.tolist()
+    assert (computed.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("given", [np.asarray, known])
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.array([None, "a", "b", "a", "b", "a", "b"], object), "can't be sorted"),
+        (np.arange(7) / 2, "Target type: continuous"),
+        (np.array([0, 1, np.nan, 0, 1, 0, 1]), "NaN"),
+        (np.zeros((7, 2)), r"y has shape \(7, 2\); a classifier takes a label a row"),
+    ],
+)
+def test_what_can_not_be_labels(given, labels, told):
+    with pytest.raises(ValueError, match=told):
+        classes_of(given(labels))
+
+
+def test_labels_that_are_others_when_they_are_computed_again_are_no_class():
+    y = known(np.array(["a", "b", "z", "a", "0", "b", "a"]))
+    with pytest.raises(ValueError, match="y has other labels now than when its classes were found"):
+        one_hot(y, np.array(["a", "b"])).compute(scheduler="synchronous")
