@@ -67,10 +67,6 @@ WITHOUT_THEIR_OWN = {
     "unit/searching/estimators/test_grid.py": "searching/estimators/api",
     "unit/training/test_in_process.py": "shared_data/in_process",
     "cluster/train/test_streaming.py": "shared_data/streaming",
-    "cluster/train/test_sklearn.py": (
-        "sklearn/collections sklearn/fitting sklearn/incremental sklearn/keras_transformer sklearn/learning"
-        " sklearn/on_dask"
-    ),
     "cluster/test_feed.py": "tensorflow_network/feed",
     "cluster/test_network.py": "tensorflow_network/launch tensorflow_network/network tensorflow_network/role_task",
     "cluster/train/test_train.py": "training/api",

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.api import predict
-from dask_train.sklearn.collections import check_features, is_dask
+from dask_train.sklearn.collections import as_features, check_features, is_dask
 from dask_train.sklearn.on_dask import OnDask
 
 
@@ -55,10 +55,9 @@ class _Transforming(_Here, auto_wrap_output_keys=None):  # type: ignore[call-arg
 
         check_is_fitted(self)
         check_features(self, X, reset=False)
-        if not hasattr(
-            X, "columns"
-        ):  # a frame made of predictions that are an array would lose the model they wait for
-            X = from_dask_array(X, columns=[str(number) for number in range(X.shape[1])])
+        if not hasattr(X, "columns"):
+            # A frame made of predictions that are an array would lose the model they wait for.
+            X = from_dask_array(as_features(X), columns=[str(number) for number in range(X.shape[1])])
         return predict(self.model_, X, columns=self.get_feature_names_out().tolist())
 
     @raises_at_the_call

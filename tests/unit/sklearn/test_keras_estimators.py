@@ -7,9 +7,7 @@ import unittest
 
 import keras
 import numpy as np
-import pandas as pd
 import pytest
-from dask import array as da
 from keras import layers
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -119,16 +117,6 @@ def test_a_warm_start_goes_on_and_knows_its_classes():
     np.testing.assert_array_equal(given.get_weights()[0], before[0])
 
 
-def test_frames_of_a_transformer():
-    found = squares(KerasTransformer).fit(X, X[:, 0]).set_output(transform="pandas")
-    frame = found.transform(X)
-    assert isinstance(frame, pd.DataFrame)
-    assert frame.columns.tolist() == ["kerastransformer0"]
-    assert isinstance(clone(found).fit(X, X[:, 0]).transform(X), pd.DataFrame)
-    with pytest.raises(ValueError, match="requires y to be passed"):
-        found.fit(X, None)
-
-
 def test_weights_of_rows_are_those_of_keras():
     weights = RANDOM.integers(0, 3, 60)
     found = classifier().fit(X, LABELS, weights)
@@ -161,24 +149,6 @@ def test_what_scikit_learn_makes_of_estimators_takes_them_too():
         assert set(found.predict(X)) <= {"yes", "no"}, name
         np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1, rtol=1e-5, err_msg=name)
     assert BaggingRegressor(squares(), n_estimators=2).fit(X, X[:, 0]).predict(X).shape == (60,)
-
-
-def test_a_model_that_cannot_be_trained_is_refused_before_anything_starts():
-    def unread(block):
-        raise AssertionError("the labels were looked at")
-
-    x, y = da.from_array(X, chunks=20), da.from_array(CLASSES, chunks=20).map_blocks(unread, meta=np.empty(0, int))
-    bare = keras.Sequential([layers.Input((4,)), layers.Dense(3, activation="softmax")], name="bare")
-    for kind in (KerasClassifier, KerasRegressor, KerasTransformer):
-        with pytest.raises(ValueError, match=r"^Model 'bare' is not compiled\. Call model\.compile\(optimizer, loss\)"):
-            kind(bare).fit(x, y)
-    with pytest.raises(ValueError, match=r"^Model 'bare' is not compiled"):
-        KerasRegressor(lambda **_: bare).fit(X, X[:, 0])
-    bare.compile("adam")
-    with pytest.raises(ValueError, match=r"^Model 'bare' is compiled without a loss"):
-        KerasRegressor(bare).fit(X, X[:, 0])
-    with pytest.raises(TypeError, match=r"^model is a NoneType; pass a compiled keras\.Model, or a function"):
-        KerasRegressor(lambda **_: None).fit(X, X[:, 0])
 
 
 @pytest.mark.parametrize("loss", ["mse", "binary_crossentropy"])
