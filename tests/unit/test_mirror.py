@@ -31,12 +31,7 @@ WITHOUT_THEIR_OWN = {
     "unit/collectives/test_process_group.py": "collectives/shared_memory",
     "cluster/test_dashboard.py": "dashboard/routes",
     "unit/doctor/test_diagnosis.py": "doctor/page",
-    "cluster/train/test_search.py": "fitting/backends/jax_trial",
     "cluster/train/test_fit_inputs.py": "fitting/api",
-    "cluster/train/test_fit_equivalence.py": (
-        "fitting/backends/base fitting/backends/tensorflow fitting/backends/tensorflow_graph"
-        " fitting/backends/tensorflow_losses"
-    ),
     "cluster/train/test_logging.py": "fitting/result fitting/saved",
     "cluster/train/test_fit_backends.py": "frameworks/fitting training/in_process_link",
     "contract/test_boosting.py": "frameworks/boosting frameworks/lightgbm/adapter frameworks/xgboost/adapter",

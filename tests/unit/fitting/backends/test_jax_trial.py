@@ -1,0 +1,111 @@
+"""Which steps workers may take together, of steps that are played: gradients and logs that are means over rows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+from dask_train.fitting.backends.base import StepError  # noqa: E402
+from dask_train.fitting.backends.jax_trial import Found, check_step  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def model(dtype="float32"):
+    return SimpleNamespace(name="net", _flatten_layers=lambda: [SimpleNamespace(compute_dtype=dtype)])
+
+
+def checked(step, rows=20, *, looks_at_logs=True, dtype="float32"):
+    """What is found of a step: a function of rows, and of what a metric has counted."""
+    batch = {"x": jax.numpy.asarray(RNG.normal(size=(rows, 3)) + 2), "y": None}
+
+    def tried(given, batch):
+        return step(np.asarray(batch["x"], np.float64), *given[-1])
+
+    given = (None, [np.zeros(2)])
+    return check_step(tried, given, batch, model=model(dtype), looks_at_logs=looks_at_logs)
+
+
+def means(x, counted, gradient=None, **logs):
+    counted = counted + np.array([x.sum(), len(x)])
+    results = {"mean": counted[0] / counted[1]}
+    logs = {name: value(x, results["mean"]) for name, value in logs.items()}
+    gradient = x.mean(0) if gradient is None else gradient(x)
+    return Found({"mean": results["mean"], **logs}, [counted], results, [gradient, np.zeros(3)])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 9, 20])
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        lambda x: x.mean(0),
+        lambda x: np.zeros(3),
+        lambda x: x.mean(0) * np.nan,
+        lambda x: x.mean(0) * np.inf,
+        lambda x: np.zeros((0, 3)),
+    ],
+    ids=["mean", "zero", "nan", "infinite", "of nothing"],
+)
+def test_means_over_rows_are_taken(rows, gradient):
+    assert checked(lambda x, counted: means(x, counted, gradient), rows) == frozenset()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 9, 20])
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        lambda x: x.sum(0),
+        lambda x: np.sqrt(len(x)) * x.mean(0),
+        lambda x: x.mean(0) + 0.01 * len(x),
+    ],
+    ids=["sum", "root", "and a little more"],
+)
+def test_others_are_refused(rows, gradient):
+    for looks in (True, False):
+        with pytest.raises(StepError, match="Model 'net' has a loss of its own that is no mean over rows"):
+            checked(lambda x, counted: means(x, counted, gradient), rows, looks_at_logs=looks)
+
+
+def test_how_much_gradients_may_be_rounded_goes_by_the_dtype():
+    def rounded(x, counted):
+        return means(x, counted, lambda x: x.mean(0) * (1 + 1e-3 * (len(x) % 3)))
+
+    assert checked(rounded, dtype="bfloat16") == frozenset()
+    with pytest.raises(StepError):
+        checked(rounded)
+
+
+def test_what_is_left_of_a_gradient_that_is_none_counts_for_nothing():
+    def step(x, counted):
+        found = means(x, counted)
+        return found._replace(gradients=[found.gradients[0], np.full(3, 1e-7 * x[0, 0])])
+
+    assert checked(step) == frozenset()
+
+
+def test_logs_are_what_metrics_say_or_means_over_rows():
+    def step(x, counted):
+        return means(x, counted, own=lambda x, _: x.mean(), rate=lambda *_: 0.1, undefined=lambda *_: np.nan)
+
+    assert checked(step) == {"own", "rate", "undefined"}
+    assert checked(step, looks_at_logs=False) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        lambda x, _: x.sum(),
+        lambda x, _: x.max(),
+        lambda x, _: np.sqrt(np.square(x).mean()),
+        lambda _, mean: mean**2,
+        lambda x, mean: x.mean() - mean,
+    ],
+    ids=["sum", "largest", "root", "of a metric", "of both"],
+)
+def test_other_logs_are_refused(log):
+    with pytest.raises(StepError, match="Model 'net' logs 'own', which is neither what a metric says nor a mean"):
+        checked(lambda x, counted: means(x, counted, own=log))
