@@ -31,9 +31,7 @@ WITHOUT_THEIR_OWN = {
     "unit/collectives/test_process_group.py": "collectives/shared_memory",
     "cluster/test_dashboard.py": "dashboard/routes",
     "unit/doctor/test_diagnosis.py": "doctor/page",
-    "cluster/train/test_fit_inputs.py": "fitting/api",
-    "cluster/train/test_logging.py": "fitting/result fitting/saved",
-    "cluster/train/test_fit_backends.py": "frameworks/fitting training/in_process_link",
+    "cluster/train/test_fit_backends.py": "frameworks/fitting",
     "contract/test_boosting.py": "frameworks/boosting frameworks/lightgbm/adapter frameworks/xgboost/adapter",
     "contract/test_numpy.py": "frameworks/base testing/frameworks testing/role_processes",
     "contract/test_jax.py": (
@@ -64,7 +62,6 @@ WITHOUT_THEIR_OWN = {
     "cluster/train/test_streaming.py": "shared_data/streaming",
     "cluster/test_feed.py": "tensorflow_network/feed",
     "cluster/test_network.py": "tensorflow_network/launch tensorflow_network/network tensorflow_network/role_task",
-    "cluster/train/test_train.py": "training/api",
 }
 LISTED = {module: shown_by for shown_by, modules in WITHOUT_THEIR_OWN.items() for module in modules.split()}
 
