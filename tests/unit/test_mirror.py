@@ -57,7 +57,6 @@ WITHOUT_THEIR_OWN = {
     "unit/predicting/test_model_process.py": "predicting/server/process predicting/server/runners",
     "unit/predicting/server/test_keras_backends.py": ("predicting/server/keras_jax predicting/server/keras_torch"),
     "unit/report/test_progress.py": "report/notebook report/redrawn",
-    "unit/searching/estimators/test_grid.py": "searching/estimators/api",
     "unit/training/test_in_process.py": "shared_data/in_process",
     "cluster/train/test_streaming.py": "shared_data/streaming",
     "cluster/test_feed.py": "tensorflow_network/feed",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
@@ -354,7 +355,7 @@ def _over_estimators(given: dict[str, Any]) -> Any:
     for name in sorted(set(given) - taken):
         default = defaults[name].default
         if given[name] is not default and not (type(given[name]) is type(default) and given[name] == default):
-            raise ValueError(f"{name}={given[name]!r} is not of a search over {api.WHAT[verb]}. Leave it out.")
+            raise ValueError(f"{name}={short(given[name])} is not of a search over {api.WHAT[verb]}. Leave it out.")
     return verb(**{name: given[name] for name in taken})
 
 

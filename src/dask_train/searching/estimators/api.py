@@ -74,7 +74,7 @@ def search_grid(  # noqa: PLR0913 - of dt.search
     if not hasattr(build, "get_params") or not hasattr(build, "fit") or isinstance(build, type):
         raise TypeError(f"params= is of an estimator, such as a pipeline; build is {build!r}. Pass one that is made.")
     check_counts(concurrency=concurrency)
-    policy, loggers = check_checkpoint(checkpoint, resume), check_log(log)
+    policy, loggers = _policy(checkpoint, resume), check_log(log)
     candidates = list(ParameterGrid(params))
     if not candidates:
         raise ValueError(f"params={params!r} has no points. Pass at least one value of each parameter.")
@@ -228,29 +228,36 @@ def search_trials(  # noqa: PLR0913 - of dt.search
 
 
 def _policy(checkpoint: Any, resume: Any) -> Checkpoint | None:
-    """Where trials of estimators are kept, which have no steps within."""
+    """Where trials and candidates are kept, which have no steps within."""
     policy = check_checkpoint(checkpoint, resume)
     if policy is not None and policy.every_steps is not None:
         raise ValueError(
             f"every_steps={policy.every_steps} is of trials that keep checkpoints within. A search over estimators is "
-            "kept whenever a trial begins or ends: leave every_steps out."
+            "kept between trials: leave every_steps out."
         )
     return policy
 
 
 def _validation(given: Any, shape: Shape, features: Any, label: Any, sample_weight: Any) -> tuple[FitData, Shape]:
     """Rows that all trials are scored on; a frame with the columns that they are fitted on, and that of weights."""
-    x, *others = given if isinstance(given, tuple | list) else (given,)
-    if len(others) > 2:
+    several = given if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(several) <= 3:
         raise ValueError(
             "validation_data is features, targets and perhaps weights, (X, y) or (X, y, weights), or a frame with its "
             "label."
         )
+    x, *others = several
     y, weight = (*others, None, None)[:2]
     chosen = features if shape.dtypes is None else list(shape.dtypes)
     named = label if y is None else None
     weight = sample_weight if not others and isinstance(sample_weight, str) else weight
-    return estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight)
+    found = estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight)
+    if (found[1].layout.y is None) != (shape.layout.y is None):
+        raise ValueError(
+            f"validation_data has {'no' if found[1].layout.y is None else 'some'} targets, and the data has "
+            f"{'none' if shape.layout.y is None else 'some'}. Pass both with targets, or both without."
+        )
+    return found
 
 
 WHAT = {search_grid: "a grid", search_trials: "estimators"}

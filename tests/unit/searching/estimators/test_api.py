@@ -1,0 +1,180 @@
+"""What searches over estimators make of their arguments; where they would go on to the cluster they stop here."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+import dask_train as dt
+from dask_train.errors import CheckpointError
+from dask_train.searching.estimators import api
+
+X, Y = np.zeros((20, 3)), np.arange(20) % 2
+FRAME = pd.DataFrame(X, columns=list("abc")).assign(y=Y, w=1.0)
+
+
+class OpenedError(Exception):
+    """All is well so far."""
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The data that a search has asked a cluster for."""
+    found = {}
+
+    @contextmanager
+    def there(data, *_):
+        found.update(data)
+        raise OpenedError
+        yield
+
+    monkeypatch.setattr(api, "opened", there)
+    return found
+
+
+def grid(estimator=None, x=X, y=Y, **more):
+    return dt.search(estimator or LogisticRegression(), x, y, **{"params": {"C": [1.0, 2.0]}, **more})
+
+
+def trials(build=lambda trial: LogisticRegression(), x=X, y=Y, **more):
+    return dt.search(build, x, y, **{"scoring": "accuracy", **more})
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "told"),
+    [
+        ({"estimator": LogisticRegression}, TypeError, "params= is of an estimator, .* Pass one that is made"),
+        ({"estimator": 3}, TypeError, "build is 3"),
+        ({"params": []}, ValueError, r"params=\[\] has no points"),
+        ({"params": {"D": [1]}}, ValueError, "Invalid parameter 'D'"),
+        ({"concurrency": 0}, ValueError, "concurrency is 0"),
+        ({"scoring": ["accuracy", "f1"]}, ValueError, "refit=True: of several scores, name the one that counts"),
+        ({"checkpoint": dt.Checkpoint("kept", every_steps=3)}, ValueError, "every_steps=3 is of trials that keep"),
+        ({"validation_data": (X, Y)}, ValueError, "^validation_data=.{1,99} is not of a search over a grid"),
+        ({"epochs": 7}, ValueError, "epochs=7 is not of a search over a grid"),
+        (
+            {"estimator": KNeighborsClassifier(), "params": {}, "sample_weight": FRAME["w"]},
+            ValueError,
+            "There are sample weights, and KNeighborsClassifier takes none",
+        ),
+    ],
+)
+def test_what_can_not_be_a_grid(opened, settings, error, told):
+    with pytest.raises(error, match=told):
+        grid(**settings)
+    assert opened == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "told"),
+    [
+        ({"build": LogisticRegression()}, TypeError, "pass a function of an optuna trial, or params= for a grid"),
+        ({"trials": 0}, ValueError, "trials is 0"),
+        ({"scoring": ("accuracy", "f1")}, ValueError, "a search follows one score"),
+        ({"validation_data": (X, Y), "cv": 3}, ValueError, "There are validation_data and cv; "),
+        ({"validation_data": (X, Y), "groups": Y}, ValueError, "There are validation_data and groups, which"),
+        ({"validation_data": ()}, ValueError, "validation_data is features, targets and perhaps weights"),
+        ({"validation_data": (X, Y, Y, Y)}, ValueError, "validation_data is features, targets and perhaps weights"),
+        ({"validation_data": (X,)}, ValueError, "validation_data has no targets, and the data has some"),
+        ({"validation_data": (X, Y), "y": None}, ValueError, "validation_data has some targets, and the data has none"),
+        ({"checkpoint": dt.Checkpoint("kept", every_steps=3)}, ValueError, "every_steps=3 is of trials that keep"),
+        ({"refit": False}, ValueError, "refit=False is not of a search over estimators"),
+        ({"study": optuna.create_study(), "direction": "maximize"}, ValueError, "is there to minimize, and direction"),
+    ],
+)
+def test_what_can_not_be_trials(opened, settings, error, told):
+    with pytest.raises(error, match=told):
+        trials(**settings)
+    assert opened == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "weighted"),
+    [
+        ({"x": X, "y": Y, "validation_data": [X[:5], Y[:5]]}, False),
+        ({"x": X, "y": Y, "sample_weight": Y, "validation_data": (X, Y)}, False),
+        ({"x": X, "y": Y, "validation_data": (X, Y, Y)}, True),
+        ({"x": FRAME, "label": "y", "sample_weight": "w", "validation_data": FRAME[list("wycba")]}, True),
+        ({"x": FRAME[list("abc")], "y": FRAME["y"], "validation_data": (FRAME[list("cba")], FRAME["y"])}, False),
+        ({"x": FRAME, "label": "y", "features": ["c", "a"], "validation_data": FRAME}, False),
+        ({"x": FRAME[list("abc")], "y": FRAME["y"], "validation_data": (FRAME, FRAME["y"], FRAME["w"])}, True),
+    ],
+)
+def test_validation_has_the_features_of_the_data_in_their_order_and_weights_of_its_own(opened, settings, weighted):
+    with pytest.raises(OpenedError):
+        trials(**{"y": None, **settings})
+    layouts = [opened[name].layout for name in ("data", "validation_data")]
+    assert layouts[0].x == layouts[1].x
+    assert (layouts[1].sample_weight is not None) == weighted
+    if isinstance(layouts[0].x, dict):
+        names = [[column.name for column in opened[name].value][: len(layouts[0].x)] for name in opened]
+        assert names[0] == names[1] == list(layouts[0].x)
+
+
+def test_estimators_without_targets_have_none_of_validation(opened):
+    with pytest.raises(OpenedError):
+        trials(lambda trial: KMeans(2), y=None, validation_data=X, scoring=lambda model, features: 0.0)
+    assert [each.layout.y for each in opened.values()] == [None, None]
+
+
+class Work:
+    """A grid that is gone through; notes what is done."""
+
+    ended, best_ended, best_logged = (), None, "the best"
+
+    def __init__(self, *, keeps=True, logs=True):
+        self.told, self._keeps = [], keeps
+        self.log = SimpleNamespace(end=lambda *given: self.told.append(given)) if logs else None
+
+    def keep(self):
+        self.told.append("kept")
+        if not self._keeps:
+            raise CheckpointError("The disk is full.")
+
+
+class Shown:
+    """A display that shows nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def update(self, *given):
+        """Look away."""
+
+
+def gone_through(work, failure=None):
+    def train(show):
+        show([SimpleNamespace(handed=None)])
+        if failure is not None:
+            raise failure
+
+    api._gone_through(SimpleNamespace(train=train), work, Shown())
+
+
+def test_what_was_done_is_kept_and_logged_however_it_ends():
+    work = Work()
+    gone_through(work)
+    assert work.told == ["kept", (None, "the best")]
+    for failure in (KeyboardInterrupt(), OSError("gone")):
+        work = Work(keeps=False)
+        with pytest.raises(type(failure)):
+            gone_through(work, failure)
+        assert work.told == ["kept", (failure, "the best")], "by what came first"
+    work = Work(keeps=False)
+    with pytest.raises(CheckpointError, match="The disk is full"):
+        gone_through(work)
+    assert isinstance(work.told[-1][0], CheckpointError)
+    work = Work(logs=False)
+    gone_through(work)
+    assert work.told == ["kept"]
