@@ -146,9 +146,10 @@ def messages(client: Any, x: Any, y: Any) -> dict[str, float]:
         model = LogisticRegression(solver="gradient_descent", tol=0, max_iter=steps, workers=NUM_WORKERS)
         return model.fit(x, y)
 
-    descend(10)  # processes have imported what they need after this
     TCP.read = counting  # type: ignore[method-assign]
     try:
+        # After this processes have imported what they need, and no connection awaits a message that is not counted.
+        descend(10)
         idle = counts(lambda: time.sleep(5))
         few, many = counts(lambda: descend(10)), counts(lambda: descend(NUM_STEPS))
     finally:

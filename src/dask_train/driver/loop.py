@@ -27,6 +27,9 @@ from dask_train.shared_data.run_data import RunData
 
 # How often deadlines are looked at, and those who look from elsewhere are told.
 TICK_S = 0.25
+# How long a role's progress waits for that of others, as each answer costs the scheduler a message, and at most which
+# part of the time that a run may take to make any; where a stop rule may count steps it does not wait.
+PROGRESS_S, PROGRESS_PART = 1.0, 0.05
 # So many trials are told at a time: those that a worker of a search may have been handed within a tick.
 TOLD_TRIALS = 16
 # How long pictures of roles are waited for, half a second of which the roles' stacks take.
@@ -198,8 +201,10 @@ class Driver(Course):
 
     async def _follow(self) -> None:
         since = 0
+        progress_s = min(PROGRESS_S, PROGRESS_PART * self.job.plan.progress_s) if self.job.stop is None else 0.0
+        polls = {"run": self.job.id, "timeout_s": self.peer.poll_s, "progress_s": progress_s}
         while True:
-            question = {"run": self.job.id, "since": since, "timeout_s": self.peer.poll_s}
+            question = {**polls, "since": since}
             answer = await self.peer.ask("train_run_events", **question)
             if answer["status"] != "OK":
                 record = await self.peer.ask("train_run_show", run=self.job.id, output=False)

@@ -133,8 +133,8 @@ class RunRequests:
             self.runs.news(entry)
         return {"status": "OK"}
 
-    async def train_run_events(self, *, run: str, since: int, timeout_s: float) -> dict[str, Any]:
-        """What agents and others told from number ``since`` on."""
+    async def train_run_events(self, *, run: str, since: int, timeout_s: float, progress_s: float) -> dict[str, Any]:
+        """What agents and others told from number ``since`` on; progress alone waits ``progress_s`` for more of it."""
         entry = self.runs.by_id.get(run)
         if entry is None:
             return _GONE
@@ -142,6 +142,9 @@ class RunRequests:
         entry.events.taken(since)
         if not entry.events.messages:
             await changed_within(entry.events.changed, timeout_s)
+        deadline = time.monotonic() + progress_s
+        while (left_s := deadline - time.monotonic()) > 0 and entry.has_progress_alone:
+            await changed_within(entry.events.changed, left_s)
         return {"status": "OK" if not entry.over else "gone", "events": entry.events.since(since, MAX_BEHIND)}
 
     async def train_run_end(self, *, run: str, summary: dict[str, Any]) -> dict[str, Any]:

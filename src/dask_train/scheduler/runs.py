@@ -95,6 +95,12 @@ class Run:
         self.num_told[agent] = max(known, number + len(events))
         return new
 
+    @property
+    def has_progress_alone(self) -> bool:
+        """Whether all that waits for its driver, which is not behind, is what roles do, as the same module names it."""
+        waiting = self.events.messages
+        return 0 < len(waiting) < MAX_BEHIND and all(name == "Progress" for name, *_ in waiting)
+
     def ask_to_stop(self, reason: str) -> None:
         """Ask its driver to end it in order."""
         if not self.over:

@@ -36,7 +36,9 @@ async def test_a_run_from_room_to_results(driven):
     assert [pickle.loads(it.driver.history.results["worker", rank]) for rank in (0, 1)] == ["zero", "one"]
     assert set(it.data.have_left) == {("worker", 0), ("worker", 1)}
     (opened,) = it.scheduler.questions("train_run_open")
-    assert {question["timeout_s"] for question in it.scheduler.questions("train_run_events")} == {it.scheduler.poll_s}
+    polls = it.scheduler.questions("train_run_events")
+    waits = {(poll["timeout_s"], poll["progress_s"]) for poll in polls}
+    assert waits == {(it.scheduler.poll_s, loop_module.PROGRESS_S)}
     assert (opened["run"], opened["client"], opened["keys"]) == ("run", "me", ["a-partition"])
     (ended,) = it.scheduler.questions("train_run_end")
     assert ended["summary"]["outcome"] == "its training roles have returned"

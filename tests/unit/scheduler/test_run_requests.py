@@ -57,8 +57,8 @@ class Desk:
         )
         return answer["status"]
 
-    async def events(self, since: int, timeout_s: float = 0.0) -> dict[str, Any]:
-        return await self.requests.train_run_events(run="r1", since=since, timeout_s=timeout_s)
+    async def events(self, since: int, timeout_s: float = 0.0, progress_s: float = 0.0) -> dict[str, Any]:
+        return await self.requests.train_run_events(run="r1", since=since, timeout_s=timeout_s, progress_s=progress_s)
 
     async def next(self, seen: int = 0, timeout_s: float = 0.0, agent: str = "g") -> dict[str, Any]:
         return await self.requests.train_run_next(run="r1", agent=agent, seen=seen, timeout_s=timeout_s)
@@ -270,6 +270,27 @@ def test_events_reach_the_driver_in_order_and_once(desk):
         later = await waits(desk.events(2, timeout_s=LONG_S))
         await desk.tell([{"kind": "ended"}])
         assert await later == {"status": "OK", "events": [{"kind": "ended"}]}
+
+    desk(story)
+
+
+def test_progress_waits_for_more_of_it_and_all_else_for_nothing(desk):
+    async def story(desk):
+        await desk.running()
+        await desk.agent("h", "b")
+        asked = await waits(desk.events(0, timeout_s=LONG_S, progress_s=LONG_S))
+        await desk.tell([["Progress", {}, None]])
+        await desk.tell([["Progress", {}, None]], agent="h")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        await desk.tell([["Reported", {}, None]])
+        assert [name for name, *_ in (await asked)["events"]] == ["Progress", "Progress", "Reported"]
+        await desk.tell([["Progress", {}, None]])
+        assert len((await desk.events(3, progress_s=0.001))["events"]) == 1
+        asked = await waits(desk.events(3, progress_s=LONG_S))
+        await desk.end()
+        assert (await asked)["status"] == "gone"
 
     desk(story)
 

@@ -37,7 +37,7 @@ class Scheduler:
         return answer
 
     async def events(self) -> list[Any]:
-        return (await self.requests.train_run_events(run="r", since=0, timeout_s=0.0))["events"]
+        return (await self.requests.train_run_events(run="r", since=0, timeout_s=0.0, progress_s=0.0))["events"]
 
 
 @pytest.fixture
