@@ -10,6 +10,8 @@ import numpy as np
 def shared_array(array: np.ndarray) -> Any:
     """An array of JAX; without a copy on the CPU where the memory is aligned to 64 bytes, which JAX never writes to.
 
+    Of another byte order than this machine's it is copied.
+
     Raises
     ------
     TypeError
@@ -20,6 +22,7 @@ def shared_array(array: np.ndarray) -> Any:
     """
     import jax
 
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     narrow = jax.dtypes.canonicalize_dtype(array.dtype)
     if narrow != array.dtype and array.dtype.kind in "iu" and array.size:
         low, high, room = int(array.min()), int(array.max()), np.iinfo(narrow)

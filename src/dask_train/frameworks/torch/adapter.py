@@ -183,7 +183,7 @@ class TorchFramework(Framework):
         return RowsDataset(rows)
 
     def to_batch(self, arrays: tuple[np.ndarray, ...]) -> Any:
-        """Tensors on the arrays' own memory.
+        """Tensors on the arrays' own memory; copied once where their byte order is not this machine's.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class TorchFramework(Framework):
         import torch
 
         try:
-            return tuple(torch.from_numpy(array) for array in arrays)
+            return tuple(torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False)) for array in arrays)
         except TypeError as error:
             raise DataError(
                 f"Columns of {', '.join(str(array.dtype) for array in arrays)} can't all become torch tensors: {error}",

@@ -1,83 +1,142 @@
-"""Which backend and device a rank gets, what its environment says, and which interface carries its host."""
+"""How ranks meet at the store, and leave; by a stand-in for torch, with sockets that are real."""
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
-from dask_train.frameworks.torch.environment import Seat, choose_backend, interface_of, variables_of
+from dask_train.errors import LaunchError
+from dask_train.frameworks.ports import address_of, hold_port
+from dask_train.frameworks.torch import group
+from dask_train.frameworks.torch.group import RankPlace, process_group
 
 
-@pytest.mark.parametrize(
-    ("places", "backend", "devices"),
-    [
-        ([("a", "", 0)], "gloo", [0]),
-        ([("a", "", 0), ("a", "", 0), ("b", "", 0)], "gloo", [0, 1, 0]),
-        ([("a", "", 2), ("a", "", 2), ("b", "", 2)], "nccl", [0, 1, 0]),
-        ([("a", "0,1", 2), ("a", "1,0", 2)], "nccl", [0, 0]),  # as dask-cuda gives them
-        ([("a", "", 1), ("a", "", 1)], "gloo", [0, 0]),  # two ranks on one device
-        ([("a", "", 1), ("b", "", 0)], "gloo", [0, 0]),  # one host without
-    ],
-)
-def test_backend_and_devices(places, backend, devices):
-    places = [Seat(*place) for place in places]
-    assert [choose_backend(places, rank) for rank in range(len(places))] == [(backend, device) for device in devices]
+class Store:
+    """All that is told, once for all ranks; rank 0 takes the socket that listens."""
+
+    told: dict[str, str]
+    came: threading.Condition
+    listeners: list[socket.socket]
+
+    def __init__(self, host, port, num_ranks, is_server, timeout, *, wait_for_workers, master_listen_fd=None):
+        assert (host, num_ranks, wait_for_workers, is_server) == ("127.0.0.1", 2, False, master_listen_fd is not None)
+        if is_server:
+            self.listeners.append(socket.socket(fileno=master_listen_fd))
+
+    def set(self, key, value):
+        with self.came:
+            self.told[key] = value
+            self.came.notify_all()
+
+    def wait(self, keys, timeout):
+        with self.came:
+            if not self.came.wait_for(lambda: self.told.keys() >= set(keys), timeout.total_seconds()):
+                raise RuntimeError("wait timeout\nC++ stack:\n#1")
+
+    def get(self, key):
+        return self.told[key].encode()
 
 
-def test_the_interface_that_carries_a_host():
-    def carried(*addresses):
-        return [SimpleNamespace(address=address) for address in addresses]
+class Distributed(SimpleNamespace):
+    """``torch.distributed``, as it is asked here."""
 
-    interfaces = {"lo": carried("127.0.0.1", "::1"), "eth0": carried("10.1.2.3", "fe80::1%eth0")}
-    assert interface_of("127.0.0.1", interfaces) == "lo"
-    assert interface_of("10.1.2.3", interfaces) == "eth0"
-    assert interface_of("fe80::1", interfaces) == "eth0"
-    assert interface_of("10.9.9.9", interfaces) == ""
-    assert interface_of("", {}) == ""
+    def __init__(self):
+        usual = SimpleNamespace(default_pg_timeout=timedelta(minutes=30), default_pg_nccl_timeout=timedelta(minutes=10))
+        super().__init__(
+            TCPStore=Store, constants=usual, made=[], timeouts=[], ended=threading.Event(), leaves=nullcontext
+        )
+        self.distributed_c10d = SimpleNamespace(_set_pg_timeout=self.timeouts.append)
 
+    def init_process_group(self, backend, *, store, rank, world_size, timeout):
+        assert timeout > timedelta(0)
+        self.made.append((backend, rank, world_size))
 
-def told(seats, name):
-    return [variables_of(rank, seats, "[fe80::1]:4000").get(name, "") for rank in range(len(seats))]
+    def is_initialized(self):
+        return bool(self.made)
 
-
-CPUS = [Seat("a", "", 0), Seat("b", "", 0), Seat("a", "", 0)]
-GPUS = [Seat("a", "", 2), Seat("b", "", 2), Seat("a", "", 2), Seat("b", "", 2)]
-ROTATED = [Seat("a", "0,1", 2), Seat("a", "1,0", 2)]
-
-
-@pytest.mark.parametrize(
-    ("name", "cpus", "gpus", "rotated"),
-    [
-        ("RANK", "012", "0123", "01"),
-        ("WORLD_SIZE", "333", "4444", "22"),
-        ("LOCAL_RANK", "001", "0011", "00"),
-        ("LOCAL_WORLD_SIZE", "212", "2222", "11"),
-        ("GROUP_RANK", "010", "0101", "01"),
-        ("NODE_RANK", "010", "0101", "01"),
-        ("GROUP_WORLD_SIZE", "222", "2222", "22"),
-        ("PL_TRAINER_DEVICES", "333", "2222", "11"),
-        ("LT_NUM_NODES", "111", "2222", "22"),
-    ],
-)
-def test_ranks_are_told_as_by_torchrun(name, cpus, gpus, rotated):
-    assert ["".join(told(seats, name)) for seats in (CPUS, GPUS, ROTATED)] == [cpus, gpus, rotated]
+    def destroy_process_group(self):
+        with self.leaves():
+            self.ended.set()
+        raise RuntimeError("The peers are gone.")
 
 
-def test_the_master_and_the_run_are_the_same_for_all():
-    for name, value in (
-        ("MASTER_ADDR", "fe80::1"),
-        ("MASTER_PORT", "4000"),
-        ("TORCHELASTIC_RUN_ID", "dask-train-4000"),
-    ):
-        assert told(CPUS, name) == [value] * 3
+@pytest.fixture
+def distributed(monkeypatch):
+    made = Distributed()
+    Store.told, Store.came, Store.listeners = {}, threading.Condition(), []
+    cuda = SimpleNamespace(is_available=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=made, cuda=cuda))
+    monkeypatch.setitem(sys.modules, "torch.distributed", made)
+    monkeypatch.setattr(group, "Meetings", lambda *_: SimpleNamespace(instead_of_torchs=nullcontext))
+    # Ranks are threads here: what each sets has to stay until the other one has looked.
+    monkeypatch.setattr(group, "environment_restored", nullcontext)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    yield made
+    for listener in Store.listeners:
+        listener.close()
 
 
-@pytest.mark.parametrize("seats", [[*GPUS, Seat("c", "", 2)], [Seat("a", "", 1)] * 2], ids=["uneven", "too few"])
-def test_lightning_is_left_alone_where_its_nodes_would_be_uneven(seats):
-    assert set(told(seats, "PL_TRAINER_DEVICES")) == {""}
+@pytest.fixture
+def holder():
+    with hold_port() as holder:
+        yield holder
 
 
-def test_accelerate_is_told_that_there_are_cpus_only():
-    assert told(CPUS, "ACCELERATE_USE_CPU") == ["true"] * 3
-    assert told(GPUS, "ACCELERATE_USE_CPU") == [""] * 4
+def place_of(rank, holder, **settings):
+    return RankPlace(
+        rank=rank,
+        num_ranks=2,
+        host="127.0.0.1",
+        store=address_of("127.0.0.1", holder),
+        port_holder=None if rank else holder,
+        **settings,
+    )
+
+
+def meet(place, timeout_s=20.0):
+    with process_group(place, timeout_s):
+        pass
+
+
+@pytest.mark.parametrize("makes_group", [True, False])
+def test_all_meet_though_rank_0_is_late(distributed, holder, makes_group):
+    first, second = (place_of(rank, holder, makes_group=makes_group) for rank in range(2))
+    with ThreadPoolExecutor(2) as pool:
+        early = pool.submit(meet, second)
+        time.sleep(2 * group.RETRY_S)
+        assert not early.done()
+        meet(first)
+        early.result()
+    assert sorted(distributed.made) == ([("gloo", 0, 2), ("gloo", 1, 2)] if makes_group else [])
+    assert distributed.timeouts == [timedelta(minutes=30)] * len(distributed.made), "the launch's is only for meeting"
+    assert distributed.ended.is_set() == makes_group
+    assert (os.environ["WORLD_SIZE"], os.environ["GLOO_SOCKET_IFNAME"]) == ("2", "lo")
+
+
+@pytest.mark.parametrize(("rank", "said"), [(0, r"wait timeout\. A rank"), (1, r".*refused\. A rank")])
+def test_one_that_does_not_come_is_an_error_in_time(distributed, holder, rank, said):
+    place = place_of(rank, holder)
+    text = rf"Rank {rank} of 2 could not meet the others at {place.store} within 0\.1 s: {said}"
+    with pytest.raises(LaunchError, match=text):
+        meet(place, 0.1)
+    assert distributed.made == []
+
+
+def test_leaving_waits_for_a_peer_that_is_gone_no_longer_than_it_may(distributed, monkeypatch):
+    monkeypatch.setattr(group, "LEAVE_S", 0.05)
+    gone = threading.Lock()
+    distributed.leaves = lambda: gone
+    distributed.made.append(("gloo", 0, 2))
+    with gone:
+        group._leave()
+        assert not distributed.ended.is_set()
+    assert distributed.ended.wait(20)
