@@ -16,7 +16,7 @@ SOURCE, UNIT = ROOT / "src" / "dask_train", ROOT / "tests" / "unit"
 
 # By the test that shows them, below tests/.
 WITHOUT_THEIR_OWN = {
-    "cluster/test_main_job.py": "cli/demo cli/interrupt_noise demo/graph demo/main_job demo/pipeline demo/roles",
+    "cluster/test_main_job.py": "cli/demo demo/graph demo/main_job",
     "cluster/test_own_scheduler.py": "cluster/connect cluster/installed",
     "cluster/test_environments.py": "cluster/by_value",
     "cluster/train/test_small_clusters.py": "cluster/in_tasks",
@@ -30,18 +30,8 @@ WITHOUT_THEIR_OWN = {
     "unit/collectives/test_checked.py": "collectives/announcements",
     "unit/collectives/test_process_group.py": "collectives/shared_memory",
     "cluster/test_dashboard.py": "dashboard/routes",
-    "unit/doctor/test_diagnosis.py": "doctor/page",
-    "cluster/train/test_fit_backends.py": "frameworks/fitting",
-    "contract/test_boosting.py": "frameworks/boosting frameworks/lightgbm/adapter frameworks/xgboost/adapter",
-    "contract/test_numpy.py": "frameworks/base testing/frameworks testing/role_processes",
-    "contract/test_jax.py": (
-        "frameworks/jax/adapter frameworks/jax/arrays frameworks/jax/group frameworks/keras/adapter"
-        " frameworks/keras/environment"
-    ),
-    "contract/test_tensorflow.py": "frameworks/tensorflow/adapter frameworks/tensorflow/server",
-    "contract/test_rows_datasets.py": ("frameworks/tensorflow/rows_dataset frameworks/tensorflow/sharing"),
-    "contract/test_templates.py": "frameworks/tensorflow/startup_noise",
-    "contract/test_torch.py": "frameworks/torch/adapter frameworks/torch/environment frameworks/torch/meeting",
+    "contract/test_numpy.py": "testing/frameworks testing/role_processes",
+    "contract/test_rows_datasets.py": "frameworks/tensorflow/rows_dataset",
     "cluster/train/test_predict_torch.py": "predicting/server/torch_model",
     "unit/keras_models/test_serialization.py": (
         "keras_models/custom_objects keras_models/feature_spaces keras_models/remaking keras_models/text_inputs"
@@ -59,8 +49,6 @@ WITHOUT_THEIR_OWN = {
     "unit/report/test_progress.py": "report/notebook report/redrawn",
     "unit/training/test_in_process.py": "shared_data/in_process",
     "cluster/train/test_streaming.py": "shared_data/streaming",
-    "cluster/test_feed.py": "tensorflow_network/feed",
-    "cluster/test_network.py": "tensorflow_network/launch tensorflow_network/network tensorflow_network/role_task",
 }
 LISTED = {module: shown_by for shown_by, modules in WITHOUT_THEIR_OWN.items() for module in modules.split()}
 

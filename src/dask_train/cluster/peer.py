@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import TracebackType
 from typing import Any
 
 from distributed import Client, Future, Worker, get_worker
@@ -239,9 +240,14 @@ class Peer:
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""
-        if self.is_client:
-            return self.dask_end.sync(function, *args, **kwargs)
-        return sync(self.loop, function, *args, **kwargs)
+        try:
+            if self.is_client:
+                return self.dask_end.sync(function, *args, **kwargs)
+            return sync(self.loop, function, *args, **kwargs)
+        except BaseException as error:
+            # Frames of Dask's sync refer to what it raises: without them nothing of the run outlives the error.
+            error.__traceback__ = _below_sync(error.__traceback__)
+            raise
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run a coroutine function in the background of this end's event loop."""
@@ -252,6 +258,14 @@ class Peer:
             task.add_done_callback(_background.discard)
 
         self.loop.add_callback(start)
+
+
+def _below_sync(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback of :meth:`Peer.run` from the first frame on that does more than carry the call to the event loop."""
+    trace = trace and trace.tb_next
+    while trace is not None and trace.tb_frame.f_globals["__name__"].partition(".")[0] in ("distributed", "tornado"):
+        trace = trace.tb_next
+    return trace
 
 
 # The event loop keeps only weak references to tasks: https://docs.python.org/3/library/asyncio-task.html

@@ -222,32 +222,35 @@ def feed_until_over(
             feed.wait(TICK_S)
         tick(boards)
         for job, futures in roles.items():
-            if any(future.status == "error" for future in futures):
-                results_of(job, futures)
+            for index, future in enumerate(futures):
+                if future.status == "error":  # the others go on, and are not waited for
+                    result_of(job, index, future)
     if feed is not None:
         feed.cancel()
     return passes
 
 
 def results_of(job: str, futures: list[Future]) -> list[Any]:
-    """What the roles of a job returned.
+    """What the roles of a job returned; raises as :func:`result_of`."""
+    return [result_of(job, index, future) for index, future in enumerate(futures)]
+
+
+def result_of(job: str, index: int, future: Future) -> Any:
+    """What one role returned.
 
     Raises
     ------
     RoleFailedError
-        One of them raised; the original error is the cause.
+        It raised; the original error is the cause.
     StalledError
-        One of them did not end.
+        It did not end.
     """
     deadline_s = Deadlines.from_dask_config().progress_s
-    results = []
-    for index, future in enumerate(futures):
-        try:
-            results.append(future.result(timeout=deadline_s))
-        except DaskTrainError:
-            raise
-        except TimeoutError as error:
-            raise StalledError(f"{job} {index} did not end within {deadline_s:g} s.") from error
-        except Exception as error:
-            raise RoleFailedError(f"{job} {index} raised {type(error).__name__}: {error}") from error
-    return results
+    try:
+        return future.result(timeout=deadline_s)
+    except DaskTrainError:
+        raise
+    except TimeoutError as error:
+        raise StalledError(f"{job} {index} did not end within {deadline_s:g} s.") from error
+    except Exception as error:
+        raise RoleFailedError(f"{job} {index} raised {type(error).__name__}: {error}") from error

@@ -82,7 +82,7 @@ class Stopwatch:
         self._name, self._since = name, time.time()
 
     def now(self, name: str) -> None:
-        """From now on the role does something else; spans under 50 ms are left to the one before."""
+        """From now on the role does something else; spans under 50 ms are left to the one after."""
         if name == self._name:
             return
         end = time.time()

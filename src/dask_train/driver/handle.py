@@ -368,7 +368,10 @@ class Run(Generic[R]):
             if not self._driver.is_unanswered:
                 await self._fetch_output()
             error = error_of(self.id, finish, history, self._output)
-            raise error from error.__cause__
+            try:
+                raise error from error.__cause__
+            finally:
+                del error  # its traceback has this frame, which would keep it and all that the run had
         results: dict[str, list[Any]] = {}
         for key in self._driver.job.plan.role_keys():
             pickled = history.results.get(key)

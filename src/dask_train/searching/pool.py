@@ -104,11 +104,11 @@ class PoolSlot:
         self.followed.stop_soon(_FINISHED)
 
     def error(self) -> DaskTrainError | None:
-        """How its run, which is over, has failed."""
+        """How its run, which is over, has failed; without frames, which would keep what the search was given."""
         try:
             self.followed.run.result()
         except DaskTrainError as error:
-            return error
+            return error.with_traceback(None)
         return None
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import traceback
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.utils import LoopRunner
 
 from dask_train.cluster import peer as peer_module
 from dask_train.cluster.peer import Peer
@@ -66,3 +70,31 @@ def test_long_work_goes_on_while_the_scheduler_answers(monkeypatch):
     peer.dask_end.scheduler.hangs = True
     with pytest.raises(RoleLostError, match="did not answer identity"):
         asyncio.run(story())
+
+
+def test_what_is_raised_while_one_waits_keeps_nothing_alive():
+    class Data:
+        pass
+
+    async def fails(data: Data) -> None:
+        raise RuntimeError("mine")
+
+    def awaited() -> weakref.ref[Data]:
+        data = Data()
+        try:
+            make(1.0, loop=runner.loop).run(fails, data)
+        except RuntimeError as error:
+            frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        assert frames == ["awaited", "fails"]
+        return weakref.ref(data)
+
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+    gc.disable()
+    try:
+        held = awaited()
+        runner.run_sync(asyncio.sleep, 0)  # the loop lets go of what it ran
+        assert held() is None
+    finally:
+        gc.enable()
+        runner.stop()

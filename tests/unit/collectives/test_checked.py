@@ -160,6 +160,20 @@ def test_rows_of_all_ranks_in_their_order(size, hosts):
                 assert result.dtype == array.dtype
 
 
+def test_rows_of_one_rank_are_copied_without_shared_memory():
+    rows = np.arange(5000.0)
+
+    def do(each, rank):
+        before = each._group.top
+        (found,) = each.all_gather([rows])
+        return found, each._group.top - before
+
+    ((found, taken),) = together(do, 1)
+    np.testing.assert_array_equal(found, rows)
+    assert not np.shares_memory(found, rows)
+    assert taken == 0
+
+
 def test_memory_is_used_again_and_results_are_kept(monkeypatch):
     monkeypatch.setattr(checked_module, "KEPT_BYTES", 1 << 18)
 
