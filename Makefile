@@ -12,6 +12,8 @@ SIDE_BY_SIDE := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reord
 # Keras has one backend in a process; these tests are run on each, besides TensorFlow.
 BACKENDS := torch jax
 ON_BACKENDS := $(addprefix tests/cluster/train/test_fit_,backends.py equivalence.py as_keras.py) tests/unit/fitting/test_loss_trial.py
+# Those of one backend alone; recipes put its name in.
+OF_ONE = tests/unit/fitting/backends/test_$**.py $(wildcard tests/unit/keras_models/test_$*_*.py) tests/unit/predicting/server/test_keras_$*.py
 QUICK_ON_BACKENDS := $(addprefix quick-on-,$(BACKENDS))
 SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
 # All backends at the same time, each in one process; what each prints stays together.
@@ -73,10 +75,10 @@ test-slow: data  ## those: examples, the main job, many models on several worker
 	$(AT_ONCE) $(SLOW_ON_BACKENDS)
 
 $(QUICK_ON_BACKENDS): quick-on-%:
-	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and not slow" $(ON_BACKENDS) tests/unit/fitting/backends/test_$**.py
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and not slow" $(ON_BACKENDS) $(OF_ONE)
 
 $(SLOW_ON_BACKENDS): slow-on-%:
-	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and slow" $(ON_BACKENDS) tests/unit/fitting/backends/test_$**.py
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and slow" $(ON_BACKENDS) $(OF_ONE)
 
 demo-keras: data  ## MNIST with dt.fit: a CNN on two workers, and an MLP through a parameter server
 	$(BIN)/python examples/keras_mnist.py

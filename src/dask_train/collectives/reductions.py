@@ -37,6 +37,8 @@ class Reduction:
     def before(self, array: np.ndarray) -> np.ndarray:
         """What of an array is combined: integers of less than 64 bits are summed in 64, where nothing overflows.
 
+        Floats of 16 bits are summed in 32, and rounded once.
+
         Raises
         ------
         TypeError
@@ -51,6 +53,8 @@ class Reduction:
                 return array.astype(np.float64)
             if self.op == "sum" and array.dtype.itemsize < 8:
                 return array.astype(np.int64)
+        if array.dtype == np.float16 and self.op in ("sum", "mean"):
+            return array.astype(np.float32)
         return array
 
     def after(self, total: np.ndarray, dtype: np.dtype, num_ranks: int) -> np.ndarray:
@@ -64,8 +68,8 @@ class Reduction:
         if self.op == "mean":
             mean: np.ndarray = np.asarray(total / num_ranks)
             return mean if dtype.kind in "iu" else mean.astype(dtype, copy=False)
-        if total.dtype == dtype:
-            return total
+        if total.dtype == dtype or dtype.kind == "f":
+            return total.astype(dtype, copy=False)
         limits = np.iinfo(dtype)
         if total.size and (total.min() < limits.min or total.max() > limits.max):
             raise OverflowError(

@@ -31,6 +31,7 @@ ATTRIBUTES = {
         "_var_key",
     ),
     "variable": ("_autocast", "_trainable"),
+    "losses that are compiled": ("_user_loss", "_user_loss_weights"),
     "metrics that are compiled": ("_user_metrics", "_user_weighted_metrics"),
     "config": ("_auto_config",),
     "trainer": ("_initial_epoch",),
@@ -86,6 +87,7 @@ def _gone(model: Any) -> Iterator[str]:
             yield from (f"{module} has no {name}" for name in names if not hasattr(found, name))
     owners = {"model": model, "layer": model, "optimizer": model.optimizer}
     owners |= {"variable": next(iter(model.variables), None)}
+    owners |= {"losses that are compiled": getattr(model, "_compile_loss", None)}
     owners |= {"metrics that are compiled": getattr(model, "_compile_metrics", None)}
     for owner, value in owners.items():
         if value is not None:

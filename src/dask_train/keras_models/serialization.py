@@ -288,7 +288,21 @@ def _compile_config(model: Any, *, optimizers: bool) -> dict[str, Any]:
         # The optimizer as it is now: Keras' config has the one that `compile` was given, before it was wrapped in a
         # LossScaleOptimizer or replaced.
         config["optimizer"] = model.optimizer
-    return config
+    return _with_what_is_left(model, config) if _compiles_as_keras(type(model)) else config
+
+
+def _with_what_is_left(model: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """What a model was compiled with, and what an earlier ``compile`` has left: without a loss Keras keeps the last."""
+    found = {}
+    if (loss := model._compile_loss) is not None and config.get("loss") is None:
+        found = {"loss": loss._user_loss, "loss_weights": loss._user_loss_weights}
+    if (metrics := model._compile_metrics) is not None and not _tells_metrics(config):
+        found |= {"metrics": metrics._user_metrics, "weighted_metrics": metrics._user_weighted_metrics}
+    return {**config, **found}
+
+
+def _tells_metrics(config: dict[str, Any]) -> bool:
+    return any(config.get(kind) is not None for kind in ("metrics", "weighted_metrics"))
 
 
 def _compile(model: Any, config: str, custom_objects: dict[str, Any]) -> None:

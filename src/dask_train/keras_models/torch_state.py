@@ -66,6 +66,11 @@ def torch_buffers(model: Any) -> list[TorchBuffer]:
     return found
 
 
+def torch_modules(model: Any) -> list[Any]:
+    """All modules of torch in a model: its layers, also those that Keras registers with none, and what they wrap."""
+    return [part for layer in model._flatten_layers() for part in layer.modules()]
+
+
 class TorchRandom:
     """The state of torch's own random numbers, of which Keras takes those of ``Dropout`` where it has no seed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, closing
 
 from dask_train.collectives.checked import CheckedCollectives
@@ -36,6 +37,7 @@ class Meeting:
         self._link, self._me = link, me
         self._timeout_s, self._patience_s = timeout_s, patience_s
         self._group: CheckedCollectives | None = None
+        self._meeting = threading.Lock()
         self._opened = ExitStack()
 
     @property
@@ -53,19 +55,22 @@ class Meeting:
         StalledError, LaunchError
             Another one did not come in time.
         """
-        if self._group is None:
-            names = [f"{role} {rank}" for role, rank in self._me.members]
-            if (self._me.role, self._me.rank) not in self._me.members:
-                raise ValueError(
-                    f"{self._me.role} {self._me.rank} takes part in no collective call: they are of the roles that "
-                    f"train, {', '.join(self._me.training)}. Let it report(), or read checkpoints."
-                )
-            with ExitStack() as undone:
-                group = self._met(undone) if len(names) > 1 else self._alone()
-                self._group = undone.enter_context(closing(CheckedCollectives(group, names)))
-                undone.enter_context(self._link.spent.following(group))
-                self._opened = undone.pop_all()
-        return self._group
+        with self._meeting:  # of several threads that come first at the same time one meets the others
+            return self._group or self._made()
+
+    def _made(self) -> CheckedCollectives:
+        names = [f"{role} {rank}" for role, rank in self._me.members]
+        if (self._me.role, self._me.rank) not in self._me.members:
+            raise ValueError(
+                f"{self._me.role} {self._me.rank} takes part in no collective call: they are of the roles that "
+                f"train, {', '.join(self._me.training)}. Let it report(), or read checkpoints."
+            )
+        with ExitStack() as undone:
+            group = self._met(undone) if len(names) > 1 else self._alone()
+            found = self._group = undone.enter_context(closing(CheckedCollectives(group, names)))
+            undone.enter_context(self._link.spent.following(group))
+            self._opened = undone.pop_all()
+        return found
 
     def _alone(self) -> ProcessGroup:
         memory = SharedMemory(SharedMemory.create(), 0, 1)

@@ -250,6 +250,20 @@ def test_compilation_is_kept_and_metric_values_are_not() -> None:
     assert moved(net).seen.result() == 0
 
 
+def test_what_an_earlier_compile_has_left_counts_as_for_keras() -> None:
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", ["mse"], loss_weights=[2.0], metrics=["mae"], weighted_metrics=["mse"])
+    model.compile(keras.optimizers.SGD(0.001))
+    other = moved(model)
+    history = fit(other)
+    assert history == fit(model)
+    assert set(history) == {"loss", "mae", "mse"}
+    model.compile("sgd", "mae", metrics=["mse"])
+    other = moved(model)
+    assert (history := fit(other)) == fit(model)
+    assert set(history) == {"loss", "mse"}
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_arrays_are_snapshots_without_a_copy(jit_compile: bool) -> None:
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,6 +74,22 @@ def test_all_meet_once_and_leave_nothing(no_leaks, in_threads, hosts):
 
     with no_leaks():
         assert in_threads(lambda: take_part(0), lambda: take_part(1)) == [[3.0, 21.0]] * 2
+    assert run.num_asked == 2
+
+
+def test_threads_of_a_role_that_come_first_at_the_same_time_meet_the_others_once(no_leaks, in_threads):
+    run, all_threads = Run(2), threading.Barrier(4)
+
+    def come(meeting: Meeting) -> int:
+        all_threads.wait(LONG_S)
+        return id(meeting.group())
+
+    with no_leaks():
+        meetings = [Meeting(run.link(rank), info(rank, 2), LONG_S, LONG_S) for rank in range(2)]
+        found = in_threads(*(partial(come, meeting) for meeting in meetings * 2))
+        assert found[:2] == found[2:] == [id(meeting.group()) for meeting in meetings]
+        for meeting in meetings:
+            meeting.close()
     assert run.num_asked == 2
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -52,6 +53,20 @@ def build(model: Any, layout: Layout, columns: Sequence[Column]) -> None:
     for optimizer, _ in state.held_optimizers(model):
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
+
+
+@contextmanager
+def built_already(model: Any) -> Iterator[None]:
+    """While it lasts, Keras takes a model as :func:`build` has left it.
+
+    Before its first step Keras' own ``fit`` builds what no step of the user's own asks for, such as a loss beside a
+    ``compute_loss``: of its first batch, which is none of the model's where batches come from the run.
+    """
+    vars(model)["_symbolic_build"] = lambda **_: None
+    try:
+        yield
+    finally:
+        del vars(model)["_symbolic_build"]
 
 
 def is_own(model: Any, name: str) -> bool:

@@ -25,18 +25,35 @@ def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
     Yields
     ------
     function
-        Sets weights, optimizers and random numbers back; metrics go on counting.
+        Sets weights, optimizers, random numbers and counts back; metrics go on counting.
     """
     held = [*model.variables, *state.optimizer_variables(model), *unknown_variables(model)]
     held += [*torch_buffers(model), *torch_random()]
     before = [value_of(variable) for variable in held]
+    counts = [(vars(part), _numbers_in(part)) for part in _own_parts(model)]
+
+    def set_back() -> None:
+        assign(held, before)
+        for attributes, numbers in counts:
+            attributes.update(numbers)
+
     with rehearsing():
         kept = metrics.state()
         try:
-            yield lambda: assign(held, before)
+            yield set_back
         finally:
-            assign(held, before)
+            set_back()
             metrics.restore(kept)
+
+
+def _own_parts(model: Any) -> list[Any]:
+    """The model, its layers and losses, of which the user has made the class: a step of theirs may count by itself."""
+    losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
+    return [part for part in (*model._flatten_layers(), *losses) if not _is_of_keras(type(part))]
+
+
+def _numbers_in(part: Any) -> dict[str, int | float]:
+    return {name: value for name, value in vars(part).items() if type(value) in (int, float)}
 
 
 def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[Any], Any], batch: Any) -> None:

@@ -19,7 +19,7 @@ from dask_train.fitting.roles.epochs import Epochs
 from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
-from dask_train.fitting.roles.models import build, made
+from dask_train.fitting.roles.models import build, built_already, made
 from dask_train.fitting.roles.score_names import score_name
 from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
@@ -199,17 +199,18 @@ class Worker(ABC):
     def _fit(
         self, callbacks: Any, validation: Any, num_batches: int, epochs: int, steps_per_epoch: int | None = None
     ) -> None:
-        self.model.fit(
-            self.backend.counted(num_batches),
-            epochs=epochs,
-            initial_epoch=self.epoch,
-            steps_per_epoch=steps_per_epoch,
-            validation_data=validation,
-            validation_freq=self.task.validation_freq,
-            shuffle=False,
-            callbacks=callbacks,
-            verbose=0,
-        )
+        with built_already(self.model):
+            self.model.fit(
+                self.backend.counted(num_batches),
+                epochs=epochs,
+                initial_epoch=self.epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_data=validation,
+                validation_freq=self.task.validation_freq,
+                shuffle=False,
+                callbacks=callbacks,
+                verbose=0,
+            )
 
     def count_step(self) -> bool:
         """Note a step of training; whether it was the last of its epoch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from dask_train.fitting.torch_module.losses import BatchLoss, name_of
 from dask_train.fitting.torch_module.metrics import Metrics, counts_by_itself
 from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was, modes_kept
 from dask_train.fitting.torch_module.task import ModuleTraining
-from dask_train.frameworks.torch.modules import device_of, pickle_parts
+from dask_train.frameworks.torch.modules import device_of, pickle_parts, unpickle_parts
 
 # Of parameters, and of modules: what is called with gradients in the backward pass.
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -107,6 +108,11 @@ def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
         )
     if isinstance(made, torch.optim.LBFGS):
         raise ValueError("optimizer is LBFGS, which takes several steps on a batch. Pass one that takes one.")
+    if required := [own for own, one in inspect.signature(made.step).parameters.items() if _is_required(one)]:
+        raise ValueError(
+            f"optimizer is a {type(made).__name__}, whose step() can't do without {', '.join(required)}. Pass one "
+            "whose step() goes by the gradients alone."
+        )
     known = set(map(id, module.parameters()))
     if not all(id(one) in known for group in made.param_groups for one in group["params"]):
         raise ValueError(
@@ -114,6 +120,11 @@ def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
             "optimizer of this very module's parameters."
         )
     return made
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    several = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not several
 
 
 _OPTIMIZERS = (
@@ -232,7 +243,7 @@ def check_rows(
         with left_as_it_was(module), modes_kept(module), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             module.eval()
-            _try(module, loss, metrics, data, columns, trains=trains)
+            _try(module, _copy_of(loss), metrics, data, columns, trains=trains)
         for one in warned:
             if re.match("Using a (target|input) size", text := str(one.message)):
                 raise ValueError(text.partition(" This will")[0])
@@ -240,6 +251,14 @@ def check_rows(
         raise ValueError(
             f"{what} does not fit module {name!r}, its loss or its metrics: it has {told}. {in_words(error)}"
         ) from error
+
+
+def _copy_of(loss: Any) -> Any:
+    """A loss as it travels, since one that counts its calls, say, is to begin with the first batch."""
+    try:
+        return unpickle_parts(*pickle_parts(loss))
+    except Exception:  # told when all is sent; without workers it need not travel
+        return loss
 
 
 def _try(

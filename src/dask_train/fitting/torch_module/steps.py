@@ -20,6 +20,9 @@ from dask_train.fitting.torch_module.losses import BatchLoss, check_weight
 from dask_train.fitting.torch_module.row_sums import RowSums
 from dask_train.frameworks.torch.modules import called, device_of, taken_dtype
 
+# Attributes by which some modules go, such as how often they were called.
+_PLAIN = (bool, int, float, str, type(None))
+
 
 class Batch(NamedTuple):
     """One share, as the module and the loss take it."""
@@ -149,7 +152,7 @@ class ModuleSteps:
         """Derive the loss of a batch by what the module has made of it, to see that this can be done."""
         made = Structure(outputs, None)
         inputs = [one.detach().clone() for one in made.tensors]
-        floats = [one.requires_grad_() for one in inputs if one.is_floating_point()]
+        floats = [one.requires_grad_() for one in inputs if _is_derived(one)]
         loss = self._loss_of(batch)(made.filled(inputs), batch.y, batch.weight)
         torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
 
@@ -187,7 +190,7 @@ class ModuleSteps:
         outputs = whole.tensors[:count]
         inputs = {}
         if torch.is_grad_enabled():
-            inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if one.is_floating_point()}
+            inputs = {n: one.requires_grad_() for n, one in enumerate(outputs) if _is_derived(one)}
         y, weight = _refilled((batch.y, batch.weight), whole.tensors[count:])
         rows = len(whole.tensors[0])
         loss = self._loss_of(batch)(made.filled(outputs), y, weight)
@@ -250,6 +253,14 @@ class ModuleSteps:
         return column.to(self._device)
 
 
+def _is_derived(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _reals(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def _check_derived(loss: torch.Tensor) -> None:
     if not loss.requires_grad:
         raise ValueError("The loss does not depend on the module's outputs, or nothing of the module can be trained.")
@@ -266,11 +277,15 @@ def check_rows_apart(module: torch.nn.Module, batch: Batch) -> None:
         It does: then it makes something else of shares than of whole batches.
     """
     half = batch.rows // 2
+
+    def made_of(rows: int) -> list[torch.Tensor]:
+        first = _refilled_with(batch.x, lambda one: one[:rows].clone())  # a module may change its inputs in place
+        return Structure(called(module, first), None).tensors
+
     with torch.no_grad(), left_as_it_was(module), modes_kept(module):
         module.eval()
-        whole, again = (Structure(called(module, batch.x), None).tensors for _ in range(2))
-        part = Structure(called(module, _refilled_with(batch.x, lambda one: one[:half])), None).tensors
-    for one, same, first in zip(whole, again, part, strict=True):
+        whole, again, part = map(made_of, (batch.rows, batch.rows, half))
+    for one, same, first in zip(map(_reals, whole), map(_reals, again), map(_reals, part), strict=True):
         of_rows = one.shape[:1] == (batch.rows,) and first.shape == (half, *one.shape[1:])
         if not of_rows or not one.numel() or not one.is_floating_point() or not torch.equal(one, same):
             continue
@@ -297,10 +312,26 @@ def modes_kept(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, a module may change its tensors as it is called, and draw numbers; afterwards it has not."""
+    """While it lasts, a module may change tensors, numbers and modes, and draw numbers; afterwards it has not."""
     parameters = [Named(name, module, name) for name, _ in module.named_parameters()]
+    plain = [(part, _plain_values(part), _held(part)) for part in module.modules()]
     with random_numbers_kept(module), values_kept([*parameters, *Named.buffers(module)]):
-        yield
+        try:
+            yield
+        finally:
+            for part, values, held in plain:
+                if _held(part) == held:  # else it has made some, and is to know it
+                    vars(part).update(values)
+
+
+def _plain_values(part: torch.nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(part).items() if type(value) in _PLAIN}
+
+
+def _held(part: torch.nn.Module) -> list[str]:
+    """The names of the tensors and modules that a module has."""
+    tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+    return [name for name, _ in (*tensors, *part.named_children())]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
 
@@ -41,7 +42,7 @@ def plain(value: Any) -> Any:
         return {"tuple": [plain(each) for each in value]}
     if type(value) in (dict, OrderedDict):
         return {"dict": [[plain(key), plain(each)] for key, each in value.items()]}
-    return {"pickle": pickle.dumps(value)}
+    return {"pickle": cloudpickle.dumps(value)}  # a function of a scheduler of the user's own, for instance
 
 
 def opened(value: Any) -> Any:
@@ -62,21 +63,43 @@ def opened(value: Any) -> Any:
 
 
 def state_of(module: torch.nn.Module) -> dict[str, Any]:
-    """All tensors of a module, those that its ``state_dict`` leaves out as well."""
-    state = module.state_dict()
-    others = {name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in state}
-    return {"state": dict(state), "others": others}
+    """All tensors of a module, whatever its ``state_dict`` leaves out or renames; and the extra states of its parts."""
+    extra = {name: part.get_extra_state() for name, part in module.named_modules() if _has_extra_state(part)}
+    return {"state": {name: tensor.detach() for name, tensor in _tensors_of(module).items()}, "extra": extra}
 
 
 def set_state(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
-    """Copy what :func:`state_of` has given into the tensors of a module."""
-    values = OrderedDict(state["state"])
-    values._metadata = module.state_dict()._metadata  # type: ignore[attr-defined]
-    module.load_state_dict(values)
+    """Copy what :func:`state_of` has given into the tensors of a module.
+
+    Raises
+    ------
+    ValueError
+        The module has other tensors.
+    """
+    tensors, values = _tensors_of(module), state["state"]
+    shapes, others = ({name: tuple(one.shape) for name, one in each.items()} for each in (tensors, values))
+    if different := sorted(name for name in {**shapes, **others} if shapes.get(name) != others.get(name)):
+        told = ", ".join(f"{name!r}: {shapes.get(name)} here, and {others.get(name)} there" for name in different[:3])
+        raise ValueError(
+            f"A module has other tensors than the one that was trained: {told}. It makes or cuts some as it is called: "
+            "give them their shapes when the module is made."
+        )
     with torch.no_grad():
-        buffers = dict(module.named_buffers(remove_duplicate=False))
-        for name, value in state["others"].items():
-            buffers[name].copy_(value)
+        for name, value in values.items():
+            tensors[name].copy_(value)
+    for name, value in state["extra"].items():
+        module.get_submodule(name).set_extra_state(value)
+
+
+def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+
+
+def _has_extra_state(part: torch.nn.Module) -> bool:
+    return type(part).get_extra_state is not torch.nn.Module.get_extra_state
 
 
 def set_all(tensors: Sequence[torch.Tensor], arrays: Sequence[np.ndarray]) -> None:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import torch
 
+from dask_train.keras_models.torch_state import torch_modules
 from dask_train.predicting.server.keras_backends import Run
 
 
@@ -68,7 +69,7 @@ def _tensor(array: np.ndarray) -> Any:
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
     """As in Keras' ``predict``, without gradients; each module is afterwards in the mode in which it was."""
-    training = [part for part in model.modules() if part.training]
+    training = [part for part in torch_modules(model) if part.training]
     model.eval()
     try:
         with torch.no_grad():

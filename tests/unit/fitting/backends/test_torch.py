@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from keras import layers
 
+import dask_train as dt
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.torch import TorchBackend, as_array, as_tensor
 from dask_train.fitting.checks import check_model
@@ -103,6 +104,26 @@ def test_a_model_is_built_by_shapes_as_keras_fit_builds_it():
     assert [tuple(weight.shape) for weight in model.weights] == [(3, 4), (4,), (4, 2), (2,)]
     assert model._compile_metrics.built
     assert model.optimizer.built
+
+
+class Losing(keras.Sequential):
+    """Has a loss of its own beside one that it is compiled with, which nothing builds then."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean(keras.ops.abs(y_pred - y))
+
+
+def test_a_loss_beside_one_s_own_is_not_built_of_rows_that_there_are_not():
+    def fitted(fit, **settings):
+        keras.utils.set_random_seed(3)
+        model = Losing([layers.Input((3,)), layers.Dense(2)])
+        model.compile("sgd", "mse")
+        rows = np.random.default_rng(0).normal(size=(2, 20, 3)).astype("float32")
+        fit(model, rows[0], rows[1][:, :2], batch_size=8, shuffle=False, verbose=0, **settings)
+        return [value.numpy() for value in model.weights]
+
+    for one, other in zip(fitted(dt.fit, workers=0), fitted(Losing.fit), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_buffers_of_modules_are_as_variables():

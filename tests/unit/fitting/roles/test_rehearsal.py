@@ -64,6 +64,20 @@ def changes(of: Any) -> None:
         variable.assign(keras.ops.ones_like(variable) * 3)
 
 
+def test_what_ones_own_parts_count_is_counted_of_steps_that_are_taken():
+    tried = model(layer=OwnLayer(1), loss=OwnLoss(), kind=OwnStep)
+    parts = [tried, tried.layers[0], tried.loss]
+    for part in parts:
+        part.calls, part.built_by = 2, "a user"
+    with rehearsed(tried, Metrics()) as set_back:
+        for times in range(2):
+            assert [part.calls for part in parts] == [2, 2, 2], times
+            for part in parts:
+                part.calls += 1
+            set_back()
+    assert [(part.calls, part.built_by) for part in parts] == [(2, "a user")] * 3
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_all_is_as_it_was_before(fails):
     tried, metrics = model(), Metrics()

@@ -37,6 +37,16 @@ class Locked(torch.nn.Linear):
         self.lock = threading.Lock()
 
 
+class Counting(torch.nn.CrossEntropyLoss):
+    """Keeps how often it was called."""
+
+    calls = 0
+
+    def forward(self, outputs, y):
+        self.calls += 1
+        return super().forward(outputs, y)
+
+
 def compared(outputs, y):
     return CLASSES(outputs, y)
 
@@ -55,6 +65,13 @@ def hooked():
     module = net()
     module.weight.register_hook(lambda gradient: gradient.clamp(-1.0, 1.0))
     return module
+
+
+class ByClosure(torch.optim.SGD):
+    """Computes gradients by itself, as often as it likes."""
+
+    def step(self, closure):
+        return super().step(closure)
 
 
 def clamping(parameters):
@@ -93,6 +110,7 @@ REFUSED = [
     ({"optimizer": lambda params: params}, TypeError, "optimizer made a list of the parameters"),
     ({"optimizer": torch.optim.SGD(net().parameters())}, ValueError, "parameters that are none of the module's"),
     ({"optimizer": torch.optim.LBFGS}, ValueError, "LBFGS"),
+    ({"optimizer": ByClosure}, ValueError, r"a ByClosure, whose step\(\) can't do without closure"),
     ({"optimizer": with_hook}, ValueError, "hooks .* don't travel"),
     ({"model": hooked()}, ValueError, "Parameter 'weight' has a hook on its gradient"),
     ({"optimizer": clamping}, ValueError, "Parameter 'weight' has a hook on its gradient"),
@@ -136,9 +154,11 @@ def test_a_check_leaves_a_module_and_random_numbers_as_they_were(monkeypatch):
     torch.manual_seed(4)
     wanted = torch.rand(1)
     torch.manual_seed(4)
+    loss = Counting()
     optimizer, warming = torch.optim.SGD(module.parameters(), lr=1.0), partial(lr_scheduler.ConstantLR, factor=0.1)
     with pytest.raises(ValueError, match="batch_size=1"):
-        dt.fit(module, X, Y, loss=CLASSES, optimizer=optimizer, scheduler=warming, workers=2, batch_size=1)
+        dt.fit(module, X, Y, loss=loss, optimizer=optimizer, scheduler=warming, workers=2, batch_size=1)
+    assert loss.calls == 0
     assert (optimizer.param_groups[0]["lr"], "initial_lr" in optimizer.param_groups[0]) == (1.0, False)
     assert torch.equal(torch.rand(1), wanted)
     assert [part.training for part in module] == [True, False, True]

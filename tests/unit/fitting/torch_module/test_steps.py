@@ -230,6 +230,50 @@ def test_the_step_of_one_process_is_the_loop_written_by_hand():
         assert (one.grad is None and gradients[name] is None) or torch.equal(one.grad, gradients[name])
 
 
+class Waves(torch.nn.Module):
+    """Makes complex numbers and others of inputs that it changes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts, self.last = torch.nn.Linear(4, 3, dtype=torch.complex128), torch.nn.Linear(4, 3).double()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        x *= 0.5 / max(1, self.calls)
+        return {"waves": self.parts(x.to(torch.complex128)), "values": self.last(x)}
+
+
+def of_waves(outputs, y):
+    return ((outputs["waves"] - y).abs() ** 2).mean() + functional.mse_loss(outputs["values"], y)
+
+
+def test_complex_outputs_are_derived_and_what_a_call_changes_is_changed_once(on_each_rank):
+    torch.manual_seed(5)
+    waves = Waves()
+
+    def stepped_waves(rows, replicas):
+        module = copy.deepcopy(waves)
+        steps = ModuleSteps(module, of_waves, replicas)
+
+        def packed(rows):
+            return steps.packed(Layout.of_batch(2), columns_of(VALUES, None, rows))
+
+        done = steps.train(packed(rows), lambda: packed([3]), lambda: None)
+        assert module.calls == 1
+        module.eval()
+        assert steps.evaluate(packed(rows), lambda: packed([3])).loss == pytest.approx(done.loss, rel=1e-12)
+        return done.loss, [one.grad for one in module.parameters()]
+
+    loss, wanted = stepped_waves(range(ROWS), None)
+    assert all(gradient.abs().max() > 0.01 for gradient in wanted)
+    for size in (2, 3):
+        for found, gradients in on_each_rank(lambda rank, all_: stepped_waves(SHARES[size][rank], all_), size):  # noqa: B023
+            assert found == pytest.approx(loss, rel=1e-12)
+            for one, other in zip(gradients, wanted, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-13)
+
+
 class Odd(torch.nn.Module):
     """Makes what several workers can't put together."""
 
@@ -248,12 +292,13 @@ class Odd(torch.nn.Module):
         (lambda found: (found, torch.zeros(2, 1)), r"a tensor of shape \(2, 1\) of 3 rows"),
         (lambda found: (found, "text"), "makes str besides tensors"),
         (lambda found: found - found.mean(0), "depends on the other rows of its batch"),
+        (lambda found: torch.complex(torch.zeros_like(found), found - found.mean(0)), "depends on the other rows"),
     ],
 )
 def test_what_can_not_be_put_together_is_refused(on_each_rank, make, text):
     def tried(rank, replicas):
         module = Odd(make)
-        steps = ModuleSteps(module, lambda outputs: outputs[0].sum(), replicas)
+        steps = ModuleSteps(module, lambda outputs: outputs[0].abs().sum(), replicas)
         batch = steps.packed(Layout.of_batch(1), columns_of(None, None, [rank, 5]))
         with pytest.raises(ValueError, match=text):
             steps.train(batch, lambda: batch, lambda: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from dask_train.checkpoint.stored import store, stored
@@ -31,3 +32,67 @@ def test_a_module_its_optimizer_and_its_schedulers_go_through_a_checkpoint(tmp_p
     assert other[1].num_batches_tracked == 1
     assert repr(found["optimizer"]) == repr(state["optimizer"])
     assert found["scheduler"] == state["scheduler"]
+
+
+class Adapter(torch.nn.Module):
+    """Saves its last layer only, under another name, and counts in an extra state."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.net, self.calls = net(seed), seed
+
+    def state_dict(self, **settings):
+        whole = super().state_dict(**settings)
+        return type(whole)((f"adapter.{name}", value) for name, value in whole.items() if name.startswith("net.2"))
+
+    def load_state_dict(self, state, strict=True, assign=False):
+        return super().load_state_dict(
+            {name.removeprefix("adapter."): one for name, one in state.items()}, False, assign
+        )
+
+    def get_extra_state(self):
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state):
+        self.calls = state["calls"]
+
+
+def test_tensors_that_a_module_does_not_save_and_extra_states_are_taken_over(tmp_path):
+    module, other = Adapter(0), Adapter(1)
+    store(tmp_path, plain(state_of(module)))
+    set_state(other, opened(stored(tmp_path)))
+    assert all(map(torch.equal, module.parameters(), other.parameters()))
+    assert all(map(torch.equal, module.buffers(), other.buffers()))
+    assert other.calls == 0
+    assert all(one.requires_grad for one in other.parameters())
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"), [((1,), r"\(3,\) here, and \(1,\) there"), (None, r"\(3,\) here, and None")]
+)
+def test_tensors_of_other_shapes_are_not_taken_over(shape, told):
+    module, other = net(0), net(1)
+    before = [one.clone() for one in other.parameters()]
+    module.register_buffer("left_out", None if shape is None else torch.zeros(shape))
+    with pytest.raises(ValueError, match=f"other tensors than the one that was trained: 'left_out': {told}"):
+        set_state(other, state_of(module))
+    assert all(map(torch.equal, before, other.parameters()))
+
+
+class Halving(torch.optim.lr_scheduler.LRScheduler):
+    """Keeps a function, which its state has then, too."""
+
+    def __init__(self, optimizer):
+        self.factor = lambda epoch: 0.5**epoch
+        super().__init__(optimizer)
+
+    def get_lr(self):
+        return [rate * self.factor(self.last_epoch) for rate in self.base_lrs]
+
+
+def test_a_scheduler_of_one_s_own_may_keep_a_function(tmp_path):
+    scheduler = Halving(torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=1.0))
+    store(tmp_path, plain(scheduler.state_dict()))
+    found = opened(stored(tmp_path))
+    assert found.pop("factor")(3) == 0.125
+    assert found.items() <= scheduler.state_dict().items()
