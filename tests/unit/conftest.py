@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from distributed.multi_lock import MultiLockExtension
 
+from dask_train.cluster import plugin
 from dask_train.data import pool as pool_module
 from dask_train.data.borrowing import borrow
 from dask_train.data.columns import Schema, column_of
@@ -51,6 +52,14 @@ def own_pool(keep_warm_s: float = 60.0) -> Iterator[Pool]:
 @pytest.fixture(scope="session", name="own_pool")
 def _own_pool() -> Callable[..., Any]:
     return own_pool
+
+
+@pytest.fixture(scope="module")
+def plugins_by_name() -> Iterator[None]:
+    """Plug-ins go to a scheduler in this process by name: those by value would put copies of code into our classes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin, "ByValue", lambda content, *_, **__: content)
+        yield
 
 
 @pytest.fixture

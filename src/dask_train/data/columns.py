@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -93,13 +94,17 @@ def column_of(array: np.ndarray) -> Column:
     return Column(dtype=array.dtype.str, row_shape=tuple(array.shape[1:]))
 
 
-def same_columns(parts: Iterable[tuple[int, tuple[Column, ...]]]) -> tuple[Column, ...]:
+def same_columns(
+    parts: Iterable[tuple[int, tuple[Column, ...]]], numbers: Iterable[int] | None = None
+) -> tuple[Column, ...]:
     """The columns that all partitions have.
 
     Parameters
     ----------
     parts
         Rows and columns of each partition. One without rows says nothing: a filter may have left it without its dtype.
+    numbers
+        What errors call each of them; from 0 on where it is None.
 
     Raises
     ------
@@ -108,7 +113,7 @@ def same_columns(parts: Iterable[tuple[int, tuple[Column, ...]]]) -> tuple[Colum
     """
     first: tuple[int, tuple[Column, ...]] | None = None
     found: tuple[Column, ...] = ()
-    for number, (num_rows, columns) in enumerate(parts):
+    for number, (num_rows, columns) in zip(itertools.count() if numbers is None else numbers, parts, strict=False):
         if first is None or (num_rows and not first[1]):
             first, found = (number, columns if num_rows else ()), columns
         elif num_rows and columns != found:

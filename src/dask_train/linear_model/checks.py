@@ -26,6 +26,21 @@ def check_number(name: str, value: Any, above: float | None = None) -> None:
         raise ValueError(f"{name} is {value!r}; it is a number {'from 0' if above is None else f'above {above:g}'}.")
 
 
+def check_workers(workers: Any) -> None:
+    """How many role processes there are to be.
+
+    Raises
+    ------
+    ValueError
+        It is neither None nor a whole number from 0 on.
+    """
+    is_whole = isinstance(workers, int | np.integer) and not isinstance(workers, bool)
+    if workers is not None and not (is_whole and workers >= 0):
+        raise ValueError(
+            f"workers is {workers!r}; it is a whole number, 0 for this process itself, or None for one a Dask worker."
+        )
+
+
 def check_solving(estimator: Any) -> None:
     """How far a solver is to go; a mix of penalties, and a solver that there is for it.
 
@@ -44,7 +59,7 @@ def check_solving(estimator: Any) -> None:
     known = WITH_L1 if l1_ratio else SOLVERS
     if solver not in known:
         which = f"; with l1_ratio={l1_ratio!r} it is " if l1_ratio else "; it is "
-        raise ValueError(f"solver is {solver!r}{which}{', '.join(map(repr, known))}.")
+        raise ValueError(f"solver is {solver!r}{which}{', '.join(map(repr, known[:-1]))} or {known[-1]!r}.")
 
 
 def check_class_weight(class_weight: Any, classes: Sequence[Any]) -> None:

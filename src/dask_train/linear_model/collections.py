@@ -26,6 +26,28 @@ def is_dask(*given: Any) -> bool:
     return any(dask.is_dask_collection(each) for each in given)
 
 
+def check_text_columns(X: Any) -> None:
+    """See that a frame of pandas has no columns of text.
+
+    Raises
+    ------
+    ValueError
+        It has some; the message names the first.
+    """
+    from pandas.api.types import infer_dtype, is_numeric_dtype
+
+    for name, dtype in X.dtypes.items():
+        if not is_numeric_dtype(dtype) and infer_dtype(X[name]) == "string":
+            raise ValueError(_no_numbers(name, dtype, f"X.astype({{{name!r}: 'category'}})"))
+
+
+def _no_numbers(name: Any, dtype: Any, mended: str) -> str:
+    return (
+        f"Column {name!r} of X has the dtype {dtype}, and a linear model takes numbers and categories. Leave it out, "
+        f"or make categories of it: {mended}."
+    )
+
+
 def as_array(given: Any, like: Any = None, *, lazy: bool = False) -> Any:
     """A Dask array of a collection, or of what NumPy takes; in the chunks of another one's rows.
 
@@ -48,17 +70,19 @@ def as_features(given: Any, *, lazy: bool = False) -> Any:
     Raises
     ------
     ValueError
-        A column, or the array, has no real numbers.
+        A column, or the array, has no real numbers; or it is a list of collections.
     """
+    if isinstance(given, list | tuple) and is_dask(*given):
+        raise ValueError(
+            "X is a list of Dask collections, whose rows are not one matrix yet. Make one of it: "
+            "dask.array.concatenate(X) of arrays, dask.dataframe.from_delayed(X) of delayed frames."
+        )
     if dask.is_dask_collection(given) and hasattr(given, "columns"):
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
         for name, dtype in given.dtypes.items():
             if not is_numeric_dtype(dtype):
-                raise ValueError(
-                    f"Column {name!r} of X has the dtype {dtype}, and a linear model takes numbers and categories. "
-                    f"Leave it out, or make categories of it: X.categorize(columns=[{name!r}])."
-                )
+                raise ValueError(_no_numbers(name, dtype, f"X.categorize(columns=[{name!r}])"))
         truths = {name: "float64" for name, dtype in given.dtypes.items() if is_bool_dtype(dtype)}
         given = given.astype(truths) if truths else given
     found = as_array(given, lazy=lazy)
@@ -95,6 +119,20 @@ def plain_dtypes(given: Any) -> Any:
     return given.astype(odd) if odd else given
 
 
+def check_is_matrix(X: Any) -> None:
+    """See that features have two dimensions.
+
+    Raises
+    ------
+    ValueError
+        They have not.
+    """
+    if X.ndim != 2:
+        raise ValueError(
+            f"X has the shape {X.shape}; a matrix has two dimensions, a row each. Of one feature pass X[:, None]."
+        )
+
+
 def columns_of(X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
     """Features, targets and perhaps weights, as one data set.
 
@@ -106,14 +144,18 @@ def columns_of(X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
     """
     check_waits(client_or_none(None))
     X = as_features(X)
-    if X.ndim != 2:
-        raise ValueError(f"X has {X.ndim} dimensions, of shape {X.shape}; it is a matrix, a row each.")
+    check_is_matrix(X)
+    for name, each in (("y", y), ("sample_weight", sample_weight if sample_weight is not None else ())):
+        if not is_dask(each) and np.ndim(each) == 0:
+            raise ValueError(f"{name} is {each!r}; it is the values themselves, one a row, such as frame['column'].")
     if sample_weight is not None and getattr(sample_weight, "ndim", 1) != 1:
         raise ValueError(f"sample_weight has {sample_weight.ndim} dimensions; it is (n,), a weight of each row.")
     columns = [X, as_array(y, X)] + ([] if sample_weight is None else [as_array(sample_weight, X)])
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
-        raise ValueError(f"X, y and sample_weight have {', '.join(map(str, lengths))} rows. Pass as many of each.")
+        names = ("X", "y", "sample_weight")[: len(lengths)]
+        told = ", ".join(f"{name} {rows:,}" for name, rows in zip(names, lengths, strict=True))
+        raise ValueError(f"Numbers of rows differ: {told}. Pass as many of each.")
     rows = X.chunks[0]
     return X, *(column if column.chunks[0] == rows else column.rechunk({0: rows}) for column in columns[1:])
 

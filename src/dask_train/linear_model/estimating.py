@@ -14,7 +14,16 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from dask_train.linear_model.blocks import Prediction, by_block
 from dask_train.linear_model.categories import categories_of, with_indicators
-from dask_train.linear_model.collections import as_array, as_features, columns_of, fit_on_dask, is_dask
+from dask_train.linear_model.checks import check_workers
+from dask_train.linear_model.collections import (
+    as_array,
+    as_features,
+    check_is_matrix,
+    check_text_columns,
+    columns_of,
+    fit_on_dask,
+    is_dask,
+)
 from dask_train.linear_model.fitting import Fitted, Task
 from dask_train.linear_model.penalised_squares import PenalisedSquares
 from dask_train.linear_model.ranks import Alone, Ranks
@@ -31,14 +40,19 @@ class LinearEstimator(BaseEstimator):
 
     def _taken(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
         """Features, targets and perhaps weights, checked."""
+        check_workers(self.workers)
         self.categories_ = categories_of(X)
         X = with_indicators(X, self.categories_) if self.categories_ else X
         if is_dask(X, y, sample_weight):
             columns = columns_of(X, y, sample_weight)
             self._check_features(X, reset=True)
+            if not len(columns[0]):
+                raise ValueError("X has no rows, so there is nothing to fit. Pass one at least.")
             if columns[1].ndim == 1 or checks.get("multi_output"):
                 return columns
             raise ValueError(f"y has the shape {columns[1].shape}; it is (n,), a number or a label each. Pass y[:, 0].")
+        if hasattr(X, "columns") and hasattr(X, "dtypes"):
+            check_text_columns(X)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
         if sample_weight is None:
             return X, y
@@ -62,6 +76,7 @@ class LinearEstimator(BaseEstimator):
         X = with_indicators(X, self.categories_) if self.categories_ and hasattr(X, "columns") else X
         if not dask.is_dask_collection(X):
             return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        check_is_matrix(X)
         self._check_features(X, reset=False)
         return as_features(X, lazy=True)
 

@@ -121,7 +121,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
         """
         if not is_dask(X, y, sample_weight):
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
-        return explained(self._of_block(np.asarray), _squared, *self._to_score(X, y, sample_weight))
+        columns = self._to_score(X, y, sample_weight)  # first, as it sees whether there is a model
+        return explained(self._of_block(np.asarray), _squared, *columns)
 
 
 def _squared(y: np.ndarray, predicted: np.ndarray) -> np.ndarray:

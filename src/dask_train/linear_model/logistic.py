@@ -125,12 +125,12 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         check_solving(self)
         columns = self._taken(X, y, sample_weight)
         before = getattr(self, "classes_", None)
-        self.classes_ = _classes_of(columns[1])
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two classes or more.")
-        check_class_weight(self.class_weight, self.classes_.tolist())
-        same = before is not None and np.array_equal(before, self.classes_)
-        family: Family = Logistic() if len(self.classes_) == 2 else Multinomial(len(self.classes_))
+        classes = _classes_of(columns[1])
+        if len(classes) < 2:
+            raise ValueError(f"y has one class only, {classes.tolist()[0]!r}; a classifier needs two classes or more.")
+        check_class_weight(self.class_weight, classes.tolist())
+        same = before is not None and np.array_equal(before, classes)
+        family: Family = Logistic() if len(classes) == 2 else Multinomial(len(classes))
         task = Task(
             family=family,
             num_features=columns[0].shape[1],
@@ -142,12 +142,12 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
             tol=self.tol,
             max_iter=self.max_iter,
             start=self._start() if self.warm_start and same else None,
-            classes=self.classes_,
+            classes=classes,
             class_weight=self.class_weight,
         )
         found: Fitted = self._run(task, columns)
         warn(found, task)
-        coef = found.coef
+        self.classes_, coef = classes, found.coef  # not before: labels belong to the coefficients
         self.coef_ = coef[:, : task.num_features]
         self.intercept_ = coef[:, -1] if self.fit_intercept else np.zeros(len(coef))
         self.n_iter_ = np.array([found.steps], np.int32)

@@ -30,18 +30,26 @@ def rows_of(x: Any, y: Any, weight: Any = None) -> tuple[Any, np.ndarray, np.nda
     Raises
     ------
     ValueError
-        One is NaN or infinite, or a weight is below 0.
+        One is NaN or infinite, a weight is below 0, or a target or weight is no number.
     """
     if hasattr(x, "tocsr"):
         x = x.tocsr()
         x = x if x.dtype == np.float64 else x.astype(np.float64)
-    y = np.asarray(y, np.float64)
-    weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
+    y = _numbers("y", y)
+    weight = np.ones(len(y)) if weight is None else _numbers("sample_weight", weight)
     for name, values in (("X", x), ("y", y), ("sample_weight", weight)):
         check_finite(name, values)
     if (weight < 0).any():
         raise ValueError("sample_weight has values below 0. Pass 0 for rows that are not to count.")
     return x, y, weight
+
+
+def _numbers(name: str, values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        classes = " Classes are for a classifier, such as LogisticRegression." if name == "y" else ""
+        raise ValueError(f"{name} has values that are no numbers: {error}.{classes}") from None
 
 
 def dense(x: Any) -> np.ndarray:

@@ -89,6 +89,7 @@ class StreamOnDask:
             counted = source.delayed_parts(PART, FINISH_COUNT)
             self._counting = peer.dask_end.compute(counted, sync=False)
         self._columns: tuple[Column, ...] = ()
+        self._known: list[tuple[int, tuple[int, tuple[Column, ...]]]] = []  # the partition that has told of them
         self._tables: dict[str, bytes] = {}
         self._owners: dict[str, tuple[np.ndarray, list[str]]] = {}
         self._streams: dict[tuple[str, Stream], _Going] = {}  # by a stream's first epoch
@@ -177,17 +178,18 @@ class StreamOnDask:
         futures: dict[int, Future] = {}
         for host, name in enumerate(hosts):
             its = [number for number in partitions.tolist() if owner[number] == host]
-            parts = [self._parts[number] for number in its]  # the same keys in every epoch: never twice at a time
+            delayed = [self._parts[number] for number in its]  # the same keys in every epoch: never twice at a time
             computed = self._peer.dask_end.compute(
-                parts, sync=False, workers=workers.get(name), allow_other_workers=True, priority=10
+                delayed, sync=False, workers=workers.get(name), allow_other_workers=True, priority=10
             )
             futures.update(zip(its, computed, strict=True))
         try:
             async for future in as_completed(futures.values(), loop=self._peer.loop):
                 await check_computed(future, self._what)
             found, where = await describe(self._peer, self._what, [future.key for future in futures.values()])
-            known = [(1, self._columns)] if self._columns else []
-            self._columns = same_columns([*known, *(found[future.key] for future in futures.values())])
+            parts = [*self._known, *((number, found[future.key]) for number, future in futures.items())]
+            self._columns = same_columns((part for _, part in parts), (number for number, _ in parts))
+            self._known = [(number, part) for number, part in parts if part[0]][:1]
         except BaseException as error:
             for future in futures.values():
                 future.release()

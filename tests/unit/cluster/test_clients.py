@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from distributed import Client
 
 import dask_train as dt
 from dask_train.cluster.clients import client_or_local, client_or_none
@@ -33,3 +34,11 @@ def test_an_address_is_no_client(call):
 
 def test_without_any_there_is_none():
     assert client_or_none(None) is None
+
+
+@pytest.mark.parametrize("status", ["closing", "closed"])
+def test_a_closed_client_is_refused_in_words(status):
+    client = Client.__new__(Client)
+    client.status = status
+    with pytest.raises(ValueError, match=f"client is {status}"):
+        client_or_local(client, 1)

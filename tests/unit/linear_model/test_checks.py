@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dask_train.linear_model.checks import check_class_weight, check_labels, check_number, check_solving
+from dask_train.linear_model.checks import check_class_weight, check_labels, check_number, check_solving, check_workers
 from dask_train.linear_model.solving import SOLVERS, WITH_L1
 
 
@@ -44,7 +44,7 @@ def test_solvers_by_their_penalties(l1_ratio):
     [
         ({"l1_ratio": 1.1}, "l1_ratio is 1.1; it is a number from 0 to 1"),
         ({"l1_ratio": -0.1}, "l1_ratio is -0.1"),
-        ({"solver": "saga"}, "solver is 'saga'; it is 'newton-cholesky'"),
+        ({"solver": "saga"}, "solver is 'saga'; it is 'newton-cholesky', .*, 'proximal_gradient' or 'admm'"),
         ({"solver": None}, "solver is None"),
         ({"tol": -1}, "tol is -1"),
         ({"max_iter": "many"}, "max_iter is 'many'"),
@@ -81,3 +81,11 @@ def test_labels_of_another_kind_than_those_that_were_learnt():
     for classes, y in ((["0", "1"], [1]), ([0, 1], ["1"])):
         with pytest.raises(ValueError, match=r"y has labels of dtype .* Pass labels as fit had them"):
             check_labels(np.array(classes), np.array(y))
+
+
+@pytest.mark.parametrize("workers", [-1, 1.5, "2", True])
+def test_workers_are_told_by_the_parameter_s_name(workers):
+    for given in (None, 0, 3, np.int64(2)):
+        check_workers(given)
+    with pytest.raises(ValueError, match=f"workers is {workers!r}; it is a whole number, 0 for this process itself"):
+        check_workers(workers)

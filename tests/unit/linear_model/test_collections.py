@@ -71,5 +71,42 @@ def test_rows_of_y_and_weights_are_cut_as_those_of_x():
     assert found[0].numblocks == (4, 1), "rows are whole"
     assert [column.chunks[0] for column in found] == [(170, 0, 30, 300)] * 3
     assert (found[1].compute() == SIGNAL).all()
-    with pytest.raises(ValueError, match=r"have 500, 499 rows\. Pass as many"):
+    with pytest.raises(ValueError, match="rows differ: X 500, y 499"):
         collections.columns_of(on_dask(X), SIGNAL[1:], None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"y": "label"}, r"y is 'label'; it is the values themselves, one a row, such as frame\['column'\]"),
+        ({"sample_weight": 2.0}, "sample_weight is 2.0; it is the values themselves"),
+        ({"y": SIGNAL[:10]}, "Numbers of rows differ: X 500, y 10. Pass as many of each"),
+        ({"sample_weight": SIGNAL[:9]}, "Numbers of rows differ: X 500, y 500, sample_weight 9"),
+        (
+            {"X": on_dask(X)[:, 0]},
+            r"X has the shape \(500,\); a matrix has two dimensions, a row each. Of one feature pass X\[:, None\]",
+        ),
+        ({"X": [on_dask(X), on_dask(X)]}, "X is a list of Dask collections.*Make one of it: dask.array.concatenate"),
+        ({"X": on_dask(X)[:0], "y": SIGNAL[:0]}, "X has no rows, so there is nothing to fit"),
+    ],
+    ids=["name", "one number", "rows", "weights", "vector", "list", "empty"],
+)
+def test_what_can_not_be_data_is_told_by_its_name(given, told):
+    arguments = {"X": on_dask(X), "y": on_dask(SIGNAL), **given}
+    with pytest.raises(ValueError, match=told):
+        ours.Ridge(workers=0).fit(**arguments)
+
+
+def test_text_in_a_frame_in_memory_is_named_as_that_of_a_collection_is():
+    frame = pd.DataFrame({"a": X[:, 0], "answer": BINARY})
+    with pytest.raises(ValueError, match=r"Column 'answer' of X .*: X.astype\({'answer': 'category'}\)"):
+        ours.Ridge().fit(frame, SIGNAL)
+    made = ours.Ridge().fit(frame.astype({"answer": "category"}), SIGNAL)
+    assert made.feature_names_in_.tolist() == ["a", "answer[no]", "answer[yes]"]
+    numbers = ours.Ridge().fit(frame[["a"]].astype(object), SIGNAL)
+    np.testing.assert_allclose(numbers.coef_, ours.Ridge().fit(frame[["a"]], SIGNAL).coef_)
+
+
+def test_a_vector_is_no_data_to_predict():
+    with pytest.raises(ValueError, match=r"X has the shape \(500,\); a matrix has two dimensions"):
+        ours.Ridge().fit(X, SIGNAL).predict(on_dask(X)[:, 0])

@@ -27,6 +27,13 @@ def test_weights_are_1_by_default_and_all_is_float64():
         ([[1.0]], [np.nan], None, "y has values"),
         ([[1.0]], [1.0], [np.inf], "sample_weight has values that are NaN"),
         ([[1.0]], [1.0], [-0.1], "sample_weight has values below 0. Pass 0"),
+        ([[1.0]], ["yes"], None, "y has values that are no numbers: .*'yes'. Classes are for a classifier"),
+        (
+            [[1.0]],
+            [1.0],
+            ["a"],
+            "sample_weight has values that are no numbers: could not convert string to float: 'a'.$",
+        ),
     ],
 )
 def test_what_is_no_row(x, y, weight, told):
