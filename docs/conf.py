@@ -52,11 +52,13 @@ html_title = f"dask-train {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
 html_sidebars = {"start": [], "tutorial": []}  # there is nothing below them
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "navbar_align": "left",
+    "header_links_before_dropdown": 4,  # with the title and the search these fit into a line of 1280 pixels
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }

@@ -34,7 +34,9 @@ from typing import TYPE_CHECKING, Any
 from dask_train.cluster.after_import import call_after_import
 
 if TYPE_CHECKING:
+    from dask_train import linear_model as linear_model
     from dask_train import logging as logging
+    from dask_train import sklearn as sklearn
     from dask_train.checkpoint.policy import Checkpoint
     from dask_train.data.ledger import Ledger
     from dask_train.driver.handle import Run
@@ -128,6 +130,9 @@ _HOMES = {
     "__version__": "version",
 }
 
+# Modules with public names of their own.
+_MODULES = frozenset({"linear_model", "logging", "sklearn"})
+
 __all__ = [
     # Keras
     "fit",
@@ -188,8 +193,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "logging":
-        return import_module(f"{__name__}.logging")
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
@@ -198,7 +203,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_MODULES})
 
 
 def _let_keras_models_travel() -> None:

@@ -123,8 +123,8 @@ class AddressBook(dict[str, list[str]]):
                 yield job, index, address
 
 
-def check_jobs(jobs: Mapping[str, int] | None, counts: Mapping[str, int]) -> dict[str, int]:
-    """One ``{job: count}`` from the mapping and the keywords of a call, checked.
+def check_jobs(jobs: Mapping[str, int] | None, counts: Mapping[str, int], what: str = "jobs") -> dict[str, int]:
+    """One ``{job: count}`` from the mapping, which errors call ``what``, and the keywords of a call, checked.
 
     Raises
     ------
@@ -134,29 +134,34 @@ def check_jobs(jobs: Mapping[str, int] | None, counts: Mapping[str, int]) -> dic
         A count is below 1, a name is empty, not a word, or given twice.
     """
     if jobs is not None and not isinstance(jobs, Mapping):
-        raise TypeError(f"jobs is a {type(jobs).__name__}; pass a mapping of job name to count, such as {{'ps': 1}}.")
+        raise TypeError(
+            f"{what} is {jobs!r}, of type {type(jobs).__name__}; pass a mapping of {what.removesuffix('s')} name to "
+            "count, such as {'worker': 2}."
+        )
     merged = dict(jobs or {})
     for job, count in counts.items():
         if job in merged:
             raise ValueError(f"Job {job!r} is given twice: in jobs= and as a keyword. Name it once.")
         merged[job] = count
     for job, count in merged.items():
-        _check_job(job, count)
+        _check_job(job, count, what.removesuffix("s"))
     return merged
 
 
-def _check_job(job: str, count: int) -> None:
+def _check_job(job: str, count: int, what: str) -> None:
     if not isinstance(job, str):
-        raise TypeError(f"The job name {job!r} is a {type(job).__name__}; job names are strings.")
+        raise TypeError(f"The {what} name {job!r} is a {type(job).__name__}; {what} names are strings.")
     # TensorFlow's device strings (/job:NAME/task:0) take letters, digits and underscores, starting with a letter.
     if not (job.isascii() and job.isidentifier() and not job.startswith("_")):
         raise ValueError(
-            f"{job!r} can't be a job name: TensorFlow takes a letter, then letters, digits and underscores."
+            f"{job!r} can't be a {what} name: TensorFlow takes a letter, then letters, digits and underscores."
         )
     if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"{job}={count!r} is a {type(count).__name__}; a job's count is a whole number of tasks.")
+        raise TypeError(f"{job}={count!r} is a {type(count).__name__}; a {what}'s count is a whole number of tasks.")
     if count < 1:
-        raise ValueError(f"{job}={count} asks for no task; a job's count is at least 1. Leave the job out instead.")
+        raise ValueError(
+            f"{job}={count} asks for no task; a {what}'s count is at least 1. Leave the {what} out instead."
+        )
 
 
 def check_run_name(name: Any) -> str | None:

@@ -42,6 +42,7 @@ PROGRAMS: dict[Place, str] = {
     ("docs/coming_from_ray_train.md", 0): "test_coming_from_ray_train.py",
     ("docs/coming_from_ray_train.md", 1): "test_coming_from_ray_train.py",
     ("docs/jax.md", 0): "test_jax.py",
+    ("docs/linear_models.md", 0): "test_linear_models.py",
     ("docs/scikit_learn.md", 0): "test_scikit_learn.py",
     ("docs/start.md", 0): "test_site.py",
     ("docs/torch_modules.md", 0): "test_torch_modules.py",
@@ -51,7 +52,7 @@ PROGRAMS: dict[Place, str] = {
 NOT_RUN: dict[Place, str] = {
     ("docs/deployment.md", 1): "it needs SLURM",
     ("docs/deployment.md", 2): "it needs a cluster with certificates; test_two_hosts_tls.py trains on one",
-    ("docs/linear_models.md", 1): "the suite takes a minute; test_linear_models.py runs it with each linear model",
+    ("docs/linear_models.md", 1): "the suite takes a minute; tests/cluster/train runs it with each linear model",
 }
 
 
@@ -132,7 +133,6 @@ TRAIN = "dt.train(worker, roles={'worker': 2}, data=(X, y), progress=False)"
 PIECES: dict[Place, Piece] = {
     ("docs/bring-your-own-loop.md", 1): Piece(
         given=DATA.format(columns=4) + "open('train.py', 'w').write('import sys; sys.exit(sys.argv[2] != \"3\")')",
-        then="dt.train(worker, roles={'worker': 1}, progress=False)",
     ),
     ("docs/bring-your-own-loop.md", 2): Piece(given=DATA.format(columns=4)),
     ("docs/data.md", 0): Piece(given=DATA.format(columns=4), within="def worker(session):", then=TRAIN),
@@ -146,6 +146,7 @@ PIECES: dict[Place, Piece] = {
         given=KERAS + "def build(trial):\n    return classifier(4), {'batch_size': trial.suggest_int('size', 8, 32)}",
         then="assert len(found.trials_dataframe()) == 2",
     ),
+    ("docs/index.md", 0): Piece(given=KERAS, then="assert predictions.compute().shape == (64, 2)"),
     ("docs/keras.md", 0): Piece(given=KERAS, then="client.close()"),
     ("docs/keras.md", 1): Piece(
         given=DATA.format(columns=4) + FRAME,
@@ -160,9 +161,6 @@ PIECES: dict[Place, Piece] = {
     ("docs/keras.md", 2): Piece(given=KERAS),
     ("docs/keras.md", 3): Piece(given=KERAS),
     ("docs/keras.md", 4): Piece(given=KERAS),
-    ("docs/linear_models.md", 0): Piece(
-        given=DATA.format(columns=4) + "w = da.ones(64, chunks=32)", then="model.predict_proba(X).compute()"
-    ),
     ("docs/logging.md", 0): Piece(given=KERAS, then="assert not result.notices, result.notices"),
     ("docs/prediction.md", 0): Piece(
         given=DATA.format(columns=2)

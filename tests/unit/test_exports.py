@@ -19,6 +19,19 @@ def test_all_names_everything_public():
         dask_train.fit_all  # noqa: B018
 
 
+def test_public_modules_are_found_without_an_import_of_their_own():
+    names = ("linear_model.Ridge", "logging.MLflow", "sklearn.Incremental")
+    code = "import dask_train as dt\n" + "\n".join(f"dt.{name}" for name in names)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_what_a_shell_completes_is_public():
+    modules = {"linear_model", "logging", "sklearn"}
+    assert set(dir(dask_train)) == {*dask_train.__all__, *modules}
+    assert "Ridge" in dir(dask_train.linear_model)
+    assert dir(dask_train.sklearn) == sorted(dask_train.sklearn.__all__)
+
+
 @pytest.mark.parametrize("name", dask_train.__all__)
 def test_every_public_name_is_documented(name):
     value = getattr(dask_train, name)

@@ -63,7 +63,7 @@ def test_jobs_and_keywords_are_joined_in_order(jobs, counts, expected):
     ("jobs", "counts", "error", "text"),
     [
         ({"ps": 1}, {"ps": 2}, ValueError, "'ps' is given twice"),
-        ([("ps", 1)], {}, TypeError, r"jobs is a list; pass a mapping .* such as \{'ps': 1\}"),
+        ([("ps", 1)], {}, TypeError, r"jobs is \[.*\], of type list; pass a mapping of job name to count"),
         ({1: 1}, {}, TypeError, "job name 1 is a int"),
         ({"": 1}, {}, ValueError, "'' can't be a job name"),
         ({"a b": 1}, {}, ValueError, "'a b' can't be a job name: TensorFlow takes a letter"),
@@ -101,3 +101,16 @@ def test_names_that_no_run_can_have(name):
 def test_a_name_that_is_no_string():
     with pytest.raises(TypeError, match="name is a int"):
         check_run_name(3)
+
+
+@pytest.mark.parametrize(
+    ("roles", "error", "text"),
+    [
+        (2, TypeError, r"roles is 2, of type int; pass a mapping of role name to count, such as \{'worker': 2\}"),
+        ({"worker": 0}, ValueError, "worker=0 asks for no task; a role's count is at least 1. Leave the role out"),
+        ({"my worker": 1}, ValueError, "'my worker' can't be a role name"),
+    ],
+)
+def test_errors_name_the_argument(roles, error, text):
+    with pytest.raises(error, match=text):
+        check_jobs(roles, {}, "roles")

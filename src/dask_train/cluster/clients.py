@@ -14,9 +14,11 @@ __all__ = ["Client", "checked_client", "client_here", "client_or_local", "client
 
 
 def checked_client(client: Any) -> Client:
-    """What a user has passed as ``client=``, where it is one; else a TypeError."""
+    """What a user has passed as ``client=``, if it is one (else a TypeError) that is open (else a ValueError)."""
     if not isinstance(client, Client):
         raise TypeError(f"client is {client!r}; pass a distributed.Client, such as Client('tcp://10.0.0.1:8786').")
+    if client.status in ("closing", "closed"):
+        raise ValueError(f"client is {client.status}. Pass one that is open, or leave client out.")
     return client
 
 
@@ -25,8 +27,8 @@ def client_or_none(client: Client | None) -> Client | None:
 
     Raises
     ------
-    TypeError
-        What was passed is no client.
+    TypeError, ValueError
+        What was passed is no client, or closed.
     """
     if client is not None:
         return checked_client(client)

@@ -13,6 +13,7 @@ from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, balance, left_out
 from dask_train.driver.job import Job
 from dask_train.driver.result import Attempt, Result, RunAccount
+from dask_train.errors import nearest
 from dask_train.logging.base import Ending
 from dask_train.logging.log import Log
 from dask_train.process.messages import (
@@ -30,7 +31,7 @@ from dask_train.process.messages import (
 from dask_train.run import commands, events
 from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.state import ALIVE, RunState, name_of
-from dask_train.run.stop_rule import PROGRESS
+from dask_train.run.stop_rule import ORIGIN, PROGRESS, StopRule
 
 # Why a run ends that Ctrl-C, or a notebook's interrupt, has ended.
 INTERRUPTED = "it was interrupted"
@@ -124,8 +125,10 @@ class History:
         if isinstance(event, events.Placed):
             self.attempts[-1].places.update(event.places)
 
-    def finished(self, finish: Finish | None) -> None:
-        """The run is over."""
+    def finished(self, finish: Finish | None, rule: StopRule | None = None) -> None:
+        """The run is over; ``rule`` could have ended it before."""
+        if rule is not None and finish is not None and finish.verdict is Verdict.OK and not finish.what:
+            self._notice_unreported(rule)
         for note in finish.notes if finish is not None else ():
             self._notice(note)
         if finish is None:
@@ -138,6 +141,19 @@ class History:
             self.attempts[-1].ended, self.attempts[-1].reason = time.time(), self.outcome
         if self.sent_to is not None:
             self.sent_to.end(self._ending(finish))
+
+    def _notice_unreported(self, rule: StopRule) -> None:
+        """Tell of scores that a rule has waited for in vain, as where a name is misspelt."""
+        left, seen = set(rule.names), set[str]()
+        for score in self.scores:
+            if not (left := left - score.keys()):
+                return
+            seen |= score.keys()
+        if left:
+            names = sorted(seen - ORIGIN)
+            told = f"Roles reported {', '.join(names[:20])}." if names else "Roles reported no scores."
+            hint = nearest(min(left), names)
+            self._notice(f"stop looks at {', '.join(sorted(left))}, which was never reported. {told}{hint}")
 
     def _ending(self, finish: Finish | None) -> Ending:
         good = finish is not None and finish.verdict is Verdict.OK

@@ -109,7 +109,7 @@ class Driver(Course):
         """Leave nothing: no task here, no agent, no room taken, no data that is still being computed."""
         for task in list(self._tasks):
             task.cancel()
-        self.history.finished(self.finish)
+        self.history.finished(self.finish, self.job.stop)
         try:
             with suppress(DaskTrainError, OSError, TimeoutError):
                 await self.dispatch.end(self._last_summary(), UNANSWERED_S if self.is_unanswered else AGENTS_S)

@@ -16,6 +16,12 @@ class Scores:
         self._run = run  # held: a run that nobody holds is stopped
         self._driver = driver
 
+    def __repr__(self) -> str:
+        """How many have come, and the last one."""
+        told = self._driver.history.scores
+        last = f", the last one {told[-1]}" if told else ""
+        return f"<Scores: {len(told)} so far{last}; iterate to follow them>"
+
     async def _more(self, seen: int) -> list[dict[str, Any]]:
         """What has come since, as soon as there is something; nothing when the run is over."""
         scores = self._driver.history.scores

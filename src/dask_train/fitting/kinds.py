@@ -12,6 +12,8 @@ from functools import reduce, wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
+from dask_train.errors import nearest
+
 R = TypeVar("R")
 
 # The class of a kind of models, by its public name, and the function of ``fit`` that trains them.
@@ -20,6 +22,8 @@ FIT: dict[str, str] = {
     "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
     "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
 }
+# Models that know themselves how long they are trained.
+_IN_ROUNDS = frozenset({"lightgbm.LGBMModel", "xgboost.XGBModel"})
 
 
 def by_kind_of_model(served: Mapping[str, str]) -> Callable[[Callable[..., R]], Callable[..., R]]:
@@ -64,7 +68,11 @@ def kind_of(model: Any, served: Mapping[str, str]) -> str | None:
 
 def named(served: Mapping[str, str]) -> str:
     """The kinds besides Keras' own, as errors tell them; empty where there are none."""
-    return "".join(f", or a {kind}" for kind in served)
+    return "".join(f", or {_with_article(kind)}" for kind in served)
+
+
+def _with_article(kind: str) -> str:
+    return f"{'an' if kind.startswith(('a', 'e', 'i', 'o', 'xg')) else 'a'} {kind}"
 
 
 def _class_of(kind: str) -> Any:
@@ -93,11 +101,15 @@ def _check_arguments(
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     }
-    what = f"a model of type {type(model).__name__}" + ("" if kind is None else f", a {kind}")
+    what = f"a model of type {type(model).__name__}" + ("" if kind is None else f", {_with_article(kind)}")
     keywords = [name for name, one in taken.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
     if unknown := [name for name in kwargs if name not in taken]:
+        hint = nearest(unknown[0], keywords)
+        if "epochs" in unknown and kind in _IN_ROUNDS:
+            hint = " The number of rounds is the estimator's n_estimators."
         raise TypeError(
-            f"{verb} takes no {_listed(unknown)} for {what}. Besides the model and data it takes {_listed(keywords)}."
+            f"{verb} takes no {_listed(unknown)} for {what}.{hint} Besides the model and data "
+            f"it takes {_listed(keywords)}."
         )
     needed = [name for name in keywords if taken[name].default is inspect.Parameter.empty and name not in kwargs]
     if needed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.metadata import entry_points
 
+from dask_train.errors import nearest
 from dask_train.frameworks.base import Framework
 
 # A package outside adds its adapter with
@@ -58,8 +59,10 @@ def _by_name(name: str) -> Framework:
     else:
         others = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
         if name not in others:
-            known = ", ".join(sorted({*_OURS, *others}))
-            raise ValueError(f"There is no adapter for the framework {name!r}; there are {known}.")
+            known = sorted({*_OURS, *others})
+            raise ValueError(
+                f"There is no adapter for the framework {name!r}; there are {', '.join(known)}.{nearest(name, known)}"
+            )
         found = others[name].load()()
     if not isinstance(found, Framework):
         raise TypeError(

@@ -24,6 +24,9 @@ from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.scores import ACCURACY, R2
 from dask_train.predicting.server.values import Call, ModelParts
 
+# Packages whose estimators scikit-learn's check tells to be fitted; in a pipeline there may be others.
+_KNOWS_WHETHER_FITTED = frozenset({"sklearn", "xgboost", "lightgbm", "dask_train"})
+
 # The structure of what a model makes of inputs, and its columns.
 Describe = Callable[[Inputs], tuple[Places, tuple[Column, ...]]]
 
@@ -250,9 +253,30 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
             f"model is a {type(model).__name__}; pass a Keras model, a torch module, the path of a .keras file, an "
             "estimator with predict, or a function."
         )
+    _check_fitted(model, name)
     token = tokenize(method, hashlib.sha256(cloudpickle.dumps(model)).hexdigest())
     value = ObjectModel(model, method, name, token)
     return Predictor(value=value, describe=partial(_shown, value, meta), takes_frames=True, scores=scores)
+
+
+def _check_fitted(model: Any, name: str) -> None:
+    """See that an estimator of scikit-learn's, XGBoost's or LightGBM's own, or of ours, is fitted.
+
+    Raises
+    ------
+    ValueError
+        It is not.
+    """
+    is_known = hasattr(model, "fit") and type(model).__module__.partition(".")[0] in _KNOWS_WHETHER_FITTED
+    if not is_known or hasattr(model, "steps"):
+        return
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(model)
+    except NotFittedError as error:
+        raise ValueError(f"{name} is not fitted, so it predicts nothing. Call its fit, or dask_train.fit.") from error
 
 
 def _score_of(model: Any) -> str:
@@ -284,7 +308,9 @@ def _shown(value: ObjectModel, meta: Any, inputs: Inputs) -> tuple[Places, tuple
         except Exception as error:
             raise ValueError(
                 f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is not "
-                "known. Pass meta=: an array, or several, of its dtype and row shape, such as np.empty((0, 10), 'f4')."
+                "known. They are like those of the data: pass the columns that it was fitted with. Does it take "
+                "the data itself? Pass meta=: an array, or several, of its dtype and row shape, such as "
+                "np.empty((0, 10), 'f4')."
             ) from error
         found = _as_arrays(found, len(given[0]), value.name)
     layout, arrays = Layout.of(found)

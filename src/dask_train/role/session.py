@@ -66,6 +66,11 @@ class Session(Collective, Checkpointing):
         self.num_rows = 0 if self._data is None else self._data.num_rows
         self.schema = None if self._data is None else self._data.schema
 
+    def __repr__(self) -> str:
+        """Which role of how many it belongs to."""
+        again = f", attempt {self.attempt}" if self.attempt else ""
+        return f"<Session of {self.role} {self.rank}, one of {self.size}{again}>"
+
     @property
     def global_rows(self) -> int:
         """Rows of the current global batch over all ranks, for weights; 0 before the first."""

@@ -15,6 +15,8 @@ from typing import Any
 AllScores = Sequence[Mapping[str, Any]]
 # Names in rules that mean how far the run is.
 PROGRESS = frozenset({"steps", "seconds"})
+# What a score tells besides, of where it is from.
+ORIGIN = frozenset({"role", "rank", "attempt", "time"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_train.run.stop_rule import PROGRESS, AllScores, RunProgress, StopRule, number, origin
+from dask_train.run.stop_rule import ORIGIN, PROGRESS, AllScores, RunProgress, StopRule, number, origin
 
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_RESERVED = ("role", "rank", "attempt", "time")
 _COMPARISON = re.compile(
     r"""(?P<name>[^\W\d](?:[\w/.\-]*\w)?) \s*
         (?P<operator><=|>=|<|>) \s*
@@ -92,7 +91,7 @@ def _parsed(comparison: str, text: str) -> _Comparison:
             f"{text!r} is no rule to stop by: {comparison.strip()!r} is not 'name < number'. Write it like "
             "'val_loss < 0.1' or 'accuracy >= 0.99 and steps > 500 or seconds > 600', with < <= > >=."
         )
-    if match["name"] in _RESERVED:
+    if match["name"] in ORIGIN:
         raise ValueError(
             f"{text!r} is no rule to stop by: {match['name']} tells where a score is from and is no score. "
             "Compare what roles report, or steps or seconds, like 'val_loss < 0.1 or seconds > 600'."

@@ -264,7 +264,10 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     else:
         data, validation = split_off(data, validation_split) if validation_split else (data, None)
     if metric.startswith("val_") and validation is None:
-        raise ValueError(f"metric={metric!r} is of validation: pass validation_data or validation_split.")
+        raise ValueError(
+            f"metric={metric!r} is of validation: pass validation_data or validation_split; for "
+            "estimators cv= or scoring=."
+        )
     weights = fit_checks.check_weights(class_weight, sample_weight, data)
     opened = partial(open_study, direction=direction, sampler=sampler, pruner=pruner, storage=storage, seed=seed)
     if study is not None:

@@ -127,7 +127,9 @@ class SearchResult(Shown):
         best_first = sorted(rows, key=lambda row: row[1] != "complete")
         columns = ("trial", "state", "value", *names, "error")
         tables = [Table(columns=columns, rows=best_first, title="all trials")] if rows else []
-        return Card(kind="SearchResult", name=self.study.study_name, facts=facts, tables=tables)
+        named = self.study.study_name
+        name = "" if named.startswith("no-name-") else named  # which Optuna calls a study that got no name
+        return Card(kind="SearchResult", name=name, facts=facts, tables=tables)
 
 
 def _text(value: Any) -> str:

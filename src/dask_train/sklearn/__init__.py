@@ -32,3 +32,7 @@ def __getattr__(name: str) -> Any:
     if name != "Incremental":
         check_installed(f"{__name__}.{name}", "keras", "dask-train[tensorflow]")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -58,10 +58,12 @@ def as_array(given: Any) -> Any:
     Raises
     ------
     ValueError
-        They are sparse.
+        They are sparse, or of a frame whose columns make no array together.
     """
     if issparse(given):
         raise ValueError("X is sparse, and is taken as a dense array here: X.toarray().")
+    if hasattr(given, "columns") and getattr(given, "ndim", 0) == 2:
+        _check_alike(given)
     if not dask.is_dask_collection(given):
         return np.asarray(given)
     found = plain_dtypes(given).to_dask_array() if hasattr(given, "to_dask_array") else given
@@ -70,6 +72,18 @@ def as_array(given: Any) -> Any:
             "X has sparse partitions, and they are taken as dense ones here: X.map_blocks(lambda x: x.toarray())."
         )
     return found
+
+
+def _check_alike(frame: Any) -> None:
+    """Refuse columns that are no numbers beside columns of numbers: an array of both would hold objects."""
+    from pandas.api.types import is_numeric_dtype
+
+    others = [name for name, dtype in frame.dtypes.items() if not is_numeric_dtype(dtype)]
+    if others and len(others) < len(frame.columns):
+        raise ValueError(
+            f"Column {others[0]!r} of X has the dtype {frame.dtypes[others[0]]}, beside columns of numbers: they make "
+            "no array together. Leave it out, or make numbers of it."
+        )
 
 
 def beside(predicted: Any, y: Any, weight: Any = None) -> list[Any]:

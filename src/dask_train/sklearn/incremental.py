@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
+from dask_train.fitting.checks import check_counts
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.api import predict
 from dask_train.sklearn.collections import as_array, check_features, classes_of, is_dask, targets
@@ -153,6 +154,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     ) -> Self:
         if not hasattr(estimator, "partial_fit"):
             raise TypeError(f"{type(estimator).__name__} has no partial_fit, so it can't learn batch by batch.")
+        check_counts(epochs=epochs, batch_size=self.batch_size)
         settings = dict(self.train_kwargs or {})
         if taken := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
             raise ValueError(f"train_kwargs has {', '.join(sorted(taken))}, which fit sets itself. Leave it out.")

@@ -266,7 +266,7 @@ class _InProcessRun:
 
     def _result(self, value: Any) -> Result:
         history, reason = self._history, self._link.stop_reason
-        history.finished(Finish(verdict=Verdict.OK, what=reason))
+        history.finished(Finish(verdict=Verdict.OK, what=reason), self._job.stop)
         rows = {("", number): count for number, count in self._data.num_rows().items()}
         rows |= {} if self._own is None else {(ROLE.role, 0): self._num_rows}
         return history.result({ROLE.role: [value]}, rows, reason)

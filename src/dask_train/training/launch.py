@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 import uuid
@@ -89,7 +90,7 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     policy = None if recovery == DEFAULT else check_recovery(recovery)
     kept = check_checkpoint(checkpoint, resume)
     check_on(on)
-    counts = None if roles is None else check_jobs(roles, {})
+    counts = None if roles is None else check_jobs(roles, {}, "roles")
     check_start(name=name, wait=wait)
     given_roles = counts or functions
     needs = resources_by_role(resources, list(given_roles))
@@ -269,9 +270,32 @@ def functions_of(function: Any) -> dict[str, Any]:
     for role, each in function.items():
         if not callable(each):
             raise TypeError(f"The function of role {role!r} is {each!r}; pass something that takes a session.")
+        _check_takes_session(role, each)
     if not function:
         raise ValueError("train was given no function; pass one, or a dict of them by role.")
     return dict(function)
+
+
+def _check_takes_session(role: str, function: Any) -> None:
+    """See that a function can be called with one argument, as far as its signature is known.
+
+    Raises
+    ------
+    TypeError
+        It can't.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a builtin
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise TypeError(
+            f"The function of role {role!r}, {name}{signature}, is called with a session and nothing else: {error}. "
+            "Let it take one argument, the session; functools.partial gives it others."
+        ) from None
 
 
 def source_of(

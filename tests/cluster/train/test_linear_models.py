@@ -86,7 +86,7 @@ def test_frames_and_refused_targets(client):
         ours.Ridge().fit(X, TARGETS["counts"]).predict(on_dask(X)[:, :3])
     with pytest.raises(ValueError, match=r"Some value.s. of y are below 0"):
         ours.PoissonRegressor().fit(on_dask(X), on_dask(-1.0 - TARGETS["counts"]))
-    with pytest.raises(ValueError, match=r"have 500, 499 rows. Pass as many of each"):
+    with pytest.raises(ValueError, match="rows differ: X 500, y 499"):
         ours.PoissonRegressor().fit(on_dask(X), TARGETS["counts"][1:])
     holes = X.copy()
     holes[400, 1] = np.nan

@@ -15,6 +15,7 @@ from dask_train.run.commands import Finish, Verdict
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.replay import replay, to_record
 from dask_train.run.state import Phase, Role, RolePhase, RunPlan, RunState
+from dask_train.run.threshold import Threshold
 from dask_train.run.transitions import begin, step
 
 
@@ -204,3 +205,28 @@ def test_rows_by_class_of_the_ledger():
         account = [[0, 0, 0, 4, 0, 3, 2]]  # two of three batches of four, halved among two
         history.told(RoleProcess("worker", rank, 0), Accounted(account=account))
     assert history.rows(rows) == {"read": 10, "trained": 8, "repeated": 0, "dropped": 2}
+
+
+@pytest.mark.parametrize(
+    ("rule", "scores", "told"),
+    [
+        ("val_loss < 0.1", [{"val_los": 1.0, "role": "worker"}], "Roles reported val_los. Did you mean 'val_los'?"),
+        ("val_loss < 0.1", [], "Roles reported no scores."),
+        ("loss < 0 or acc > 1", [{"loss": 1.0}, {"acc": 0.5}], ""),
+        ("steps > 100", [], ""),
+    ],
+)
+def test_a_rule_that_waited_for_what_nobody_reports_is_told_of(rule, scores, told, capsys):
+    history = Drive().history
+    history.scores.extend(scores)
+    history.finished(Finish(verdict=Verdict.OK), Threshold(rule))
+    wanted = [f"stop looks at val_loss, which was never reported. {told}"] if told else []
+    assert history.notices == wanted
+    assert capsys.readouterr().err.count("never reported") == len(wanted)
+
+
+@pytest.mark.parametrize("finish", [None, Finish(verdict=Verdict.OK, what="stopped"), Finish(verdict=Verdict.STALLED)])
+def test_nothing_is_told_of_a_rule_where_training_did_not_end_by_itself(finish):
+    history = Drive().history
+    history.finished(finish, Threshold("val_loss < 0.1"))
+    assert history.notices == []

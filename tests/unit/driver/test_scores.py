@@ -98,3 +98,10 @@ def test_who_follows_no_longer_is_not_counted_as_waiting():
 def test_a_run_is_held_by_who_follows_it():
     run = SimpleNamespace()
     assert Scores(run, Driver())._run is run, "one that nobody holds is stopped"  # type: ignore[arg-type]
+
+
+def test_they_tell_how_many_there_are():
+    driver = Driver()
+    assert repr(scores(driver)) == "<Scores: 0 so far; iterate to follow them>"
+    driver.told(2.0, 1.0)
+    assert repr(scores(driver)) == "<Scores: 2 so far, the last one {'loss': 1.0}; iterate to follow them>"

@@ -27,10 +27,10 @@ class Ended:
 
     def __init__(self, error: BaseException | None) -> None:
         self.history = SimpleNamespace(
-            driver_error=error, raised={}, diagnosis="", closed=False, finished=lambda _: None, results={}
+            driver_error=error, raised={}, diagnosis="", closed=False, finished=lambda *_: None, results={}
         )
         self.finish, self._tasks = FINISH, set()
-        self.job = SimpleNamespace(id="mine", plan=SimpleNamespace(role_keys=lambda: ()))
+        self.job = SimpleNamespace(id="mine", stop=None, plan=SimpleNamespace(role_keys=lambda: ()))
         self.dispatch = SimpleNamespace(end=self._end)
         self.data = SimpleNamespace(cancel=self._never)
         self._shield = SimpleNamespace(down=self._down)

@@ -49,6 +49,8 @@ def test_arguments_that_a_kind_does_not_take_are_named_with_those_that_it_takes(
         fit(a_fraction(), loss="mse", epochs=2)
     with pytest.raises(TypeError, match=r"fit takes no loss= for a model of type str\. .* it takes epochs=, wait=\."):
         fit("a model", loss="mse")
+    with pytest.raises(TypeError, match=r"takes no epoch= for a model of type str\. Did you mean 'epochs'\? Besides"):
+        fit("a model", epoch=2)
     with pytest.raises(TypeError, match="fit needs loss= as well for a model of type Fraction, a fractions"):
         fit(a_fraction())
 
@@ -59,7 +61,8 @@ def test_a_class_of_keras_is_of_keras_whatever_its_backend_makes_of_it():
 
     assert kind_of(a_fraction(), SERVED) == "fractions.Fraction"
     assert kind_of(Layer(1, 2), SERVED) is None
-    assert named({"torch.nn.Module": "a:b"}) == ", or a torch.nn.Module"
+    served = {"torch.nn.Module": "a:b", "xgboost.XGBModel": "a:b", "onnx.Model": "a:b"}
+    assert named(served) == ", or a torch.nn.Module, or an xgboost.XGBModel, or an onnx.Model"
 
 
 def test_no_framework_is_imported_to_look_at_a_model():

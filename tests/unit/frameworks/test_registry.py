@@ -54,6 +54,8 @@ def test_an_unknown_name_lists_those_that_there_are(installed):
     known = r"jax, jax-distributed, lightgbm, mine, numpy, .*, torchrun, xgboost\."
     with pytest.raises(ValueError, match=f"'jaxx'; there are {known}"):
         find_framework("jaxx")
+    with pytest.raises(ValueError, match=r"Did you mean 'torch'\?"):
+        find_framework("pytorch")
 
 
 def test_what_is_registered_must_be_an_adapter(installed):

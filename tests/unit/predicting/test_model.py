@@ -8,7 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 from dask_train.predicting.inputs import inputs_of
 from dask_train.predicting.model import Predictor, predictor
@@ -110,9 +110,10 @@ def test_a_folder_is_taken_for_a_saved_model(tmp_path):
 
 
 def test_estimators_are_scored_by_their_kind():
-    assert of(LogisticRegression(), compiled=True).scores == "accuracy"
-    assert of(LinearRegression(), compiled=True).scores == "r2"
-    assert of(LinearRegression()).scores is None
+    classifier, regressor = LogisticRegression().fit(X, Y), LinearRegression().fit(X, X[:, 0])
+    assert of(classifier, compiled=True).scores == "accuracy"
+    assert of(regressor, compiled=True).scores == "r2"
+    assert of(regressor).scores is None
 
 
 def test_an_evaluation_has_no_outputs():
@@ -128,3 +129,12 @@ def test_the_same_model_has_the_same_name_and_another_has_not():
         of(LogisticRegression().fit(X, Y)).value.token
         != of(LogisticRegression().fit(X, Y), method="predict_proba").value.token
     )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_estimator_that_is_not_fitted_is_told(compiled):
+    for model in (LinearRegression(), Ridge()):
+        with pytest.raises(
+            ValueError, match=r"(LinearRegression|Ridge) is not fitted, .*Call its fit, or dask_train\.fit"
+        ):
+            of(model, compiled=compiled)

@@ -15,6 +15,8 @@ def test_who_it_is(session):
     one = session("worker", 1, counts={"ps": 1, "worker": 3}, attempt=2, peers=AddressBook(ps=["h:1"]))
     assert (one.role, one.rank, one.size, one.attempt) == ("worker", 1, 3, 2)
     assert (one.peers, one.scratch, one.global_rows) == ({"ps": ["h:1"]}, Path("scratch"), 0)
+    assert repr(one) == "<Session of worker 1, one of 3, attempt 2>"
+    assert repr(session("worker", 0, counts={"worker": 1})) == "<Session of worker 0, one of 1>"
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,9 @@ def test_it_shows_complete_trials_first_and_why_others_failed():
     assert text.rindex("complete") < text.rindex("fail")
     assert "it raised" in text
     assert "0.5" in text
+
+
+def test_a_study_without_a_name_is_not_given_one():
+    assert repr(found(1.0)).startswith("<SearchResult mine>")
+    it = SearchResult(SimpleNamespace(study=optuna.create_study(), best=None))  # type: ignore[arg-type]
+    assert repr(it).startswith("<SearchResult>")

@@ -159,3 +159,12 @@ def test_labels_that_are_others_when_they_are_computed_again_are_no_class():
     y = known(np.array(["a", "b", "z", "a", "0", "b", "a"]))
     with pytest.raises(ValueError, match="y has other labels now than when its classes were found"):
         one_hot(y, np.array(["a", "b"])).compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize("npartitions", [None, 2])
+def test_text_beside_numbers_is_named(npartitions):
+    frame = pd.DataFrame({"a": Y, "colour": ["red"] * len(Y)})
+    frame = frame if npartitions is None else dd.from_pandas(frame, npartitions=npartitions)
+    with pytest.raises(ValueError, match=r"Column 'colour' of X has the dtype .* beside columns of numbers"):
+        as_array(frame)
+    assert as_array(frame[["colour"]]).shape[1] == 1

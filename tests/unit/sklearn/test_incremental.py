@@ -124,3 +124,12 @@ def test_further_rows_do_not_go_on_with_a_checkpoint(tmp_path):
         model.partial_fit(X, LABELS)
     again = clone(model).fit(X, LABELS)
     np.testing.assert_array_equal(again.estimator_.coef_, model.estimator_.coef_)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"), [({"epochs": 0}, "epochs is 0"), ({"batch_size": "x"}, "batch_size is 'x'")]
+)
+def test_numbers_are_looked_at_before_anything_starts(settings, told, monkeypatch):
+    monkeypatch.setattr(incremental, "train", None)
+    with pytest.raises(ValueError, match=f"{told}; it is a whole number of at least 1"):
+        Incremental(SGDClassifier(), **settings).fit(X, LABELS)

@@ -173,6 +173,13 @@ def test_defaults(cluster):
     ("arguments", "error", "told"),
     [
         ({"function": "train"}, TypeError, "The function of role 'worker' is 'train'"),
+        (
+            {"function": lambda: None},
+            TypeError,
+            r"'worker', <lambda>\(\), is called with a session and nothing else: too many",
+        ),
+        ({"function": lambda a, b: None}, TypeError, "nothing else: missing a required argument: 'b'. Let it take one"),
+        ({"roles": 2}, TypeError, "roles is 2, of type int; pass a mapping of role name to count"),
         ({"function": {}}, ValueError, "train was given no function"),
         ({"on": "tcp://a:1"}, ValueError, "on is 'tcp://a:1'; pass a list"),
         ({"on": []}, ValueError, r"on is \[\]; pass a list"),

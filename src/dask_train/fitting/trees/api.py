@@ -161,6 +161,7 @@ def fit_xgboost(  # noqa: PLR0913 - XGBoost's own arguments, and ours
         client=client,
         streaming=streaming,
         together=partial(check_together, model.get_params()),
+        by_validation_data=validation_data is not None,
         launched={"recovery": recovery, "on": on, "resources": resources, "wait": wait, "name": name, "log": log},
     )
 
@@ -185,8 +186,12 @@ def start(  # noqa: PLR0913
     launched: Mapping[str, Any],
     streaming: bool | int = False,
     together: Callable[[int], None] | None = None,
+    by_validation_data: bool = False,
 ) -> Any:
-    """Check what both libraries share, and start the run; ``together`` sees that so many workers can train it."""
+    """Check what both libraries share, and start the run.
+
+    ``together`` sees that so many workers can train it; ``by_validation_data`` is how what is scored was passed.
+    """
     _check_plain(model, library)
     check_log(launched["log"])
     progress = progress_of(verbose)
@@ -208,7 +213,8 @@ def start(  # noqa: PLR0913
         _check_enough(data.num_parts, count)
     if together is not None:
         together(count)
-    sets, sources = _eval_sets(evals, rows, data, made, eval_names)
+    told = ["validation_data" if by_validation_data else f"eval_set[{number}]" for number in range(len(evals))]
+    sets, sources = _eval_sets(evals, rows, data, made, list(zip(eval_names, told, strict=True)))
     return launch(
         TreesRole(
             task(
@@ -240,24 +246,31 @@ def start(  # noqa: PLR0913
 
 
 def _eval_sets(
-    evals: Evals, rows: tuple[Any, Any, Any], data: TreeData, made: Callable[..., TreeData], names: Sequence[str]
+    evals: Evals,
+    rows: tuple[Any, Any, Any],
+    data: TreeData,
+    made: Callable[..., TreeData],
+    names: Sequence[tuple[str, str]],
 ) -> tuple[list[EvalSet], dict[str, Any]]:
-    """The rows that are scored, and those of them that are not those to train on."""
+    """The rows that are scored, and those of them that are not those to train on.
+
+    ``names`` are those in the run, and those in errors.
+    """
     is_own = [is_same(each, rows) for each in evals]
     sets: list[EvalSet] = []
     sources: dict[str, Any] = {}
     for number, (x, y, others) in enumerate(evals):
-        name = names[number]
+        name, what = names[number]
         if is_own[number] and name != TRAINING:
             sets.append(EvalSet(name=name, prefix="", dataset="", plan=data.plan))
             continue
-        found = made(f"eval_set[{number}]", x, y, others)
+        found = made(what, x, y, others)
         if (found.plan.num_features, found.plan.names) != (data.plan.num_features, data.plan.names):
             raise ValueError(
-                f"eval_set[{number}] has the features {found.plan.names or found.plan.num_features}, and the data "
+                f"{what} has the features {found.plan.names or found.plan.num_features}, and the data "
                 f"{data.plan.names or data.plan.num_features}. Pass the same ones in the same order."
             )
-        _check_categories(number, found, data)
+        _check_categories(what, found, data)
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
         sets.append(EvalSet(name=name, prefix=prefix, dataset=name, plan=found.plan))
         sources[name] = found.source
@@ -270,14 +283,14 @@ def is_same(some: tuple[Any, Any, Mapping[str, Any]], rows: tuple[Any, Any, Mapp
     return some[0] is rows[0] and some[1] is rows[1] and all(some[2].get(each) is rows[2].get(each) for each in names)
 
 
-def _check_categories(number: int, found: TreeData, data: TreeData) -> None:
+def _check_categories(what: str, found: TreeData, data: TreeData) -> None:
     mine, theirs = found.plan.categories or (), data.plan.categories or ()
     same = len(mine) == len(theirs) and all(
         (a is None) == (b is None) and (a is None or list(a) == list(b)) for a, b in zip(mine, theirs, strict=True)
     )
     if not same:
         raise ValueError(
-            f"Columns of eval_set[{number}] have other categories than those of the data, so the same codes would mean "
+            f"Columns of {what} have other categories than those of the data, so the same codes would mean "
             "other values. Give both the same ones, with .cat.set_categories(...)."
         )
 

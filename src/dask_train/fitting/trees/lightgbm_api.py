@@ -150,6 +150,7 @@ def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
         resume=resume,
         client=client,
         streaming=streaming,
+        by_validation_data=validation_data is not None,
         launched={"recovery": recovery, "on": on, "resources": resources, "wait": wait, "name": name, "log": log},
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from lightgbm.basic import _InnerPredictor
 
 from dask_train.fitting.trees.lightgbm_ranks import first_score
-from dask_train.fitting.trees.parts import Part, as_parts
+from dask_train.fitting.trees.parts import Part, as_parts, plain_labels
 from dask_train.fitting.trees.task import RowsPlan, TreesTask
 from dask_train.role.session import Session
 
@@ -206,6 +206,7 @@ class DataSets:
     def _encoded(self, y: np.ndarray) -> np.ndarray:
         if self._classes is None:
             return y
+        y = plain_labels(y)
         place = np.searchsorted(self._classes, y)
         if (place == len(self._classes)).any() or (self._classes[place] != y).any():
             raise ValueError("A validation set has labels that the data to train on has not. Leave such rows out.")

@@ -203,10 +203,34 @@ def _nbytes(array: np.ndarray) -> int:
 
 
 def classes_of(session: Session, parts: Sequence[Part]) -> np.ndarray:
-    """The labels that there are, over all ranks, ascending."""
-    mine = [np.unique(part.y) for part in parts]
-    found: np.ndarray = np.unique(session.all_gather(np.concatenate(mine)))
+    """The labels that there are, over all ranks, ascending.
+
+    Raises
+    ------
+    ValueError
+        Some are missing among text.
+    """
+    mine = np.concatenate([np.unique(plain_labels(part.y)) for part in parts])
+    if mine.dtype.kind == "U":  # as long as the longest of all ranks
+        longest = int(session.all_reduce(np.array(mine.dtype.itemsize // 4), "max"))
+        mine = mine.astype(f"U{max(1, longest)}")
+    found: np.ndarray = np.unique(session.all_gather(mine))
     return found
+
+
+def plain_labels(y: np.ndarray) -> np.ndarray:
+    """Labels as they are, but text of a column of a frame, which are objects, as an array of text.
+
+    Raises
+    ------
+    ValueError
+        An object is no text.
+    """
+    if y.dtype.kind != "O":
+        return y
+    if odd := [label for label in y if not isinstance(label, str)]:
+        raise ValueError(f"Targets have {odd[0]!r} among text. Fill such targets in, or leave their rows out.")
+    return y.astype(str)
 
 
 def frame_of(x: np.ndarray, plan: RowsPlan) -> Any:

@@ -76,6 +76,7 @@ class TreesResult(FitResult):
 
     def _values(self) -> list[tuple[str, str]]:
         (_, rounds), *others = super()._values()[1:]
+        others = [("best round" if name == "best epoch" else name, value) for name, value in others]
         return [("model", type(self.model).__name__), ("rounds", rounds), *others]
 
 

@@ -85,6 +85,12 @@ def tree_data(
         return _made(what, x, picks, names, workers)
     if y is None:
         raise ValueError(f"{what}: there are no targets. Pass y, or name the column of a frame: label='name'.")
+    for name, value in {"y": y, **others}.items():
+        if isinstance(value, str):
+            raise ValueError(
+                f"{what}: {name} is {value!r}, a name. Pass the values; or a frame and "
+                "label=, whose columns go by names."
+            )
     return _made(what, (x, y, *others.values()), None, names, workers)
 
 

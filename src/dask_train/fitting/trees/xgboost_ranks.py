@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,8 @@ BY_RANK = ("auc", "aucpr")
 # on their leaves come of sums, as others do.
 QUANTILES = ("reg:absoluteerror", "reg:quantileerror")
 SUMMED_FROM = (3, 4)
+# What XGBoost warns of where a parameter is none of its own.
+_UNUSED = re.compile(r"Parameters: \{ (.*?) \} are not used", re.DOTALL)
 
 
 def check_together(params: Mapping[str, Any], num_ranks: int) -> None:
@@ -65,6 +70,22 @@ def tell(params: Mapping[str, Any], metrics: Any, session: Session) -> None:
             "lambdarank_unbiased=True: each worker finds the bias of positions from its own queries. Shuffle queries "
             "that are sorted, or train with workers=1."
         )
+
+
+@contextmanager
+def unused_told(session: Session) -> Iterator[None]:
+    """Let the first rank tell of parameters that XGBoost does not know, of which it only warns."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def told(message: Warning | str, *others: Any, **more: Any) -> None:
+            found = _UNUSED.search(str(message))
+            if found is not None and session.world_rank == 0:
+                session.notice(f"XGBoost does not use the parameters {found[1]}: look for a misspelt name.")
+            show(message, *others, **more)
+
+        warnings.showwarning = told
+        yield
 
 
 def exact(metrics: Any, session: Session) -> Any:

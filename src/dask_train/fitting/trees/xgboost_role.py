@@ -19,7 +19,7 @@ from dask_train.fitting.trees.parts import Part, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.rounds import Rounds, fits_of
 from dask_train.fitting.trees.spool import taken
 from dask_train.fitting.trees.task import Grown, RowsPlan, TreesTask
-from dask_train.fitting.trees.xgboost_ranks import exact, tell
+from dask_train.fitting.trees.xgboost_ranks import exact, tell, unused_told
 from dask_train.role.session import Session
 
 # Matrices that are made of parts.
@@ -46,6 +46,7 @@ def grow(task: TreesTask, session: Session) -> Grown:
     del parts  # what is spooled goes when its matrix is made
     tell(estimator.get_params(), own["eval_metric"] if task.evals else (), session)
     with (
+        unused_told(session),
         patch.object(xgboost.sklearn, "QuantileDMatrix", matrices.make),
         patch.object(xgboost.sklearn, "train", loop.train),
     ):

@@ -26,7 +26,7 @@ from dask_train.searching.estimators.place import DATA, VALIDATION, opened
 from dask_train.searching.estimators.prefixes import candidate_of
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.rows import Shape
-from dask_train.searching.estimators.scoring import METRIC, counting, scoring_of
+from dask_train.searching.estimators.scoring import METRIC, check_names, counting, scoring_of
 from dask_train.searching.estimators.tasks import EstimatorTasks
 from dask_train.searching.estimators.texts import text_of
 from dask_train.searching.estimators.weights import check_takes_weight
@@ -167,6 +167,7 @@ def search_trials(  # noqa: PLR0913 - of dt.search
     check_study(direction, seed, timeout_s)
     if isinstance(scoring, list | tuple | dict | set):
         raise ValueError(f"scoring is {scoring!r}: a search follows one score. Name the one that counts.")
+    check_names(scoring)
     policy, loggers = _policy(checkpoint, resume), check_log(log)
     data, shape = estimator_data(DATA, x, y, features, label, sample_weight=sample_weight, groups=groups)
     sources, validation = {DATA: data}, None

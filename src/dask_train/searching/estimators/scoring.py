@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sklearn.metrics import check_scoring, get_scorer
+from sklearn.metrics import check_scoring, get_scorer, get_scorer_names
 
+from dask_train.errors import nearest
 from dask_train.searching.estimators.weights import weighted
 
 METRIC = "score"
@@ -57,6 +58,7 @@ def scoring_of(estimator: Any, scoring: Any, *, has_weights: bool) -> Scoring:
     ValueError
         It is none, or names none.
     """
+    check_names(scoring)
     if scoring is None or isinstance(scoring, str) or callable(scoring):
         scorers = {METRIC: check_scoring(estimator, scoring=scoring)}
         of_last_step = not callable(scoring)
@@ -69,6 +71,26 @@ def scoring_of(estimator: Any, scoring: Any, *, has_weights: bool) -> Scoring:
         of_last_step = all(isinstance(each, str) for each in scoring.values())
     names = weighted(estimator, scorers) if has_weights else frozenset[str]()
     return Scoring(scorers=scorers, of_last_step=of_last_step, weighted=names)
+
+
+def check_names(scoring: Any) -> None:
+    """See that scores that go by names are scikit-learn's.
+
+    Raises
+    ------
+    ValueError
+        One is not.
+    """
+    if scoring is None or callable(scoring):
+        return
+    several = scoring.values() if isinstance(scoring, Mapping) else [scoring] if isinstance(scoring, str) else scoring
+    known = get_scorer_names()
+    for name in several:
+        if isinstance(name, str) and name not in known:
+            raise ValueError(
+                f"scoring has {name!r}, which is no score of scikit-learn.{nearest(name, known)} All are in "
+                "sklearn.metrics.get_scorer_names()."
+            )
 
 
 def counting(refit: bool | str, names: list[str]) -> str | None:

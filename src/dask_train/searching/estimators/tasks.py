@@ -37,7 +37,9 @@ class EstimatorTasks:
         given: Mapping[str, Any] = {}
         if isinstance(made, tuple):
             if len(made) != 2 or not isinstance(made[1], Mapping) or set(made[1]) - {"rounds"}:
-                raise TypeError("build returned a tuple; it is an estimator and {'rounds': n}, or an estimator alone.")
+                raise TypeError(
+                    f"build returned a tuple, {made!r}; it is an estimator and {{'rounds': n}}, or an estimator alone."
+                )
             made, given = made
         if not hasattr(made, "get_params") or not hasattr(made, "fit"):
             raise TypeError(

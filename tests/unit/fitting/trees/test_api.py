@@ -33,6 +33,14 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
         (xgboost.XGBRegressor(device="cuda"), {"streaming": True}, "streaming with device='cuda'"),
         (xgboost.XGBRegressor(), {"stop": "val_rmse < 1"}, "stop looks at val_rmse, which nothing computes"),
         (xgboost.XGBRegressor(), {"validation_data": (X,)}, r"it is \(X, y\)"),
+        (xgboost.XGBRegressor(), {"workers": 1, "validation_data": X}, "^validation_data: there are no targets"),
+        (
+            xgboost.XGBRegressor(),
+            {"workers": 1, "validation_data": (X[:, :1], Y)},
+            "^validation_data has the features 1, and the data 2",
+        ),
+        (lightgbm.LGBMRegressor(), {"workers": 1, "validation_data": X}, "^validation_data: there are no targets"),
+        (lightgbm.LGBMRegressor(), {"workers": 1, "eval_set": [(X[:, :1], Y)]}, r"^eval_set\[0\] has the features 1"),
         (
             xgboost.XGBRegressor(),
             {"eval_set": [(X, Y)], "sample_weight_eval_set": []},
@@ -54,7 +62,9 @@ def test_what_can_not_be(model, settings, why):
 
 
 def test_arguments_of_other_kinds_of_models_are_named():
-    with pytest.raises(TypeError, match="takes no epochs= for a model of type XGBClassifier"):
+    with pytest.raises(
+        TypeError, match=r"takes no epochs= for a model of type XGBClassifier, an .* the estimator's n_estimators\."
+    ):
         dt.fit(xgboost.XGBClassifier(), X, Y, epochs=3)
 
 

@@ -59,6 +59,19 @@ def test_a_rank_without_rows_has_a_part_of_none():
     assert classes_of(ALONE, [none, Part(x=np.ones((3, 1)), y=np.array([2, 0, 2]))]).tolist() == [0, 2]
 
 
+def test_labels_of_text_are_as_long_as_the_longest_of_all_ranks():
+    def longest(size, op):
+        return np.maximum(size, 5) if op == "max" else size
+
+    session = SimpleNamespace(all_gather=same, all_reduce=longest)
+    parts = [Part(x=np.ones((2, 1)), y=np.array(given, object)) for given in (["no", "yes"], ["maybe", "no"])]
+    assert classes_of(session, parts).tolist() == ["maybe", "no", "yes"]
+    assert classes_of(session, parts[:1]).dtype == "<U5"
+    assert classes_of(ALONE, [Part(x=np.ones((0, 1)), y=np.empty(0, object))]).tolist() == []
+    with pytest.raises(ValueError, match="Targets have None among text"):
+        classes_of(ALONE, [Part(x=np.ones((2, 1)), y=np.array(["no", None], object))])
+
+
 def test_weights_are_those_of_queries():
     part = Part(x=np.ones((4, 1)), y=np.zeros(4), sample_weight=np.array([2.0, 2, 3, 3]), qid=np.array([1, 1, 4, 4]))
     assert part.group_weights().tolist() == [2, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import lightgbm
@@ -44,6 +45,7 @@ def test_the_users_own_estimator_is_fitted_and_saved(kind, tmp_path, request):
     np.testing.assert_array_equal(mine.predict_proba(X), theirs.predict_proba(X))
     assert (held, callback.order) == ({"valid_0": [1]}, 2)
     assert result.best_epoch is None
+    assert ("best round", "2") in replace(result, best_epoch=1)._values()
     assert f"{kind.__name__}" in repr(result)
     ledger, page, model = result._save(tmp_path)
     assert json.loads(ledger.read_text())["trained"] == 0

@@ -47,3 +47,12 @@ def test_what_can_not_be_rows_is_refused():
     unknown = dd.from_pandas(FRAME, npartitions=2).assign(kind=lambda frame: frame["kind"].cat.as_unknown())
     with pytest.raises(ValueError, match=r"categories of column 'kind' of data are not known yet"):
         tree_data("data", unknown, None, {}, label="y")
+
+
+def test_names_are_of_columns_of_a_frame():
+    for given, told in (
+        ({"y": "y"}, "data: y is 'y', a name"),
+        ({"w": "w"}, "data: w is 'w', a name. Pass the values"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            tree_data("data", X, given.get("y", Y), {"w": given["w"]} if "w" in given else {})

@@ -9,7 +9,7 @@ import pytest
 import xgboost
 
 from dask_train.fitting.trees import xgboost_ranks
-from dask_train.fitting.trees.xgboost_ranks import check_together, exact, tell
+from dask_train.fitting.trees.xgboost_ranks import check_together, exact, tell, unused_told
 
 
 def told(params, metrics=(), rank=0, size=2):
@@ -57,3 +57,13 @@ def test_cox_needs_all_rows():
     check_together(params, 1)
     with pytest.raises(ValueError, match="objective='survival:cox' with 2 workers"):
         check_together(params, 2)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("rank", "told"), [(0, 1), (1, 0)])
+def test_a_misspelt_parameter_is_told_of(rank, told):
+    notices = []
+    rows, labels = np.arange(20.0)[:, None], np.arange(20) % 2
+    with unused_told(SimpleNamespace(world_rank=rank, notice=notices.append)):
+        xgboost.XGBClassifier(n_estimators=1, max_deep=3).fit(rows, labels)
+    assert notices == ['XGBoost does not use the parameters "max_deep": look for a misspelt name.'] * told

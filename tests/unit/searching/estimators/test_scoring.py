@@ -20,3 +20,9 @@ def test_scores_by_name_need_the_last_step_alone():
     assert not scoring_of(LogisticRegression(), lambda *_: 0.0, has_weights=False).of_last_step
     with pytest.raises(ValueError, match="scoring names no score"):
         scoring_of(LogisticRegression(), [], has_weights=False)
+
+
+@pytest.mark.parametrize("scoring", ["accurracy", ["r2", "accurracy"], {"mine": "accurracy"}])
+def test_a_score_that_there_is_not_is_told_with_the_nearest(scoring):
+    with pytest.raises(ValueError, match=r"'accurracy', which is no score of scikit-learn\. Did you mean 'accuracy'\?"):
+        scoring_of(LogisticRegression(), scoring, has_weights=False)
