@@ -6,6 +6,8 @@ import gc
 import itertools
 import json
 import os
+import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -205,6 +207,32 @@ def executed_notebook(cells: Sequence[str], folder: Path) -> tuple[list[list[dic
 @pytest.fixture(scope="session", name="executed_notebook")
 def _executed_notebook() -> Callable[..., Any]:
     return executed_notebook
+
+
+def read_until(terminal: int, mark: bytes | None) -> bytes:
+    """Read a terminal until it has shown what a pattern is found in, or (None) until no one has it open any more."""
+    seen, deadline = b"", time.monotonic() + 30
+    with selectors.DefaultSelector() as selector:
+        selector.register(terminal, selectors.EVENT_READ)
+        while mark is None or not re.search(mark, seen):
+            left_s = deadline - time.monotonic()
+            assert left_s > 0, f"not seen in 30 s, but {seen[-500:]!r}"
+            if not selector.select(left_s):
+                continue
+            try:
+                part = os.read(terminal, 65536)
+            except OSError:  # Linux says EIO where the last writer has gone
+                part = b""
+            if not part:
+                assert mark is None, f"the program ended before it showed {mark!r}: {seen!r}"
+                break
+            seen += part
+    return seen
+
+
+@pytest.fixture(scope="session", name="read_until")
+def _read_until() -> Callable[[int, bytes | None], bytes]:
+    return read_until
 
 
 @pytest.fixture(scope="session", name="wait_for")

@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -322,7 +321,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("way", ["command", "train"])
-def test_progress_in_a_terminal_and_ctrl_c(command, client, columns, way):
+def test_progress_in_a_terminal_and_ctrl_c(command, client, columns, way, read_until):
     arguments = command("run", "job:beats", "--roles", "worker=2", "--name", "terminal")
     if way == "train":
         arguments["args"] = [sys.executable, "-c", WAITING]
@@ -332,7 +331,7 @@ def test_progress_in_a_terminal_and_ctrl_c(command, client, columns, way):
     with subprocess.Popen(**arguments, **streams, start_new_session=True) as process:
         os.close(theirs)
         try:
-            text = read_until(ours, re.compile(rb"scores/s.*scores/s", re.DOTALL))
+            text = read_until(ours, rb"(?s)scores/s.*scores/s")
             process.send_signal(signal.SIGINT)
             text += read_until(ours, None)
         finally:
@@ -374,20 +373,3 @@ def test_a_watched_result_has_its_deadline_too(client):
     assert (seen[-1]["phase"], seen[-1]["num_alive"], seen[-1]["training"]) == ("over", 0, ["worker"])
     assert any(status["num_alive"] == 1 and status["last_scores"][0][2]["loss"] == 0.5 for status in seen[1:-1])
     assert len(seen) <= 4 * (time.monotonic() - began_s) + 4, "four times a second"
-
-
-def read_until(descriptor: int, mark: re.Pattern[bytes] | None) -> bytes:
-    """Read a terminal until it has shown the mark, or (None) until no one has it open any more."""
-    seen, deadline_s = b"", time.monotonic() + 30
-    while mark is None or not mark.search(seen):
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))
-        assert ready, f"not seen in 30 s, but {seen[-500:]!r}"
-        try:
-            part = os.read(descriptor, 65536)
-        except OSError:  # Linux says EIO where the last writer has gone
-            part = b""
-        if not part:
-            assert mark is None, f"the program ended before it showed {mark!r}: {seen!r}"
-            break
-        seen += part
-    return seen

@@ -7,14 +7,12 @@ import io
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -283,7 +281,7 @@ with LiveLine() as line:
 """
 
 
-def test_ctrl_c_in_a_real_terminal_of_60_columns() -> None:
+def test_ctrl_c_in_a_real_terminal_of_60_columns(read_until) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 60, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
@@ -309,21 +307,3 @@ def test_ctrl_c_in_a_real_terminal_of_60_columns() -> None:
     lines = [line for line in re.split(r"[\r\n]+", CONTROL.sub("", text)) if line]
     assert lines[0] == "started in 1.0 s"
     assert max(len(line) for line in lines) <= 57
-
-
-def read_until(descriptor: int, mark: bytes | None) -> bytes:
-    """Read a terminal until it has shown the mark, or (None) until no one has it open any more."""
-    seen, deadline_s = b"", time.monotonic() + 30
-    while mark is None or mark not in seen:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))
-        in_time = bool(ready) and time.monotonic() < deadline_s
-        assert in_time, f"not seen in 30 s, but {seen[-500:]!r}"
-        try:
-            part = os.read(descriptor, 65536)
-        except OSError:  # Linux says EIO where the last writer has gone
-            part = b""
-        if not part:
-            assert mark is None, f"the program ended before it showed {mark!r}: {seen!r}"
-            break
-        seen += part
-    return seen

@@ -33,13 +33,14 @@ def test_what_is_new_is_computed_and_forgotten_and_what_was_there_stays(peer, cl
 
 
 def test_nothing_is_computed_of_what_does_not_fit(peer, client):
-    held, before = Held(peer, {"data": check_data("data", Y)}), len(client.cluster.scheduler.tasks)
+    held, before = Held(peer, {"data": check_data("data", Y)}), set(client.cluster.scheduler.tasks)
     with (
         dask.config.set({"train.memory.limit": "30 B"}),
         pytest.raises(DataError, match=r"takes 80 B \(data: 80 B\), and 2 Dask workers can take \d+ B"),
     ):
         held.compute(NO_ROLES)
-    assert (len(client.cluster.scheduler.tasks), held.segments) == (before, {})
+    assert held.segments == {}
+    assert set(client.cluster.scheduler.tasks) <= before, "others may just be forgotten"
     held.release()
 
 
