@@ -278,7 +278,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         validation_freq=validation_freq,
     )
     fit_checks.check_together(model, workers, ps=ps)
-    fit_checks.check_rows(model, data, validation)
+    fit_checks.check_rows(model, data, validation, in_place=in_process)
     server_checks.check_served(model, ps)
     header, arrays = ({}, []) if in_process and kept is None else taken_apart(model)
     if workers > 1 and not ps:

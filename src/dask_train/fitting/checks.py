@@ -215,16 +215,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.integer | np.floating | np.bool_) and math.isfinite(value)
 
 
-def check_rows(model: Any, data: FitData, validation: FitData | None) -> None:
+def check_rows(model: Any, data: FitData, validation: FitData | None, *, in_place: bool = False) -> None:
     """What a row of the data shows before anything is computed; see :func:`check_fits` and :func:`check_labels`."""
-    check_fits(model, data, "The data", "train_step")
+    check_fits(model, data, "The data", "train_step", in_place=in_place)
     check_labels(model, data)
     if validation is not None:
         check_fits(model, validation, "The validation data", "test_step")
         check_labels(model, validation)
 
 
-def check_fits(model: Any, data: FitData, what: str, step: str) -> None:
+def check_fits(model: Any, data: FitData, what: str, step: str, *, in_place: bool = False) -> None:
     """See that rows of the data go through the model and its loss; builds a model that has no weights yet.
 
     Shapes and dtypes are gone through, as in the graph that each worker makes of a step, and nothing is computed: what
@@ -237,6 +237,9 @@ def check_fits(model: Any, data: FitData, what: str, step: str) -> None:
         How errors call the data.
     step
         The method that takes its batches: ``"train_step"`` or ``"test_step"``.
+    in_place
+        Whether this very model is trained: what the user's own layers and losses count is left as the look that
+        Keras' ``fit`` takes leaves it, and else as it was.
 
     Raises
     ------
@@ -245,7 +248,8 @@ def check_fits(model: Any, data: FitData, what: str, step: str) -> None:
     """
     import keras
 
-    from dask_train.fitting.roles.models import build, called, is_own, packed
+    from dask_train.fitting.roles.models import build, called, is_looked_at, is_own, packed
+    from dask_train.fitting.roles.rehearsal import Counts
     from dask_train.keras_models.state import is_built
     from dask_train.keras_models.text_inputs import check_texts
 
@@ -271,6 +275,7 @@ def check_fits(model: Any, data: FitData, what: str, step: str) -> None:
             f"{what} has {told}, and Keras on {keras.backend.backend()!r} has no tensors of text. Make numbers of it "
             "first, or train with KERAS_BACKEND=tensorflow."
         )
+    counts, counted = Counts(model), in_place and is_looked_at(model, backend)
     try:
         if not is_own(model, step):
             x, y, sample_weight = data.layout.pack(texts)
@@ -279,10 +284,17 @@ def check_fits(model: Any, data: FitData, what: str, step: str) -> None:
             if compares and data.layout.y is None:
                 raise ValueError(_no_targets(len(data.rows), step))
             backend.traced(seen, data.rows)
+            if counted:
+                counts.note()
+                counted = False
         if backend.symbolic_build or not is_built(model):
             build(model, data.layout, data.rows)
+        if counted:
+            counts.note()
     except Exception as error:
         raise ValueError(f"{what} does not fit model {model.name!r}: it has {told}. {in_words(error)}") from error
+    finally:
+        counts.set_back()
 
 
 def _no_targets(num_inputs: int, step: str) -> str:

@@ -125,6 +125,46 @@ class KillsOnce(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class CountingLoss(keras.losses.Loss):
+    """Grows with its calls; so does the layer, which begins with its class's number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        self.calls += 1
+        return keras.ops.square(keras.ops.expand_dims(y_true, -1) - y_pred) * (1 + 0.1 * self.calls)
+
+
+class CountingLayer(layers.Dense):
+    """See :class:`CountingLoss`."""
+
+    calls = 0
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        self.calls += 1
+        return super().call(inputs) * (1 + 0.01 * self.calls)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_losses_and_layers_count_begins_as_in_keras_own_fit(client, workers):
+    def counting() -> Any:
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([layers.Input((8,)), CountingLayer(3)])
+        model.compile(keras.optimizers.SGD(1e-2), CountingLoss())
+        return model
+
+    by_keras = counting()
+    y = Y.astype(np.float32)
+    by_keras.fit(X, y, batch_size=BATCH_SIZE, shuffle=False, verbose=0)
+    ours = counting()
+    dt.fit(ours, X, y, batch_size=BATCH_SIZE, shuffle=False, verbose=0, workers=workers)
+    check_same(ours, by_keras, 1e-6)
+    if not workers:
+        assert (ours.loss.calls, ours.layers[-1].calls) == (by_keras.loss.calls, by_keras.layers[-1].calls)
+
+
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="test_fit_equivalence.py and others show it")
 def test_workers_have_the_backend_of_the_client_and_train_its_model(client):
     for make in NETWORKS.values():

@@ -72,6 +72,8 @@ class Backend(Protocol):
     symbolic_build
         Whether Keras' own ``fit`` builds model, metrics and losses by shapes before the first step; it is done with the
         run's columns then, since the batches that ``fit`` sees only count.
+    looked_at_rows
+        How many rows the batch has by whose shape it is done; None where the number can stay open.
     takes_text
         Whether there are tensors of text.
     graphs_tell_more
@@ -83,6 +85,7 @@ class Backend(Protocol):
     """
 
     symbolic_build: bool
+    looked_at_rows: int | None
     takes_text: bool
     graphs_tell_more: bool
     refuses_losses: bool

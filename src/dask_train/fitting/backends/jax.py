@@ -32,6 +32,7 @@ class JaxBackend:
     two steps, as on other backends, so that whoever looks at them, or sets them, is right: nobody else's copy counts.
     """
 
+    looked_at_rows = None
     symbolic_build = True
     may_lack_gradients = False
     takes_text = False

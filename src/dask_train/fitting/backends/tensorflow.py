@@ -26,6 +26,7 @@ def make() -> TensorFlowBackend:
 class TensorFlowBackend:
     """See :class:`dask_train.fitting.backends.base.Backend`."""
 
+    looked_at_rows = None
     symbolic_build = False
     takes_text = True
     graphs_tell_more = True

@@ -39,7 +39,7 @@ def build(model: Any, layout: Layout, columns: Sequence[Column]) -> None:
     check_private_parts(model)  # a Dask worker may have another Keras than the client
     backend = backend_of(keras.backend.backend())
     if backend.symbolic_build and columns:
-        columns_of_batch = [_spec(column) for column in columns]
+        columns_of_batch = [_spec(column, backend.looked_at_rows) for column in columns]
         model._symbolic_build(data_batch=keras.utils.pack_x_y_sample_weight(*layout.pack(columns_of_batch)))
     elif not state.is_built(model):
         if not columns:
@@ -53,6 +53,12 @@ def build(model: Any, layout: Layout, columns: Sequence[Column]) -> None:
     for optimizer, _ in state.held_optimizers(model):
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
+
+
+def is_looked_at(model: Any, backend: Backend) -> bool:
+    """Whether Keras' own ``fit`` would call the model, and its losses, before the first step, to see what they make."""
+    parts = (*model._flatten_layers(), model._compile_loss, model._compile_metrics)
+    return backend.symbolic_build and not all(part.built for part in parts if part is not None)
 
 
 @contextmanager
@@ -84,10 +90,10 @@ def packed(layout: Layout, backend: Backend, columns: Sequence[Any]) -> tuple[An
     return layout.pack([backend.as_floatx(column, keras.config.floatx()) for column in columns])
 
 
-def _spec(column: Column) -> Any:
-    """A column of any number of rows, as Keras' ``fit`` takes it in."""
+def _spec(column: Column, rows: int | None) -> Any:
+    """A column of so many rows, or any number of them, as Keras' ``fit`` takes it in."""
     dtype = keras.backend.standardize_dtype(np.dtype(column.dtype))
-    return keras.KerasTensor((None, *column.row_shape), keras.config.floatx() if "float" in dtype else dtype)
+    return keras.KerasTensor((rows, *column.row_shape), keras.config.floatx() if "float" in dtype else dtype)
 
 
 def _build_metrics(model: Any, layout: Layout, backend: Backend, columns: Sequence[Column]) -> None:

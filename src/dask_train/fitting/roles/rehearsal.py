@@ -17,6 +17,8 @@ from dask_train.keras_models import state
 from dask_train.keras_models.held import unknown_variables
 from dask_train.keras_models.torch_state import torch_buffers, torch_random
 
+_NUMBERS = (int, float)
+
 
 @contextmanager
 def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
@@ -30,12 +32,11 @@ def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
     held = [*model.variables, *state.optimizer_variables(model), *unknown_variables(model)]
     held += [*torch_buffers(model), *torch_random()]
     before = [value_of(variable) for variable in held]
-    counts = [(vars(part), _numbers_in(part)) for part in _own_parts(model)]
+    counts = Counts(model)
 
     def set_back() -> None:
         assign(held, before)
-        for attributes, numbers in counts:
-            attributes.update(numbers)
+        counts.set_back()
 
     with rehearsing():
         kept = metrics.state()
@@ -46,14 +47,32 @@ def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
             metrics.restore(kept)
 
 
-def _own_parts(model: Any) -> list[Any]:
-    """The model, its layers and losses, of which the user has made the class: a step of theirs may count by itself."""
-    losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
-    return [part for part in (*model._flatten_layers(), *losses) if not _is_of_keras(type(part))]
+class Counts:
+    """Numbers in attributes of the model, its layers and losses that are the user's own: they may count their calls.
 
+    Layers that are not built are left out, as building may set numbers by which they go.
+    """
 
-def _numbers_in(part: Any) -> dict[str, int | float]:
-    return {name: value for name, value in vars(part).items() if type(value) in (int, float)}
+    def __init__(self, model: Any) -> None:
+        losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
+        parts = [*(layer for layer in model._flatten_layers() if layer.built), *losses]
+        self._parts = [part for part in parts if not _is_of_keras(type(part))]
+        self.note()
+
+    def note(self) -> None:
+        """Take them as they are now for those to set back."""
+        self._noted = [
+            {name: value for name, value in vars(part).items() if type(value) in _NUMBERS} for part in self._parts
+        ]
+
+    def set_back(self) -> None:
+        """Let them be as they were noted."""
+        for part, numbers in zip(self._parts, self._noted, strict=True):
+            own = vars(part)
+            for name in [name for name, value in own.items() if type(value) in _NUMBERS and name not in numbers]:
+                if type(getattr(type(part), name, None)) in _NUMBERS:  # it was its class's until it was counted
+                    del own[name]
+            own.update(numbers)
 
 
 def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[Any], Any], batch: Any) -> None:
