@@ -119,7 +119,7 @@ dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare env
 
 # What is tested with extras at their lowest versions; tensorflow, torch, jax and xgboost take gigabytes. Left out are
 # tests that need a framework or TensorBoard, and one that matplotlib 3.9 fails with any pyparsing of today, for a warning,
-# and one of an encoder that takes splitters from scikit-learn 1.9 on.
+# one of an encoder that takes splitters from scikit-learn 1.9 on, and those of an API with which the lowest Dask holds memory.
 MINIMUM_EXTRAS := plots,search,linear,lightgbm
 MINIMUM_TESTS := $(addprefix tests/unit/,checkpoint cluster collectives data driver linear_model logging process report \
 	role run scheduler searching shared_data tensorflow_network testing training transport worker \

@@ -87,5 +87,5 @@ def test_a_fit_that_is_refused_leaves_the_coefficients_of_the_one_before():
 
 
 def test_weights_that_come_to_0_are_refused():
-    with pytest.raises(ValueError, match="at least one non-zero number|come to 0"):
+    with pytest.raises(ValueError, match=r"at least one non-zero number|come to 0"):
         LinearRegression().fit(X, Y, np.zeros(50))
