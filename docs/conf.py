@@ -49,6 +49,7 @@ suppress_warnings = ["myst.header"]
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"dask-train {release}"
+html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False

@@ -17,5 +17,5 @@ def test_the_program_runs(printed: Callable[[str], str]) -> None:
     said = printed(program)
     assert "<Ledger: read 40,000, trained 40,000, repeated 0, dropped 0>" in said
     assert "lazily: (2000, 2)" in said
-    assert "<GridResult: 2 candidates on 3 folds, 9 fits of steps>" in said
+    assert "<GridResult: 2 candidates on 3 folds, 9 fits of steps; best value 0." in said
     assert "incremental: <Ledger: read 4,000, trained 4,000, repeated 0, dropped 0>" in said

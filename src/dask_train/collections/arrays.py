@@ -12,7 +12,7 @@ import numpy as np
 from dask import delayed
 from dask.utils import parse_bytes
 
-from dask_train.collections.blocks import delayed_blocks
+from dask_train.collections.blocks import check_unmasked, delayed_blocks
 from dask_train.collections.partition.form import PartitionForm
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
@@ -99,8 +99,7 @@ def _dask_array(what: str, value: Any) -> da.Array:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
     if value.dtype.hasobject and value.dtype != object and value.dtype.kind != "T":
         raise TypeError(f"{what} has an array of {value.dtype}; make it numbers, with astype for instance.")
-    if isinstance(getattr(value, "_meta", value), np.ma.MaskedArray):
-        raise TypeError(f"{what} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
+    check_unmasked(what, value)
     if isinstance(value, da.Array):
         return value
     if value.dtype.hasobject:

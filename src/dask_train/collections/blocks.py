@@ -40,7 +40,7 @@ def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
     Raises
     ------
     TypeError, ValueError
-        They are no arrays, have different numbers of rows, or rows of a shape that is not known.
+        They are no arrays or masked ones, have different numbers of rows, or rows of a shape that is not known.
     """
     arrays = tuple(_dask_array(what, value) for value in values)
     first = arrays[0]
@@ -71,10 +71,23 @@ def _dask_array(what: str, value: Any) -> da.Array:
         raise TypeError(f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, or one frame.")
     if not value.shape:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
+    check_unmasked(what, value)
     if isinstance(value, da.Array):
         return value
     row_bytes = max(1, value.nbytes // max(1, len(value)))
     return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
+
+
+def check_unmasked(what: str, value: Any) -> None:
+    """See that an array has no mask, as far as that is known before it is computed.
+
+    Raises
+    ------
+    TypeError
+        It has.
+    """
+    if isinstance(getattr(value, "_meta", value), np.ma.MaskedArray):
+        raise TypeError(f"{what} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
 
 
 def arrays_by_block(

@@ -263,10 +263,6 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     weights = fit_checks.check_weights(class_weight, sample_weight, data)
     source = data.source("data")
     datasets = {} if validation is None else {VALIDATION: validation.source("validation_data")}
-    if not in_process:
-        client = client_or_local(client, workers or 0)
-        workers = workers or (default_workers if ps else default_fit_workers)(client, on)
-    assert workers is not None
     rows = BATCH_SIZE if batch_size is None else batch_size
     fit_checks.check_order(
         epochs=epochs,
@@ -274,12 +270,16 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         shuffle=shuffle,
         seed=seed,
         batch_size=rows,
-        workers=workers,
         validation_freq=validation_freq,
     )
-    fit_checks.check_together(model, workers, ps=ps)
     fit_checks.check_rows(model, data, validation, in_place=in_process)
     server_checks.check_served(model, ps)
+    if not in_process:
+        client = client_or_local(client, workers or 0)
+        workers = workers or (default_workers if ps else default_fit_workers)(client, on)
+    assert workers is not None
+    fit_checks.check_share(rows, workers)
+    fit_checks.check_together(model, workers, ps=ps)
     header, arrays = ({}, []) if in_process and kept is None else taken_apart(model)
     if workers > 1 and not ps:
         check_losses(model, (header, arrays), data, weights)

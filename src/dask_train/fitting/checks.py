@@ -126,7 +126,7 @@ def check_stop_names(rule: StopRule | None, *, validates: bool) -> None:
 
 
 def check_order(
-    *, epochs: Any, initial_epoch: Any, shuffle: Any, seed: Any, batch_size: int, workers: int, validation_freq: Any
+    *, epochs: Any, initial_epoch: Any = 0, shuffle: Any, seed: Any, batch_size: Any, validation_freq: Any = 1
 ) -> None:
     """What fixes how often and in which order rows are gone through.
 
@@ -135,22 +135,32 @@ def check_order(
     ValueError
         One of them can't be.
     """
-    check_counts(epochs=epochs, batch_size=batch_size, workers=workers)
+    check_counts(epochs=epochs, batch_size=batch_size)
     if isinstance(initial_epoch, bool) or not isinstance(initial_epoch, int) or not 0 <= initial_epoch <= epochs:
         raise ValueError(f"initial_epoch is {initial_epoch!r}; it is a whole number from 0 to epochs={epochs}.")
     if not isinstance(shuffle, bool) and shuffle != "partition":
         raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ValueError(f"seed is {seed!r}; it is a whole number.")
-    if batch_size < workers:
-        raise ValueError(
-            f"batch_size={batch_size} is the global batch, and {workers} workers share it: some would have no row. "
-            "Pass a larger batch_size, or fewer workers."
-        )
     every = validation_freq if isinstance(validation_freq, Sequence) else [validation_freq]
     if isinstance(validation_freq, str) or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in every):
         raise ValueError(
             f"validation_freq is {validation_freq!r}; it is a whole number of epochs, or a list of epochs."
+        )
+
+
+def check_share(batch_size: int, workers: int) -> None:
+    """See that each worker has a row of a batch.
+
+    Raises
+    ------
+    ValueError
+        There are more workers than rows.
+    """
+    if batch_size < workers:
+        raise ValueError(
+            f"batch_size={batch_size} is the global batch, and {workers} workers share it: some would have no row. "
+            "Pass a larger batch_size, or fewer workers."
         )
 
 

@@ -149,7 +149,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     if found.scores is not None:
         call = Call.of_rows(batch_size)
         x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
-        parts = parts_of(x, y, sample_weight, features, label)
+        parts = parts_of(x, y, sample_weight, features, label, num_features=found.value.num_features)
         sample_weight = sample_weight if isinstance(sample_weight, str) else None
         lengths = lengths_of(x, len(parts))
         lazy = partial(_scored, partial(scored_block, call, found.scores, features, label, sample_weight), parts)

@@ -51,13 +51,20 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
     return x, y, sample_weight, None, None
 
 
-def parts_of(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> list[Any]:
+def parts_of(
+    x: Any, y: Any, sample_weight: Any, features: Any, label: Any, *, num_features: int | None = None
+) -> list[Any]:
     """A delayed frame, or a list of arrays, for each partition; for models that take rows as they are.
+
+    Parameters
+    ----------
+    num_features
+        How many the model takes, where it tells.
 
     Raises
     ------
-    ValueError
-        There are no targets, or columns are not named.
+    TypeError, ValueError
+        There are no targets, columns are not named, or the model takes another number of features.
     """
     if is_frame(x):
         if label is None or y is not None or not (sample_weight is None or isinstance(sample_weight, str)):
@@ -70,7 +77,9 @@ def parts_of(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> l
             raise ValueError(f"sample_weight={sample_weight!r} is no column of x.")
         one, several, label = chosen("x", left, features, label)
         weight = [] if sample_weight is None else [sample_weight]
-        needed = x[[*([one] if several is None else several), label, *weight]]
+        used = [one] if several is None else several
+        _check_width(len(used), num_features, "Name those that it was fitted with: features=.")
+        needed = x[[*used, label, *weight]]
         return list(needed.to_delayed()) if hasattr(needed, "to_delayed") else [delayed(needed)]
     if y is None:
         raise ValueError("There are no targets. Pass y, or label= with a frame.")
@@ -78,7 +87,14 @@ def parts_of(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> l
         if value is not None:
             with_whole_rows(what, [value])
     arrays = with_whole_rows("data", [x, y] if sample_weight is None else [x, y, sample_weight])
+    if arrays[0].ndim == 2:
+        _check_width(arrays[0].shape[1], num_features, "Pass those that it was fitted with.")
     return [delayed(list)(pieces) for pieces in zip(*delayed_blocks(arrays), strict=True)]
+
+
+def _check_width(width: int, num_features: int | None, change: str) -> None:
+    if num_features is not None and width != num_features:
+        raise ValueError(f"x has {width} features, and the model was fitted with {num_features}. {change}")
 
 
 def lengths_of(x: Any, num_parts: int) -> Sequence[int] | None:

@@ -37,15 +37,8 @@ class TrialTasks:
         settings = {**self.defaults, **given}
         batch_size, epochs = settings["batch_size"], settings["epochs"]
         fit_checks.check_model(model)
-        fit_checks.check_order(
-            epochs=epochs,
-            initial_epoch=0,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            batch_size=batch_size,
-            workers=self.workers,
-            validation_freq=1,
-        )
+        fit_checks.check_order(epochs=epochs, shuffle=self.shuffle, seed=self.seed, batch_size=batch_size)
+        fit_checks.check_share(batch_size, self.workers)
         fit_checks.check_together(model, self.workers)
         fit_checks.check_rows(model, self.data, self.validation)
         header, arrays = taken_apart(model)

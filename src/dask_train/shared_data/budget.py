@@ -128,7 +128,7 @@ def tell_of_second_copies(persisted: Mapping[str, int | None]) -> None:
             much = "is persisted" if size is None else f"is persisted ({format_bytes(size)})"
             sys.stderr.write(
                 f"dask_train: data[{role!r}] {much}, and its rows are copied into shared memory besides. "
-                "dask_train.persist(...) in place of persist() makes that the only copy.\n"
+                "dask_train.persist in place of persist, of all arrays in one call, makes that the only copy.\n"
             )
 
 

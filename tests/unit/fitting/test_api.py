@@ -114,6 +114,21 @@ def test_what_can_not_be_is_told_before_a_model_is_taken_apart(started, settings
     assert vars(started) == {}
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"validation_data": (X[:, :3], Y)}, "The validation data does not fit model 'net'"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"shuffle": "batch"}, "shuffle is 'batch'"),
+    ],
+)
+def test_what_needs_no_cluster_to_be_refused_starts_none(started, settings, told, monkeypatch):
+    monkeypatch.setattr(api, "client_or_local", lambda *_: pytest.fail("a cluster of this machine is started"))
+    with pytest.raises(ValueError, match=told):
+        dt.fit(network(), X, Y, **settings)
+
+
 def test_a_loss_that_several_workers_can_not_share_is_asked_for_where_there_are_several(started, monkeypatch):
     asked = []
     monkeypatch.setattr(api, "check_losses", lambda *given: asked.append(given))

@@ -97,12 +97,21 @@ def test_rows_before_each_partition_where_they_are_not() -> None:
             "sample_weight='w' is no column",
         ),
         ({"x": pd.DataFrame(X, columns=list("abc")), "label": "a", "sample_weight": Y}, "name that of weights"),
+        (
+            {"x": da.from_array(X[:, :2], chunks=30), "y": Y},
+            r"x has 2 features, and the model was fitted with 3. Pass those",
+        ),
+        (
+            {"x": pd.DataFrame(X, columns=list("abc")), "label": "a"},
+            r"x has 2 features, .* with 3. Name those .*features=",
+        ),
+        ({"x": np.ma.masked_greater(X, 1), "y": Y}, "x has a masked array"),
     ],
 )
 def test_what_an_estimator_can_not_be_scored_on(
     regression: LinearRegression, arguments: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises((ValueError, TypeError), match=told):
         dt.evaluate(regression, **arguments)
 
 

@@ -188,20 +188,13 @@ def fit_module(  # noqa: PLR0913 - as fit has them
         checks.check_rows(module, loss, named, validation, "The validation data", trains=False)
     made = checks.check_optimizer(optimizer, module)
     scheduled = checks.check_scheduler(scheduler, scheduler_interval, made)
+    rows = BATCH_SIZE if batch_size is None else batch_size
+    fit_checks.check_order(epochs=epochs, shuffle=shuffle, seed=seed, batch_size=rows, validation_freq=validation_freq)
     if not in_process:
         client = client_or_local(client, workers or 0)
         workers = workers or default_fit_workers(client, on)
     assert workers is not None
-    rows = BATCH_SIZE if batch_size is None else batch_size
-    fit_checks.check_order(
-        epochs=epochs,
-        initial_epoch=0,
-        shuffle=shuffle,
-        seed=seed,
-        batch_size=rows,
-        workers=workers,
-        validation_freq=validation_freq,
-    )
+    fit_checks.check_share(rows, workers)
     checks.check_together(module, workers)
     training = ModuleTraining(module=module, loss=loss, optimizer=optimizer, scheduler=scheduler, metrics=named)
     header, arrays = (b"", []) if in_process else checks.sent(training)

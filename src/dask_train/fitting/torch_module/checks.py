@@ -17,8 +17,9 @@ from dask_train.errors import in_words
 from dask_train.fitting.data import FitData
 from dask_train.fitting.torch_module.losses import BatchLoss, name_of
 from dask_train.fitting.torch_module.metrics import Metrics, counts_by_itself
-from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was, modes_kept
+from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTraining
+from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
 from dask_train.frameworks.torch.modules import device_of, pickle_parts, unpickle_parts
 
 # Of parameters, and of modules: what is called with gradients in the backward pass.

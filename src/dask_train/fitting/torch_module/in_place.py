@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dask_train.fitting.torch_module.steps import modes_kept, random_numbers_kept
 from dask_train.fitting.torch_module.task import ModuleTraining
+from dask_train.fitting.torch_module.trials import modes_kept, random_numbers_kept
 
 
 @contextmanager

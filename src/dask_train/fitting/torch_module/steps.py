@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +12,13 @@ import torch
 from dask_train.collectives import ProcessGroup
 from dask_train.errors import DataError
 from dask_train.fitting.layout import Layout, leaves
-from dask_train.fitting.torch_module.agreed import Named, norms
+from dask_train.fitting.torch_module.agreed import norms
 from dask_train.fitting.torch_module.global_batch import GlobalBatch, Structure
 from dask_train.fitting.torch_module.gradients import GradientSums
 from dask_train.fitting.torch_module.losses import BatchLoss, check_weight
 from dask_train.fitting.torch_module.row_sums import RowSums
+from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept, random_numbers_kept, values_kept
 from dask_train.frameworks.torch.modules import called, device_of, taken_dtype
-
-# Attributes by which some modules go, such as how often they were called.
-_PLAIN = (bool, int, float, str, type(None))
 
 
 class Batch(NamedTuple):
@@ -297,62 +294,6 @@ def check_rows_apart(module: torch.nn.Module, batch: Batch) -> None:
                 "the workers' shares than of whole batches. Let the loss compare rows, which sees all of them, or pass "
                 "workers=1."
             )
-
-
-@contextmanager
-def modes_kept(module: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, a module may be set to training or evaluation; afterwards each part is in the mode it was in."""
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
-
-
-@contextmanager
-def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, a module may change tensors, numbers and modes, and draw numbers; afterwards it has not."""
-    parameters = [Named(name, module, name) for name, _ in module.named_parameters()]
-    plain = [(part, _plain_values(part), _held(part)) for part in module.modules()]
-    with random_numbers_kept(module), values_kept([*parameters, *Named.buffers(module)]):
-        try:
-            yield
-        finally:
-            for part, values, held in plain:
-                if _held(part) == held:  # else it has made some, and is to know it
-                    vars(part).update(values)
-
-
-def _plain_values(part: torch.nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in vars(part).items() if type(value) in _PLAIN}
-
-
-def _held(part: torch.nn.Module) -> list[str]:
-    """The names of the tensors and modules that a module has."""
-    tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
-    return [name for name, _ in (*tensors, *part.named_children())]
-
-
-@contextmanager
-def values_kept(several: Sequence[Named]) -> Iterator[None]:
-    """While it lasts, tensors may be changed or put elsewhere; afterwards they are there, with the values they had."""
-    before = [(named, named.tensor, named.tensor.detach().clone()) for named in several]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for named, tensor, value in before:
-                if named.tensor is not tensor:
-                    setattr(named.owner, named.name, tensor)
-                if not torch.equal(tensor, value):
-                    tensor.copy_(value)
-
-
-def random_numbers_kept(module: torch.nn.Module) -> AbstractContextManager[None]:
-    """While it lasts, random numbers may be drawn; afterwards those of torch go on where they were."""
-    device = device_of(module)
-    return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
 def _with_class_numbers(y: Any) -> Any:

@@ -119,6 +119,11 @@ class ObjectModel:
         """The labels that a classifier of scikit-learn chooses among; None where it is none, or has been closed."""
         return getattr(self._model, "classes_", None)
 
+    @property
+    def num_features(self) -> int | None:
+        """How many an estimator was fitted with; None where it does not tell, or has been closed."""
+        return getattr(self._model, "n_features_in_", None)
+
     def opened(self) -> Callable[..., Any]:
         """The method, or the function itself; opened once in each process."""
         with self._opening:

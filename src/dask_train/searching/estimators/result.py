@@ -106,7 +106,7 @@ class GridResult(Shown):
             for number in order
         ]
         facts = [("candidates", f"{len(params):,}"), ("folds", f"{self.num_splits}"), ("fits", f"{self.num_fits:,}")]
-        if self._index is not None or len(self.scorer_names) == 1:
+        if self._knows_best:
             facts += [("best value", score_text(self.best_value))]
             facts += [(name, _text(value)) for name, value in self.best_params.items()]
         table = Table(columns=(*scores, *names), rows=rows, title="all candidates")
@@ -114,7 +114,12 @@ class GridResult(Shown):
 
     def __repr__(self) -> str:
         num = len(self.cv_results_["params"])
-        return f"<GridResult: {num} candidates on {self.num_splits} folds, {self.num_fits} fits of steps>"
+        best = f"; best value {score_text(self.best_value)}" if self._knows_best else ""
+        return f"<GridResult: {num} candidates on {self.num_splits} folds, {self.num_fits} fits of steps{best}>"
+
+    @property
+    def _knows_best(self) -> bool:
+        return self._index is not None or len(self.scorer_names) == 1
 
 
 def _text(value: Any) -> str:

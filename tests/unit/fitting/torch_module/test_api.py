@@ -56,6 +56,21 @@ def test_where_nothing_is_said_batches_are_alike_and_each_host_has_its_workers(l
     assert (launched["task"].validation_batch_size, launched["datasets"]) == (5, {})
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"validation_data": (X[:, :3], Y)}, "The validation data"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"shuffle": "batch"}, "shuffle is 'batch'"),
+    ],
+)
+def test_what_needs_no_cluster_to_be_refused_starts_none(launched, settings, told, monkeypatch):
+    monkeypatch.setattr(api, "client_or_local", lambda *_: pytest.fail("a cluster of this machine is started"))
+    with pytest.raises(ValueError, match=told):
+        fit(**settings)
+    assert launched == {}
+
+
 def test_weights_of_rows_are_those_of_their_own_data_alone(launched):
     fit(sample_weight=np.ones(20), validation_data=(X, Y))
     layouts = launched["task"].layout, launched["task"].validation_layout

@@ -47,6 +47,7 @@ def test_of_several_scores_none_is_chosen_for_the_user():
         with pytest.raises(DaskTrainError, match=r"there are several scores.*refit= one of r2, mae"):
             getattr(it, name)
     assert "best value" not in it._repr_html_()
+    assert repr(it).endswith("8 fits of steps>")
 
 
 def test_parameters_are_the_callers_own():
@@ -61,4 +62,4 @@ def test_it_is_shown_best_first_and_as_a_frame():
     assert [row[2] for row in table.rows] == ["3", "2", "1"]
     assert table.columns == ("mae", "r2", "a", "b")
     assert it.trials_dataframe()["rank_test_r2"].tolist() == [3, 1, 2]
-    assert repr(it) == "<GridResult: 3 candidates on 2 folds, 8 fits of steps>"
+    assert repr(it) == "<GridResult: 3 candidates on 2 folds, 8 fits of steps; best value -1>"

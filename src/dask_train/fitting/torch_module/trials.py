@@ -1,0 +1,89 @@
+"""A module that is only tried: afterwards it is as it was."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from dask_train.fitting.torch_module.agreed import Named
+from dask_train.frameworks.torch.modules import device_of
+
+# Attributes by which some modules go, such as how often they were called, or what they have seen.
+_PLAIN = (bool, int, float, str, type(None))
+_CONTAINERS = (list, dict, set, collections.deque)
+# Those of every module: its tensors, parts and hooks.
+_OF_ALL = frozenset(vars(torch.nn.Module()))
+
+
+@contextmanager
+def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
+    """While it lasts, a module may change what it holds, and draw numbers; afterwards it has not.
+
+    Set back are tensors, numbers and text in attributes, and which objects are in a list, dict, set or deque there; not
+    what these objects hold. A part that has made tensors or modules meanwhile keeps all, as it knows that it has them.
+    """
+    parameters = [Named(name, module, name) for name, _ in module.named_parameters()]
+    before = [(part, _plain_values(part), _containers(part), _held(part)) for part in module.modules()]
+    with random_numbers_kept(module), values_kept([*parameters, *Named.buffers(module)]):
+        try:
+            yield
+        finally:
+            for part, values, containers, held in before:
+                if _held(part) == held:
+                    vars(part).update(values)
+                    for name, container, content in containers:
+                        vars(part)[name] = container
+                        container.clear()
+                        (container.update if isinstance(container, dict | set) else container.extend)(content)
+
+
+def _plain_values(part: torch.nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(part).items() if type(value) in _PLAIN}
+
+
+def _containers(part: torch.nn.Module) -> list[tuple[str, Any, Any]]:
+    own = ((name, value) for name, value in vars(part).items() if name not in _OF_ALL)
+    return [(name, value, copy.copy(value)) for name, value in own if type(value) in _CONTAINERS]
+
+
+def _held(part: torch.nn.Module) -> list[str]:
+    """The names of the tensors and modules that a module has."""
+    tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+    return [name for name, _ in (*tensors, *part.named_children())]
+
+
+@contextmanager
+def modes_kept(module: torch.nn.Module) -> Iterator[None]:
+    """While it lasts, a module may be set to training or evaluation; afterwards each part is in the mode it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+@contextmanager
+def values_kept(several: Sequence[Named]) -> Iterator[None]:
+    """While it lasts, tensors may be changed or put elsewhere; afterwards they are there, with the values they had."""
+    before = [(named, named.tensor, named.tensor.detach().clone()) for named in several]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for named, tensor, value in before:
+                if named.tensor is not tensor:
+                    setattr(named.owner, named.name, tensor)
+                if not torch.equal(tensor, value):
+                    tensor.copy_(value)
+
+
+def random_numbers_kept(module: torch.nn.Module) -> AbstractContextManager[None]:
+    """While it lasts, random numbers may be drawn; afterwards those of torch go on where they were."""
+    device = device_of(module)
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
