@@ -165,7 +165,7 @@ def messages(client: Any, x: Any, y: Any) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", choices=("ours", "dask-glm", "scikit-learn", "glum"))
+    parser.add_argument("peer", choices=("ours", "ours of dt.persist", "dask-glm", "scikit-learn", "glum"))
     parser.add_argument("solver")
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--features", type=int, required=True)
@@ -188,6 +188,10 @@ def main() -> None:
 
         x, y = client.persist([tangled(x) if given.messages else x, y])
         wait([x, y])
+        if given.peer == "ours of dt.persist":
+            import dask_train as dt
+
+            x, y = dt.persist(x, y)
         if given.messages:
             print(json.dumps(messages(client, x, y)))
         else:

@@ -29,6 +29,7 @@ from recording import save, summary
 
 import dask_train as dt
 from dask_train.fitting.layout import Layout
+from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.spec import FitTask
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
@@ -52,11 +53,12 @@ def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:
     """Milliseconds a step of ours; ``far``: as if the server were on another host."""
     from dask_train.fitting.roles.models import build, made
     from dask_train.fitting.roles.servers import Servers
+    from dask_train.role.time_spent import TimeSpent
 
     model = made(sent.header, sent.arrays)
     build(model, sent.layout, ())
     host = "another" if far else session.host
-    servers = Servers(model, session.peers["ps"], host, sent.credentials(session), sent.patience_s)
+    servers = Servers(model, session.peers["ps"], host, sent.credentials(session), sent.patience_s, TimeSpent())
     ready, *_ = servers.begin(session.rank)
     if not ready:
         servers.bring([{}], {})
@@ -111,7 +113,7 @@ def measured(client: Client, num_workers: int, steps: int, way: str) -> float:
         result = dt.train(work, roles=roles, framework="tensorflow", client=client, name="v1")
     else:
         sent = task()
-        functions = {"ps": sent, "worker": partial(our_steps, sent=sent, steps=steps, far=way != "memory")}
+        functions = {"ps": FitRole(sent), "worker": partial(our_steps, sent=sent, steps=steps, far=way != "memory")}
         keras_framework = KerasFramework("tensorflow", find_framework("tensorflow"))
         result = launch(functions, roles=roles, framework=keras_framework, client=client, name="ours")
     return max(result.results["worker"])
