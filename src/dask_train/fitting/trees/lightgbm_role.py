@@ -19,7 +19,7 @@ import lightgbm
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from dask_train.fitting.trees.lightgbm_params import last_scores, settled
+from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_by_row
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
 from dask_train.fitting.trees.parts import Part, classes_of
@@ -118,7 +118,7 @@ class Loop:
         """As ``lightgbm.train``, but that it begins with the last checkpoint, if there is one."""
         rounds, sets, kept = self._rounds, self._sets, self._rounds.load()
         *own, record = callbacks  # the last one keeps the scores for the estimator
-        settings, total, stopping = settled(params, num_boost_round)
+        settings, total, stopping = settled(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))
         begin, best = 0, 0
         if kept is not None:
             model, own, history, begin, best = kept.state

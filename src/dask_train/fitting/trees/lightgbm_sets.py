@@ -76,6 +76,8 @@ class DataSets:
         The booster to go on with; every data set begins with its scores.
     first_score
         What all rows begin with besides, and the first tree has to hold.
+    shape
+        How many rows to train on all ranks have, and how many features.
     """
 
     def __init__(self, session: Session, task: TreesTask, parts: Sequence[Part], classes: np.ndarray | None) -> None:
@@ -83,6 +85,7 @@ class DataSets:
         self._asked = -1
         self.start: Any = None
         self.first_score = 0.0
+        self.shape = session.num_rows, task.plan.num_features
         self._train: Any = None
         self._of_classes: np.ndarray | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.fitting.trees.lightgbm_params import last_scores, settled
+from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_by_row
 
 
 def test_rounds_and_early_stopping_under_other_names():
@@ -26,6 +26,36 @@ def test_what_is_not_asked_for():
     assert params == {"force_row_wise": True, "deterministic": False}, "LightGBM refuses both"
     with pytest.raises(ValueError, match="n_estimators is 0; a fit has 1 round or more"):
         settled({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "by_row", "wanted"),
+    [
+        ({}, False, {"force_col_wise": True}),
+        ({}, True, {"force_row_wise": True}),
+        ({"force_col_wise": True}, True, {"force_col_wise": True}),
+        ({"force_row_wise": True}, False, {"force_row_wise": True}),
+        ({"force_row_wise": False}, False, {"force_row_wise": False, "force_col_wise": True}),
+    ],
+)
+def test_histograms_are_made_as_is_asked_for_or_as_rows_say(params, by_row, wanted):
+    assert settled(params, 5, by_row=by_row)[0] == {"deterministic": True, **wanted}, "never both, nor either by time"
+
+
+@pytest.mark.parametrize(
+    ("params", "num_rows", "num_features", "by_row"),
+    [
+        ({}, 1_000_000, 28, True),
+        ({}, 999_999, 28, False),
+        ({}, 1_000_000, 200, False),
+        ({"max_bins": 63}, 1_000_000, 200, True),
+        ({"max_bin": 1023}, 1_000_000, 40, False),
+    ],
+)
+def test_many_rows_of_few_features_are_summed_row_by_row(params, num_rows, num_features, by_row):
+    given = dict(params)
+    assert sums_by_row(given, num_rows, num_features) == by_row
+    assert given == params
 
 
 @pytest.mark.parametrize(("best", "score"), [(0, 3.0), (-2, 3.0), (2, 2.0)])

@@ -12,7 +12,7 @@ import pytest
 from alone import FRAME, LABELS, PLAIN, PLAN, QUERIES, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, grow, scored
 from sklearn.base import clone
 
-from dask_train.fitting.trees import spool
+from dask_train.fitting.trees import lightgbm_params, spool
 from dask_train.fitting.trees.spool import spooled
 
 
@@ -60,6 +60,14 @@ def test_rows_of_lightgbm_that_are_streamed_make_the_trees_of_rows_in_memory(mon
     assert found.estimator.booster_.model_to_string() == wanted.estimator.booster_.model_to_string()
     assert found.history == wanted.history
     assert left == [], "the file of rows goes when their bins are made"
+
+
+def test_many_rows_are_summed_row_by_row(monkeypatch):
+    made = lightgbm.LGBMRegressor(n_estimators=3, num_leaves=7, verbose=-1)
+    for lowest, way in ((len(SIGNAL), "row"), (len(SIGNAL) + 1, "col")):
+        monkeypatch.setattr(lightgbm_params, "ROW_WISE_ROWS", lowest)
+        found = grow(Alone(cut(X[:, :3], SIGNAL)), made, PLAIN).estimator.booster_.model_to_string()
+        assert f"[force_{way}_wise: 1]" in found
 
 
 def test_a_ranker_of_lightgbm_has_whole_queries():
