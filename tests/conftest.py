@@ -25,6 +25,7 @@ import dask
 import psutil
 import pytest
 from distributed import Client, LocalCluster
+from distributed import core as distributed_core
 
 HERE = Path(__file__).parent
 # Fixtures with a client of a cluster that is kept from one module to the next.
@@ -315,6 +316,8 @@ def local_clusters() -> Iterator[Callable[..., LocalCluster]]:
     No two at a time: the connections of one come and go while the other is checked.
     """
     with _one_at_a_time, no_leaks(), ExitStack() as stack:
+        # Dask keeps methods of servers there that are closed, and so what a Dask worker in this process still had.
+        stack.callback(distributed_core._expects_comm.cache_clear)
 
         def make(n_workers: int = 3, threads_per_worker: int = 1, **settings: Any) -> LocalCluster:
             return stack.enter_context(
