@@ -134,8 +134,9 @@ minimum:  ## the lowest versions that pyproject.toml allows, in build/minimum: t
 	build/minimum/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/minimum.txt .
 	build/minimum/bin/python tests/bare_install.py
 	build/minimum/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/minimum.txt \
-		'.[$(MINIMUM_EXTRAS)]' hypothesis ml_dtypes pandas pyarrow pytest pytest-timeout
-	build/minimum/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::UserWarning $(MINIMUM_TESTS)
+		'.[$(MINIMUM_EXTRAS)]' hypothesis ml_dtypes pandas pyarrow pytest pytest-timeout pytest-xdist
+	build/minimum/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::UserWarning \
+		--numprocesses $(PROCESSES) --dist loadfile $(MINIMUM_TESTS)
 
 lock: .venv  ## solve the versions anew
 	$(BIN)/pip-compile $(COMPILE_OPTIONS) --upgrade --extra dev \

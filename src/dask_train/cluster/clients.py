@@ -9,6 +9,7 @@ from typing import Any
 from distributed import Client, get_client
 
 from dask_train.cluster.local import start_local_cluster
+from dask_train.cluster.random_numbers import leave_to_program
 
 __all__ = ["Client", "checked_client", "client_here", "client_or_local", "client_or_none"]
 
@@ -25,11 +26,14 @@ def checked_client(client: Any) -> Client:
 def client_or_none(client: Client | None) -> Client | None:
     """The client that was passed, that of the Dask task which calls, or the default one, if there is any.
 
+    What it draws from now on is not of the random numbers that the program has seeded.
+
     Raises
     ------
     TypeError, ValueError
         What was passed is no client, or closed.
     """
+    leave_to_program()
     if client is not None:
         return checked_client(client)
     try:
@@ -70,5 +74,6 @@ def client_or_local(client: Client | None, num_workers: int) -> Client:
     if found is None:
         num_workers = num_workers or os.cpu_count() or 1
         found = Client(start_local_cluster(num_workers))
+        leave_to_program()  # modules that were imported with it
         sys.stderr.write(f"dask_train: there is no Dask client, so a local cluster was started: {found}\n")
     return found

@@ -100,6 +100,11 @@ def _dask_array(what: str, value: Any) -> da.Array:
     if value.dtype.hasobject and value.dtype != object and value.dtype.kind != "T":
         raise TypeError(f"{what} has an array of {value.dtype}; make it numbers, with astype for instance.")
     check_unmasked(what, value)
+    if hasattr(meta := getattr(value, "_meta", None), "toarray"):
+        raise TypeError(
+            f"{what} has chunks of {type(meta).__name__}, sparse matrices, and batches are dense arrays. Make them "
+            "dense, with X.map_blocks(lambda rows: rows.toarray()); linear models take them as they are."
+        )
     if isinstance(value, da.Array):
         return value
     if value.dtype.hasobject:

@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from dask.utils import parse_bytes
 
+from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import Column
 
 # NumPy arrays are cut into blocks of about this size.
@@ -35,7 +36,7 @@ def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
     what
         How errors call them.
     values
-        Dask or NumPy arrays, ``(num_rows, *row_shape)`` each. The first says where rows are cut.
+        Dask or NumPy arrays, or tensors, ``(num_rows, *row_shape)`` each. The first says where rows are cut.
 
     Raises
     ------
@@ -67,6 +68,7 @@ def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
 
 
 def _dask_array(what: str, value: Any) -> da.Array:
+    value = as_numpy(what, value)
     if not hasattr(value, "dtype") or not hasattr(value, "shape") or hasattr(value, "iloc"):
         raise TypeError(f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, or one frame.")
     if not value.shape:

@@ -7,6 +7,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_train.collections.arrays import array_source
@@ -14,6 +15,7 @@ from dask_train.collections.delayed import delayed_source
 from dask_train.collections.frames import frame_source
 from dask_train.collections.partition.form import Picks, open_form, picks_of
 from dask_train.collections.source import Source
+from dask_train.collections.tensors import as_numpy
 
 
 def check_data(
@@ -31,8 +33,8 @@ def check_data(
     what
         How errors call it, such as ``data['worker']``.
     data
-        A Dask or NumPy array with rows along its first axis; a Dask or pandas frame, or one of its columns; a tuple,
-        list or dict of these; or a list of delayed results, each a partition of such rows.
+        A Dask or NumPy array with rows along its first axis, or a tensor; a Dask or pandas frame, or one of its
+        columns; a tuple, list or dict of these; or a list of delayed results, each a partition of such rows.
     features
         Columns of a frame: one name gives that column, ``(n, *row_shape)``; a list gives one matrix,
         ``(n, len(features))``, in the common dtype (``numpy.result_type``); None means all but the label. Of a dict:
@@ -68,6 +70,7 @@ def check_data(
             )
         return delayed_source(what, data, picks)
     form = open_form(what, data, picks)
+    form["values"] = [as_numpy(what, value) for value in form["values"]]
     for value in form["values"]:
         _check_type(what, value)
     if any(map(_is_dask_frame, form["values"])):
@@ -83,9 +86,12 @@ def _check_type(what: str, value: Any) -> None:
             "dask.array.from_delayed."
         )
     if not (isinstance(value, da.Array | np.ndarray) or _is_dask_frame(value) or _is_pandas(value)):
+        is_dataset = hasattr(value, "__getitem__") or hasattr(value, "__iter__")
+        is_dataset = is_dataset and not (is_dask_collection(value) or isinstance(value, str) or hasattr(value, "dtype"))
+        hint = " Datasets of other libraries have no partitions: pass the arrays that they are made of."
         raise TypeError(
             f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, Dask or pandas frames, a tuple or dict "
-            "of them, or a list of delayed partitions."
+            f"of them, or a list of delayed partitions.{hint if is_dataset else ''}"
         )
 
 

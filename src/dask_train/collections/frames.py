@@ -69,6 +69,18 @@ def frame_source(what: str, form: PartitionForm) -> Source:
     )
 
 
+def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:
+    """One delayed tuple a partition, in order: the pieces of frames and columns that were cut from one frame.
+
+    Raises
+    ------
+    TypeError, ValueError
+        They were not.
+    """
+    _check_one_origin(what, frames)
+    return list(_together(frames, None).to_delayed())
+
+
 def _check_one_origin(what: str, values: Sequence[Any]) -> None:
     """Refuse what does not surely have the same rows in each partition."""
     import dask.dataframe as dd

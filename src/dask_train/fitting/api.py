@@ -126,11 +126,12 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         Keras'. Built here where it has no weights yet. It is sent to each worker, takes over what was trained at the
         end, and keeps its optimizer's state, so a second ``fit`` goes on.
     x
-        Inputs: a Dask or NumPy array with rows along its first axis; a list, tuple or dict of them; a Dask or pandas
-        frame with ``features``; or a data set of :func:`dask_train.get_dataset`, with targets and perhaps weights.
+        Inputs: a Dask or NumPy array, or a tensor, with rows along its first axis; a list, tuple or dict of them; a
+        Dask or pandas frame, perhaps with ``features``; or a data set of :func:`dask_train.get_dataset`, with targets
+        and perhaps weights.
     y, sample_weight
-        Targets, and weights of rows, as Keras takes them; arrays. Weights of a frame: the name of their column, or a
-        dict of outputs to columns.
+        Targets, and weights of rows, as Keras takes them; arrays, or columns that were cut from the frame. Weights of
+        a frame: the name of their column, or a dict of outputs to columns.
     batch_size
         Rows of a global batch, over all workers; 32 where it is None.
     epochs, initial_epoch, steps_per_epoch

@@ -31,7 +31,14 @@ def check_model(model: Any) -> None:
     """
     keras: Any = sys.modules.get("keras")  # without it there is no model of it
     if keras is None or not isinstance(model, keras.Model):
-        raise TypeError(f"model is a {type(model).__name__}; pass a compiled keras.Model{named(FIT)}.")
+        estimator = (
+            " Other estimators: those of dask_train.linear_model have a fit of their own, and "
+            "dask_train.sklearn.Incremental trains what has partial_fit."
+        )
+        raise TypeError(
+            f"model is a {type(model).__name__}; pass a compiled keras.Model{named(FIT)}."
+            f"{estimator if hasattr(model, 'get_params') else ''}"
+        )
     from dask_train.keras_models.private_parts import check_private_parts
 
     if not model.compiled:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.source import Source
+from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import Column, Schema
 from dask_train.data.selection import column_names
 from dask_train.fitting.layout import Layout, filled
@@ -80,7 +81,8 @@ def fit_data(
         return _named(what, x, features, label, sample_weight)
     if (segments := segments_in(x)) is not None:
         return _published(what, x, segments.schema, [y, sample_weight])
-    layout, columns = Layout.of(x, y, sample_weight)
+    layout, given = Layout.of(x, y, sample_weight)
+    columns = tuple(as_numpy(what, value) for value in given)
     return FitData(value=columns, layout=layout, rows=_rows(columns))
 
 

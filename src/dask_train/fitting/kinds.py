@@ -61,9 +61,14 @@ def kind_of(model: Any, served: Mapping[str, str]) -> str | None:
 
     An instance of a class can exist only where the module that has it was imported.
     """
-    if any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__):
+    if is_keras_model(model):
         return None
     return next((kind for kind in served if isinstance(model, _class_of(kind))), None)
+
+
+def is_keras_model(model: Any) -> bool:
+    """Whether its class is one of Keras', or extends one."""
+    return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
 
 
 def named(served: Mapping[str, str]) -> str:

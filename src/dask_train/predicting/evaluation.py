@@ -109,8 +109,8 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         of all rows' targets and predictions, as ``docs/boosted_trees.md`` does.
     x, y, sample_weight
         Inputs, targets and weights of rows, as ``model.evaluate`` takes them: Dask or NumPy arrays; tuples, lists or
-        dicts of them for models of several inputs and outputs; a frame for ``x``, with ``label=``; or for ``x`` a data
-        set of :func:`~dask_train.get_dataset`.
+        dicts of them for models of several inputs and outputs; a frame for ``x``, with ``label=``, or with columns
+        that were cut from it; or for ``x`` a data set of :func:`~dask_train.get_dataset`.
     batch_size
         Rows that go through a Keras model at a time.
     features, label

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -256,7 +256,8 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
     _check_fitted(model, name)
     token = tokenize(method, hashlib.sha256(cloudpickle.dumps(model)).hexdigest())
     value = ObjectModel(model, method, name, token)
-    return Predictor(value=value, describe=partial(_shown, value, meta), takes_frames=True, scores=scores)
+    describe = partial(_shown, value, meta, partial(_promised, model, method))
+    return Predictor(value=value, describe=describe, takes_frames=True, scores=scores)
 
 
 def _check_fitted(model: Any, name: str) -> None:
@@ -281,21 +282,40 @@ def _check_fitted(model: Any, name: str) -> None:
 
 def _score_of(model: Any) -> str:
     """What an estimator's own ``score`` is."""
-    kind = type(model).__name__
-    if any(base.__module__.startswith("sklearn.") for base in type(model).__mro__):
-        from sklearn.base import is_classifier, is_regressor
-
-        if is_classifier(model):
-            return ACCURACY
-        if is_regressor(model):
-            return R2
+    if score := _own_score(model):
+        return score
     raise TypeError(
-        f"model is a {kind}; dask_train.evaluate takes compiled Keras models, and classifiers and regressors of "
-        "scikit-learn. For others predict, and compute what you need of it and the targets."
+        f"model is a {type(model).__name__}; dask_train.evaluate takes compiled Keras models, and classifiers and "
+        "regressors of scikit-learn. For others predict, and compute what you need of it and the targets."
     )
 
 
-def _shown(value: ObjectModel, meta: Any, inputs: Inputs) -> tuple[Places, tuple[Column, ...]]:
+def _own_score(model: Any) -> str | None:
+    if any(base.__module__.startswith("sklearn.") for base in type(model).__mro__):
+        from sklearn.base import is_classifier, is_regressor
+
+        return ACCURACY if is_classifier(model) else R2 if is_regressor(model) else None
+    return None
+
+
+def _promised(model: Any, method: str | None, columns: Sequence[Any]) -> np.ndarray | None:
+    """What a classifier or regressor tells that it makes of the columns that it was fitted with; None where it can't.
+
+    An encoder, for instance, refuses the text of sample rows, which it has not learnt.
+    """
+    names = list(getattr(model, "feature_names_in_", ()))
+    if not names or list(columns) != names:
+        return None
+    kind, classes = _own_score(model), getattr(model, "classes_", None)
+    if kind == ACCURACY and isinstance(classes, np.ndarray) and classes.ndim == 1:
+        rows = {"predict": np.empty(0, classes.dtype), "predict_proba": np.empty((0, len(classes)))}
+        return rows.get(str(method))
+    return np.empty(0) if kind == R2 and method == "predict" else None
+
+
+def _shown(
+    value: ObjectModel, meta: Any, promised: Callable[[Sequence[Any]], Any], inputs: Inputs
+) -> tuple[Places, tuple[Column, ...]]:
     """What it makes of two sample rows, unless it is told."""
     layout = Layout.of_batch(1)
     found = meta
@@ -306,13 +326,16 @@ def _shown(value: ObjectModel, meta: Any, inputs: Inputs) -> tuple[Places, tuple
         try:
             found = value.call(sample, given)
         except Exception as error:
-            raise ValueError(
-                f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is not "
-                "known. They are like those of the data: pass the columns that it was fitted with. Does it take "
-                "the data itself? Pass meta=: an array, or several, of its dtype and row shape, such as "
-                "np.empty((0, 10), 'f4')."
-            ) from error
-        found = _as_arrays(found, len(given[0]), value.name)
+            found = meta = promised(getattr(inputs.frame, "columns", ()))
+            if meta is None:
+                raise ValueError(
+                    f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is "
+                    "not known. They are like those of the data: pass the columns that it was fitted with. Does it "
+                    "take the data itself? Pass meta=: an array, or several, of its dtype and row shape, such as "
+                    "np.empty((0, 10), 'f4')."
+                ) from error
+        else:
+            found = _as_arrays(found, len(given[0]), value.name)
     layout, arrays = Layout.of(found)
     outputs = []
     for array in arrays:

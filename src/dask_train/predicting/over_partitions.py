@@ -13,6 +13,7 @@ from dask import delayed
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
+from dask_train.collections.frames import delayed_pieces
 from dask_train.collections.partition.form import chosen, is_frame
 from dask_train.fitting.data import fit_data
 from dask_train.fitting.layout import leaves
@@ -67,20 +68,7 @@ def parts_of(
         There are no targets, columns are not named, or the model takes another number of features.
     """
     if is_frame(x):
-        if label is None or y is not None or not (sample_weight is None or isinstance(sample_weight, str)):
-            raise ValueError(
-                "To score an estimator on a frame, name its label column, label=, and leave y out; name that of "
-                "weights, too: sample_weight='name'."
-            )
-        left = [name for name in x.columns if sample_weight is None or name != sample_weight]
-        if sample_weight is not None and sample_weight not in x.columns:
-            raise ValueError(f"sample_weight={sample_weight!r} is no column of x.")
-        one, several, label = chosen("x", left, features, label)
-        weight = [] if sample_weight is None else [sample_weight]
-        used = [one] if several is None else several
-        _check_width(len(used), num_features, "Name those that it was fitted with: features=.")
-        needed = x[[*used, label, *weight]]
-        return list(needed.to_delayed()) if hasattr(needed, "to_delayed") else [delayed(needed)]
+        return _parts_of_frame(x, y, sample_weight, features, label, num_features)
     if y is None:
         raise ValueError("There are no targets. Pass y, or label= with a frame.")
     for what, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
@@ -90,6 +78,41 @@ def parts_of(
     if arrays[0].ndim == 2:
         _check_width(arrays[0].shape[1], num_features, "Pass those that it was fitted with.")
     return [delayed(list)(pieces) for pieces in zip(*delayed_blocks(arrays), strict=True)]
+
+
+def _parts_of_frame(
+    x: Any, y: Any, sample_weight: Any, features: Any, label: Any, num_features: int | None
+) -> list[Any]:
+    if (label is None) == (y is None):
+        raise ValueError(
+            "To score an estimator on a frame, name its label column, label=, or pass y, a column that was cut from "
+            "the same frame: one of the two."
+        )
+    weight = [sample_weight] if isinstance(sample_weight, str) else []
+    if weight and sample_weight not in x.columns:
+        raise ValueError(f"sample_weight={sample_weight!r} is no column of x.")
+    one, several, _ = chosen("x", [name for name in x.columns if name not in weight], features, label)
+    _check_width(1 if several is None else len(several), num_features, "Name those that it was fitted with: features=.")
+    beside = [each for each in (y, None if weight else sample_weight) if each is not None]
+    if not beside:
+        needed = x[[*([one] if several is None else several), label, *weight]]
+        return list(needed.to_delayed()) if hasattr(needed, "to_delayed") else [delayed(needed)]
+    columns = [x[one if several is None else several], x[label] if y is None else _column("y", y)]
+    columns += [_column("sample_weight", each) for each in beside if each is not y] + [x[name] for name in weight]
+    if hasattr(x, "to_delayed"):
+        return delayed_pieces("data", columns)
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError(f"The columns of data have {', '.join(str(len(column)) for column in columns)} rows.")
+    return [delayed(columns)]
+
+
+def _column(what: str, given: Any) -> Any:
+    """Targets or weights as one column, also of a frame that has no other."""
+    if not is_frame(given):
+        return given
+    if len(given.columns) > 1:
+        raise ValueError(f"{what} has {len(given.columns)} columns. Pass one.")
+    return given[given.columns[0]]
 
 
 def _check_width(width: int, num_features: int | None, change: str) -> None:

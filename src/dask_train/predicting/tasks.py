@@ -145,7 +145,7 @@ def scored_block(
     weight
         The column of weights of a frame.
     piece
-        A frame with the features, the label and perhaps weights; or a list of inputs, targets and perhaps weights.
+        A frame with the features, the label and perhaps weights; or inputs, targets and perhaps weights, as a list.
     """
     rows = predicted_block(call, features, label, weight, model, piece)
     return None if rows is None else scored(what, rows.truth, rows.found, rows.weights)
@@ -155,8 +155,9 @@ def predicted_block(
     call: Call, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
 ) -> Predictions | None:
     """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None where it is empty."""
-    if isinstance(piece, list):
-        x, truth, *weights = map(_plain, piece)
+    if isinstance(piece, list | tuple):
+        x = piece[0] if hasattr(piece[0], "iloc") else _plain(piece[0])
+        truth, *weights = map(_plain, piece[1:])
     else:
         left = [name for name in piece.columns if name != weight]
         one, several, _ = chosen_columns("x", left, features, label)

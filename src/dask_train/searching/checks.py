@@ -7,6 +7,7 @@ from typing import Any
 from dask_train.checkpoint.best import AUTO
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.extras import check_installed
+from dask_train.fitting.kinds import is_keras_model
 from dask_train.shared_data.segments import SharedSegments
 
 
@@ -40,6 +41,36 @@ def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: 
     check_study(direction, seed, timeout_s)
     check_installed("dt.search", "optuna", "dask-train[search]")
     check_installed("A search of Keras models", "keras", "dask-train[tensorflow]")
+
+
+class OtherKindError(TypeError):
+    """What ``build`` returns is trained by no trial of a search over Keras models, whatever the parameters."""
+
+
+def check_built(model: Any) -> None:
+    """See that what ``build`` returned is a Keras model.
+
+    Raises
+    ------
+    OtherKindError
+        It is an estimator or a module of torch.
+    TypeError
+        It is something else.
+    """
+    if is_keras_model(model):
+        return
+    kind = type(model).__name__
+    if hasattr(model, "fit") and hasattr(model, "get_params"):
+        raise OtherKindError(
+            f"build returned a {kind}, and without scoring= or cv= a search is over Keras models. Say how estimators "
+            "are scored, such as scoring='accuracy' or 'r2', on validation_data= or the folds of cv=."
+        )
+    if hasattr(model, "state_dict"):
+        raise OtherKindError(
+            f"build returned a {kind}, and a search trains Keras models and estimators. Train modules of torch with "
+            "dt.fit between study.ask() and study.tell()."
+        )
+    raise TypeError(f"build returned a {kind}; it returns a compiled Keras model, or one and a dict.")
 
 
 def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.cluster.arrivals import wait_for_first
 from dask_train.cluster.peer import Peer
-from dask_train.cluster.random_numbers import leave_to_program
 from dask_train.errors import PlacementError
 from dask_train.report.progress import check_progress
 
@@ -60,7 +59,6 @@ def entered(
         )
     check_progress(progress, waits=True)
     wait_for_first(peer)
-    leave_to_program()  # what `build` has seeded
     found = peer.run(peer.workers)
     check_room(_count(_room(found, on, needs)), _count(_room(found, on, {})), workers)
     return peer

@@ -13,6 +13,7 @@ from dask_train.fitting.api import taken_apart
 from dask_train.fitting.data import FitData
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import FitTask
+from dask_train.searching.checks import check_built
 
 # What `build` may tell of a trial besides its model.
 _OF_TRIAL = ("batch_size", "epochs", "callbacks", "class_weight")
@@ -36,6 +37,7 @@ class TrialTasks:
         model, given = self._built(trial)
         settings = {**self.defaults, **given}
         batch_size, epochs = settings["batch_size"], settings["epochs"]
+        check_built(model)
         fit_checks.check_model(model)
         fit_checks.check_order(epochs=epochs, shuffle=self.shuffle, seed=self.seed, batch_size=batch_size)
         fit_checks.check_share(batch_size, self.workers)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dask_train.checkpoint.best import is_better
+from dask_train.searching.checks import OtherKindError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
 from dask_train.searching.logged import SearchLog
@@ -179,7 +180,13 @@ class Trials:
         return next((ended for ended in self.ended if self.best is not None and ended.number == self.best[0]), None)
 
     def next(self) -> Handed | None:
-        """Ask for a trial and build it; None where there are no more. Those that can't be built are failures."""
+        """Ask for a trial and build it; None where there are no more. Those that can't be built are failures.
+
+        Raises
+        ------
+        OtherKindError
+            No trial can be built by this search.
+        """
         while self.num_left > 0:
             handed = self._next()
             self.handed[handed.trial.number] = handed
@@ -189,6 +196,8 @@ class Trials:
                     self.log.begin(handed.trial.number, handed.trial.params)
             except self._pruned:
                 self._tell(handed, "PRUNED")
+            except OtherKindError:
+                raise
             except Exception as error:
                 self.failed(handed, f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
             else:

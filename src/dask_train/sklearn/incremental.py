@@ -86,7 +86,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         self.train_kwargs = train_kwargs
 
     @raises_at_the_call
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
         """Learn all rows, ``epochs`` times, from the beginning.
 
         Parameters
@@ -97,6 +97,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             Targets, ``(n,)``; None for estimators that need none.
         sample_weight
             Of each row, ``(n,)``; for estimators whose ``partial_fit`` takes it.
+        classes
+            All labels of a classifier, where they are known; None looks for them, which computes ``y`` once.
 
         Returns
         -------
@@ -110,7 +112,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         DaskTrainError
             As :func:`dask_train.train` raises it.
         """
-        return self._learn(clone(self.estimator), X, y, sample_weight, self.epochs, reset=True)
+        return self._learn(clone(self.estimator), X, y, sample_weight, self.epochs, reset=True, classes=classes)
 
     @raises_at_the_call
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
@@ -139,18 +141,17 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
                 "train_kwargs has resume=True, which is of fit: partial_fit goes on with what this estimator has "
                 "learnt, and not with a checkpoint, which may be of other rows. Leave it out."
             )
-        if classes is not None and is_first:
-            self.classes_ = np.unique(classes)
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        known = None if is_first else getattr(self, "classes_", None)
+        if classes is not None and known is not None and not np.array_equal(np.unique(classes), known):
             raise ValueError(
                 f"classes is {np.unique(classes).tolist()}, and the first rows were learnt with "
-                f"{self.classes_.tolist()}. Name all of them with the first rows, or call fit."
+                f"{known.tolist()}. Name all of them with the first rows, or call fit."
             )
         before = clone(self.estimator) if is_first else self.estimator_
-        return self._learn(before, X, y, sample_weight, 1, reset=is_first, known=not is_first or classes is not None)
+        return self._learn(before, X, y, sample_weight, 1, reset=is_first, classes=classes if known is None else known)
 
     def _learn(
-        self, estimator: Any, X: Any, y: Any, weight: Any, epochs: int, *, reset: bool, known: bool = False
+        self, estimator: Any, X: Any, y: Any, weight: Any, epochs: int, *, reset: bool, classes: Any = None
     ) -> Self:
         if not hasattr(estimator, "partial_fit"):
             raise TypeError(f"{type(estimator).__name__} has no partial_fit, so it can't learn batch by batch.")
@@ -164,9 +165,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         if is_classifier(estimator):
             if y is None:
                 raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
-            if not known:
-                self.classes_ = classes_of(columns[1])
-            more["classes"] = self.classes_
+            more["classes"] = classes_of(columns[1]) if classes is None else np.unique(classes)
         task = Learning(
             estimator=estimator,
             epochs=epochs,
@@ -180,6 +179,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         named = {"name": "incremental", "progress": False, **settings}
         result = train(task, roles={"worker": 1}, data=tuple(columns), **named)
         self.estimator_, self.ledger_ = result.results["worker"][0], result.ledger
+        if more:  # not before: labels belong to what was learnt of them
+            self.classes_ = more["classes"]
         return self
 
     def _asked(self, method: str, X: Any) -> Any:

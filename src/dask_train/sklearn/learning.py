@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dask_train.data.plan import Shuffle
 from dask_train.errors import CheckpointError
 
@@ -52,6 +54,8 @@ class Learning:
         ------
         CheckpointError
             The last checkpoint was begun with something else.
+        ValueError
+            A label is none of the classes, which few estimators see.
         """
         estimator, start = self.estimator, (0, 0)
         begun = self._begun_with(session.num_rows)
@@ -72,6 +76,8 @@ class Learning:
             more = dict(self.more)
             if self.has_weights:
                 more["sample_weight"] = others.pop()
+            if "classes" in more:
+                _check_labels(others[0], more["classes"])
             estimator.partial_fit(X, *others, **more)
             if is_kept := self.keeps and session.checkpoint_due():
                 keep()
@@ -91,6 +97,15 @@ class Learning:
 
 # Parameters of estimators that do nothing to what is learnt.
 _FREE = ("__n_jobs", "__verbose")
+
+
+def _check_labels(labels: np.ndarray, classes: np.ndarray) -> None:
+    odd = np.setdiff1d(labels, classes)
+    if odd.size:
+        raise ValueError(
+            f"y has the label {odd.tolist()[0]!r}, which is none of the classes {classes.tolist()}. Name all of them, "
+            "or leave classes= out of fit."
+        )
 
 
 def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from distributed import Client
 
 import dask_train as dt
+from dask_train.cluster import clients
 from dask_train.cluster.clients import client_or_local, client_or_none
 
 ADDRESS = "tcp://10.0.0.1:8786"
@@ -30,6 +31,17 @@ ADDRESS = "tcp://10.0.0.1:8786"
 def test_an_address_is_no_client(call):
     with pytest.raises(TypeError, match=r"client is 'tcp://10\.0\.0\.1:8786'; pass a distributed\.Client"):
         call()
+
+
+def test_what_the_program_has_seeded_is_left_alone_from_the_first_call_on(monkeypatch):
+    called = []
+    monkeypatch.setattr(clients, "leave_to_program", lambda: called.append("left"))
+    client_or_none(None)
+    assert called == ["left"]
+    monkeypatch.setattr(clients, "start_local_cluster", lambda _: called.append("started"))
+    monkeypatch.setattr(clients, "Client", lambda _: "client")
+    assert client_or_local(None, 1) == "client"
+    assert called == ["left", "left", "started", "left"]
 
 
 def test_without_any_there_is_none():

@@ -11,7 +11,11 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
+import torch
 from dask import delayed
+from scipy.sparse import csr_matrix
+from torch.utils.data import TensorDataset
 
 from dask_train.collections import check_data
 from dask_train.collections.arrays import ArraySource
@@ -88,6 +92,14 @@ class Frame:
         (np.array(["a", None], dtype=object), TypeError, r"Row 1 of an array of object of data\['worker'\] is missing"),
         (np.ma.masked_equal(Y, 3), TypeError, "has a masked array, whose mask would be lost; fill it first"),
         (da.ma.masked_equal(da.from_array(Y), 3), TypeError, "has a masked array"),
+        (
+            da.from_array(X).map_blocks(csr_matrix),
+            TypeError,
+            "has chunks of csr_matrix, sparse matrices, and",
+        ),
+        (iter([X]), TypeError, "has a list_iterator; .* Datasets of other libraries have no partitions: pass the"),
+        (tf.data.Dataset.range(3), TypeError, "has a _RangeDataset; .* Datasets of other libraries"),
+        (TensorDataset(torch.tensor(X)), TypeError, "has a TensorDataset; .* Datasets of other libraries"),
     ],
 )
 def test_what_is_refused(data, error, text):

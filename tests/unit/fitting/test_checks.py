@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from keras import layers
+from sklearn.linear_model import Ridge
 
 import dask_train as dt
 from dask_train.collections.partition.part import part
@@ -107,6 +108,11 @@ def stepped():
     ("arguments", "error", "match"),
     [
         ({"model": lambda: 3}, TypeError, "model is a int; pass a compiled keras.Model"),
+        (
+            {"model": Ridge},
+            TypeError,
+            "model is a Ridge; .* dask_train.sklearn.Incremental trains what has",
+        ),
         ({"model": uncompiled}, ValueError, r"is not compiled. Call model.compile\("),
         ({"model": lambda: made(jit_compile=True)}, ValueError, "Compile it with jit_compile=False"),
         ({"model": locked}, TypeError, "can't be sent: .*lock"),

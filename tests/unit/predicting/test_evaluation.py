@@ -90,13 +90,15 @@ def test_rows_before_each_partition_where_they_are_not() -> None:
     ("arguments", "told"),
     [
         ({"x": X}, "There are no targets. Pass y, or label="),
-        ({"x": pd.DataFrame(X)}, "name its label column, label=, and leave y out"),
-        ({"x": pd.DataFrame(X), "y": Y, "label": 0}, "leave y out"),
+        ({"x": pd.DataFrame(X)}, "name its label column, label=, or pass y, a column that was cut"),
+        ({"x": pd.DataFrame(X), "y": Y, "label": 0}, "one of the two"),
+        ({"x": pd.DataFrame(X), "y": Y[1:]}, "The columns of data have 100, 99 rows"),
+        ({"x": pd.DataFrame(X), "y": pd.DataFrame(X)}, "y has 3 columns. Pass one"),
+        ({"x": dd.from_pandas(pd.DataFrame(X)), "y": da.from_array(Y)}, "Put the columns in one frame"),
         (
             {"x": pd.DataFrame(X, columns=list("abc")), "label": "a", "sample_weight": "w"},
             "sample_weight='w' is no column",
         ),
-        ({"x": pd.DataFrame(X, columns=list("abc")), "label": "a", "sample_weight": Y}, "name that of weights"),
         (
             {"x": da.from_array(X[:, :2], chunks=30), "y": Y},
             r"x has 2 features, and the model was fitted with 3. Pass those",
@@ -113,6 +115,22 @@ def test_what_an_estimator_can_not_be_scored_on(
 ) -> None:
     with pytest.raises((ValueError, TypeError), match=told):
         dt.evaluate(regression, **arguments)
+
+
+@pytest.mark.parametrize("kind", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=3)])
+def test_targets_and_weights_beside_a_frame(regression: LinearRegression, kind: Any) -> None:
+    whole = pd.DataFrame(X, columns=list("abc")).assign(y=Y + np.arange(100) % 3, w=np.arange(100.0))
+    frame, x = kind(whole), whole[["a", "b", "c"]]
+    named = LinearRegression().fit(x, Y)
+    plain, weighted = named.score(x, whole.y), named.score(x, whole.y, whole.w)
+    for y in (frame["y"], frame[["y"]]):
+        assert dt.evaluate(named, frame[["a", "b", "c"]], y) == {"r2": pytest.approx(plain)}
+        assert dt.evaluate(named, frame, y, features=["a", "b", "c"]) == {"r2": pytest.approx(plain)}
+        for weights in (frame["w"], "w"):
+            found = dt.evaluate(named, frame, y, features=["a", "b", "c"], sample_weight=weights)
+            assert found == {"r2": pytest.approx(weighted)}
+    found = dt.evaluate(named, frame, label="y", features=["a", "b", "c"], sample_weight=frame["w"])
+    assert found == {"r2": pytest.approx(weighted)}
 
 
 def test_weights_of_a_frame_are_no_feature(regression: LinearRegression) -> None:

@@ -8,7 +8,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from dask_train.predicting.inputs import inputs_of
 from dask_train.predicting.model import Predictor, predictor
@@ -53,6 +56,24 @@ def test_text_whose_length_a_sample_does_not_tell_has_room_for_any():
     classifier = LogisticRegression().fit(X, Y)
     assert outputs(of(classifier)) == (0, [("<U3", ())]), "a classifier's is that of its labels"
     assert outputs(of(classifier, method="predict_proba")) == (0, [("<f8", (2,))])
+
+
+def test_what_an_estimator_makes_of_its_own_columns_though_it_does_not_know_the_text_of_sample_rows():
+    frame = pd.DataFrame({"place": ["JFK", "EWR"] * 3, "n": X[:, 0]})
+    places = make_column_transformer((OneHotEncoder(), ["place"]))
+    lazy = dd.from_pandas(frame, npartitions=2)
+    classifier = make_pipeline(places, LogisticRegression()).fit(frame, Y)
+    assert outputs(of(classifier), lazy) == (0, [("<U3", ())])
+    assert outputs(of(classifier, method="predict_proba"), lazy) == (0, [("<f8", (2,))])
+    assert outputs(of(make_pipeline(places, Ridge()).fit(frame, X[:, 0])), lazy) == (0, [("<f8", ())])
+    for made, given in (
+        (of(classifier), lazy[["n", "place"]]),  # other columns are an error now, not when they are computed
+        (of(classifier, method="decision_function"), lazy),
+        (of(make_pipeline(places).fit(frame), method="transform"), lazy),
+        (of(LogisticRegression().fit(X, Y)), X[:, :1]),
+    ):
+        with pytest.raises(ValueError, match=r"does not take sample rows \(ValueError: .*Pass meta="):
+            outputs(made, given)
 
 
 def test_sample_rows_of_a_frame_have_no_missing_values():

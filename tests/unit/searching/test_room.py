@@ -90,12 +90,3 @@ def test_the_first_dask_worker_is_waited_for_before_room_is_counted(monkeypatch)
         entered("client", None, ["tcp://c:1"], {}, 2)
     with pytest.raises(PlacementError, match="hold 3"):
         entered("client", None, None, {"GPU": 1}, 4)
-
-
-def test_what_build_seeds_is_left_alone_by_threads_of_dask(monkeypatch):
-    called = []
-    monkeypatch.setattr(room, "leave_to_program", lambda: called.append(True))
-    monkeypatch.setattr(room, "Peer", lambda _: PEER)
-    monkeypatch.setattr(room, "wait_for_first", lambda _: None)
-    entered("client", None, None, {}, 1)
-    assert called

@@ -7,8 +7,11 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import Ridge
 
 from dask_train.fitting.data import fit_data
+from dask_train.searching.checks import OtherKindError
 from dask_train.searching.tasks import TrialTasks
 
 DEFAULTS = {"batch_size": 4, "epochs": 2, "callbacks": None, "class_weight": None}
@@ -69,7 +72,9 @@ def test_a_validation_has_its_own_batches():
             "build told epoch, lr of a trial; it can tell batch_size",
         ),
         (lambda: (model(), {"batch_size": 0}), ValueError, "batch_size is 0"),
-        (lambda: "a model", TypeError, "model is a str; pass a compiled"),
+        (lambda: "a model", TypeError, "build returned a str; it returns a compiled Keras model, or one and a dict"),
+        (Ridge, OtherKindError, "build returned a Ridge, and without scoring= or cv= a search is over Keras models"),
+        (lambda: torch.nn.Linear(2, 1), OtherKindError, "build returned a Linear, .* modules of torch with dt.fit"),
     ],
 )
 def test_what_build_returns_has_to_be_of_a_kind(made, error, says):

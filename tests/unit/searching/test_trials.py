@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import optuna
 import pytest
+from sklearn.linear_model import Ridge
 
 from dask_train.errors import DaskTrainError
+from dask_train.searching.checks import OtherKindError, check_built
 from dask_train.searching.opening import open_study
 from dask_train.searching.result import SearchResult
 from dask_train.searching.trials import Trials
@@ -132,6 +134,14 @@ def test_a_build_that_raises_is_a_failure_and_the_next_one_is_asked_for():
         ("PRUNED", ""),
     ]
     assert searched.num_left == 0
+
+
+def test_what_no_trial_of_this_search_can_be_ends_it():
+    searched = trials(build=lambda _: check_built(Ridge()))
+    with pytest.raises(OtherKindError, match="Say how estimators are scored"):
+        searched.next()
+    searched.cut_short("The search ended.")
+    assert [ended.state for ended in searched.ended] == ["FAIL"]
 
 
 def test_what_is_no_sampler_pruner_storage_or_name_is_refused():

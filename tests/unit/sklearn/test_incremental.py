@@ -54,6 +54,17 @@ def test_labels_come_with_the_first_rows_and_stay():
     assert model.fit(X, LABELS).classes_.tolist() == ["no", "yes"], "from the beginning"
 
 
+def test_labels_that_are_named_are_not_looked_for(monkeypatch):
+    wanted = Incremental(GaussianNB(), shuffle=False).fit(on_dask(X), on_dask(LABELS)).estimator_
+    monkeypatch.setattr(incremental, "classes_of", None)
+    model = Incremental(GaussianNB(), shuffle=False).fit(on_dask(X), on_dask(LABELS), classes=["yes", "no", "maybe"])
+    assert model.classes_.tolist() == ["maybe", "no", "yes"]
+    np.testing.assert_array_equal(model.estimator_.theta_[1:], wanted.theta_)
+    with pytest.raises(ValueError, match=r"y has the label 'no', which is none of the classes \['yes'\]"):
+        model.fit(X, LABELS, classes=["yes"])
+    assert model.classes_.tolist() == ["maybe", "no", "yes"], "those of what was learnt"
+
+
 def test_a_fit_begins_anew_and_leaves_what_was_passed_as_it_is():
     given = SGDRegressor(random_state=0)
     model = Incremental(given, epochs=2, batch_size=25, shuffle=False, train_kwargs={"stop": "steps >= 100"})

@@ -52,7 +52,7 @@ def _array(where: str, value: Any) -> np.ndarray:
     if array.dtype == object or array.dtype.kind == "T":
         array = text_rows(f"of a {type(value).__name__} of {array.dtype} of {where}", array)
     if array.ndim == 0:
-        raise ValueError(f"{where} has a {type(value).__name__} without an axis; rows lie along the first one.")
+        raise ValueError(f"{where} has a {type(value).__name__} without an axis of rows. Make sparse ones dense.")
     return np.ascontiguousarray(array)
 
 

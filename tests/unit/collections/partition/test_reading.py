@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
 from dask_train.collections.partition.form import open_form
 from dask_train.collections.partition.plan import make_plan
@@ -85,3 +86,5 @@ def test_frames_and_arrays_do_not_stand_for_each_other():
         of(np.ma.masked_array([1.0], [True]))
     with pytest.raises(ValueError, match="without an axis"):
         of(np.float64(1))
+    with pytest.raises(ValueError, match=r"has a csr_matrix without an axis of rows. Make sparse ones dense"):
+        of(csr_matrix(np.eye(2)), np.eye(2))

@@ -1,0 +1,36 @@
+"""Tensors of TensorFlow, torch and JAX where users pass arrays: each counts as the NumPy array that it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_FRAMEWORKS = frozenset({"tensorflow", "torch", "jax", "jaxlib"})
+
+
+def as_numpy(what: str, value: Any) -> Any:
+    """A tensor as an array, without a copy where its framework needs none; all else as it is.
+
+    Parameters
+    ----------
+    what
+        How errors call the data.
+    value
+        Whatever a user passed. No framework is imported for it.
+
+    Raises
+    ------
+    TypeError
+        It is a tensor that is no array, such as a sparse or a ragged one.
+    """
+    if type(value).__module__.partition(".")[0] not in _FRAMEWORKS or not hasattr(value, "shape"):
+        return value
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+        raise TypeError(f"{what} has a {type(value).__name__} that is no array ({error}). Make one of it.") from error
+    if found.shape != tuple(value.shape):
+        raise TypeError(f"{what} has a {type(value).__name__}, which is no array. Make one of it, such as to_tensor().")
+    return found
