@@ -1,11 +1,16 @@
-"""A wrong argument is an error of the line that passed it: the library's own frames are left out of its traceback."""
+"""A wrong argument is an error of the line that passed it, and a warning is of the line that called.
+
+The library's own frames are left out of the tracebacks of such errors.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from importlib import import_module
-from types import TracebackType
+from inspect import currentframe
+from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from dask_train.extras import MissingPackageError
@@ -19,6 +24,8 @@ _OURS = "dask_train"
 _CHECKERS = frozenset({_OURS, "sklearn"})
 # Whose frames lie between a verb and the check that raised: these, and those that carry a call to the event loop.
 _CARRIERS = _CHECKERS | {"distributed", "tornado", "asyncio", "contextlib", "concurrent", "functools"}
+# Whose frames lie between the line that called and a warning.
+_WARNING = frozenset({_OURS, "contextlib", "functools"})
 
 
 def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
@@ -40,6 +47,14 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
             raise  # without an argument: adds no frame of this function
 
     return called
+
+
+def warn_at_the_call(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn as from the line of the user's, or of another package, that has called this one."""
+    frame, level = currentframe(), 1
+    while frame is not None and _package(frame) in _WARNING:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def made_at_the_call(kind: type[T]) -> type[T]:
@@ -75,16 +90,16 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     if trace is None:
         return None
     rest = _without_ours(trace.tb_next)
-    if _package(trace) == _OURS:
+    if _package(trace.tb_frame) == _OURS:
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def _packages(trace: TracebackType | None) -> Iterator[str]:
     while trace is not None:
-        yield _package(trace)
+        yield _package(trace.tb_frame)
         trace = trace.tb_next
 
 
-def _package(trace: TracebackType) -> str:
-    return str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

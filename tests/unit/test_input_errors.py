@@ -13,7 +13,10 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import dask_train as dt
 from dask_train.config import Deadlines
@@ -131,3 +134,14 @@ def test_other_errors_keep_theirs(kind: type[Exception]) -> None:
     with pytest.raises(kind) as caught:
         raises_at_the_call(verb)()
     assert [entry.name for entry in caught.traceback][-2:] == ["called", "verb"]
+
+
+def test_a_warning_is_of_the_line_that_called() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    model, labels = dt.linear_model.LogisticRegression(max_iter=1, tol=1e-9), (rows[:, 0] + rows[:, 1] ** 3 > 0)
+    with pytest.warns(ConvergenceWarning) as warned:
+        model.fit(rows, labels)
+    assert warned[0].filename == __file__
+    with pytest.warns(ConvergenceWarning) as warned:
+        make_pipeline(StandardScaler(), model).fit(rows, labels)
+    assert warned[0].filename.endswith("sklearn/pipeline.py"), "which calls it there"

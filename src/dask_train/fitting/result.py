@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.report import Curves, figure_of, write_page
 from dask_train.fitting.saved import saved
 from dask_train.fitting.spec import Outcome
+from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
 from dask_train.report.formats import score_text
 
@@ -144,7 +144,7 @@ def trained(result: Result, model: Any, callbacks: Sequence[Any], params: Mappin
     model.history = _history(model, callbacks, {**params, "steps": outcome.num_steps}, outcome)
     known.update(ledger=ledger_of_training(result.ledger, outcome))
     for message in outcome.warnings:
-        warnings.warn(message, stacklevel=2)
+        warn_at_the_call(message)
     return FitResult(
         model=model,
         history=outcome.history,

@@ -11,7 +11,6 @@ import itertools
 import json
 import math
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ import keras
 import numpy as np
 from keras.src.saving.serialization_lib import ObjectSharingScope
 
+from dask_train.input_errors import warn_at_the_call
 from dask_train.keras_models import state, structure
 from dask_train.keras_models.by_value import described_by_value, travels_by_value
 from dask_train.keras_models.complete_configs import complete_configs
@@ -162,11 +162,10 @@ def restore_parts(model: Any, header: dict[str, Any], arrays: list[Array]) -> No
         _load_layers(model, header, layers, seeds)
         state.load_optimizers(model, header["optimizers"], optimizers)
         for name in state.load_unknown(model, header.get("unknown", []), list(waiting)):
-            warnings.warn(
+            warn_at_the_call(
                 f"Variable {name!r}, which Keras does not count among the weights of model {model.name!r}, was made "
                 "while it was trained, and has no place in the model here: its value is lost. Make it in __init__, "
-                "with self.add_weight(...).",
-                stacklevel=4,
+                "with self.add_weight(...)."
             )
 
 
@@ -327,10 +326,9 @@ def _loses_compilation(model: Any) -> bool:
     cls = type(model)
     if cls.compile is keras.Model.compile or not _compiles_as_keras(cls) or travels_by_value(model):
         return False
-    warnings.warn(
+    warn_at_the_call(
         f"Keras model {model.name!r} of class {_name(cls)} travels uncompiled, without the state of its optimizers, "
-        "since it overrides compile(). Override get_compile_config() and compile_from_config(), too, to keep them.",
-        stacklevel=5,
+        "since it overrides compile(). Override get_compile_config() and compile_from_config(), too, to keep them."
     )
     return True
 

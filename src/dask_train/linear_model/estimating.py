@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.blocks import Prediction, by_block
 from dask_train.linear_model.categories import categories_of, with_indicators
 from dask_train.linear_model.checks import check_workers
@@ -104,16 +104,14 @@ class LinearEstimator(BaseEstimator):
 def warn(fitted: Fitted, task: Task | PenalisedSquares) -> None:
     """Say where a model is not what was asked for."""
     if fitted.separable:
-        warnings.warn(
+        warn_at_the_call(
             "The classes can be separated without an error, so that without a penalty no coefficients are the best "
             f"ones: they would grow for ever, and are those of step {fitted.steps}. Pass a finite C.",
             ConvergenceWarning,
-            stacklevel=4,
         )
     elif not fitted.converged:
-        warnings.warn(
+        warn_at_the_call(
             f"{task.solver} did not converge to tol={task.tol:g} within {fitted.steps} steps. Raise max_iter, or scale "
             "the features alike.",
             ConvergenceWarning,
-            stacklevel=4,
         )

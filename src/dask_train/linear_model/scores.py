@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
 import numpy as np
 
+from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.blocks import OfBlock, over_blocks
 from dask_train.linear_model.moments import check_total
 from dask_train.linear_model.rows import check_finite
@@ -74,7 +74,7 @@ def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: d
         A target or a weight is NaN, targets are of another shape than predictions, or no row counts.
     """
     if len(X) < 2:
-        warnings.warn("The score is not well-defined with less than two samples.", UserWarning, stacklevel=4)
+        warn_at_the_call("The score is not well-defined with less than two samples.")
         return float("nan")
 
     def first(x: Any, y: Any, weight: Any = None) -> np.ndarray:

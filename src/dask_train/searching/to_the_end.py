@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from dask_train.driver.result import leave_result
 from dask_train.errors import RoleFailedError
+from dask_train.input_errors import warn_at_the_call
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.pool import PoolSlot, Slots
 from dask_train.searching.result import SearchResult
@@ -50,5 +50,5 @@ def trained(slots: Slots, trials: Trials, display: SearchDisplay) -> SearchResul
             all_failed.add_note(f"Traceback of trial {failed[0].number}:\n{failed[0].traceback.rstrip()}")
         raise all_failed
     for message, number in trials.warnings.items():
-        warnings.warn(f"Trial {number}: {message}", stacklevel=4)
+        warn_at_the_call(f"Trial {number}: {message}")
     return SearchResult(trials)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import fields
 from typing import Any
 
@@ -12,6 +11,7 @@ from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.result import FitResult, ledger_of_training
 from dask_train.fitting.spec import Outcome
 from dask_train.fitting.torch_module.values import opened, set_state
+from dask_train.input_errors import warn_at_the_call
 
 
 def module_trained(result: Result, model: Any, module: torch.nn.Module, optimizer: Any) -> FitResult:
@@ -30,7 +30,7 @@ def module_trained(result: Result, model: Any, module: torch.nn.Module, optimize
             optimizer.load_state_dict(state["optimizer"])
     known.update(ledger=ledger_of_training(result.ledger, outcome))
     for message in outcome.warnings:
-        warnings.warn(message, stacklevel=2)
+        warn_at_the_call(message)
     return FitResult(
         model=model,
         history=outcome.history,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.report import Curves, write_page
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.trees.task import EvalSet, Grown
+from dask_train.input_errors import warn_at_the_call
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -88,10 +88,9 @@ def grown(result: Result, model: Any, callbacks: Sequence[Any] = (), evals: Sequ
     rows = {line.rank: line for line in lines}
     known["ledger"] = Ledger.of_lines(lines, lambda _: sum(line.trained for line in rows.values()))
     if found is None:
-        warnings.warn(
+        warn_at_the_call(
             f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
-            "worker could return. Raise train.stop.timeout where a round takes longer, or go on with a checkpoint.",
-            stacklevel=2,
+            "worker could return. Raise train.stop.timeout where a round takes longer, or go on with a checkpoint."
         )
         return TreesResult(model=model, history={}, epoch=[], **known)
     take_over(model, found.estimator)

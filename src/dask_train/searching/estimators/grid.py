@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dask_train.errors import RoleFailedError
+from dask_train.input_errors import warn_at_the_call
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.kept import GridState, KeptGrid
 from dask_train.searching.estimators.prefixes import Score, candidate_of
@@ -264,7 +264,7 @@ class GridWork:
 
     def warn(self, say: Callable[[str], None] | None = None) -> None:
         """Tell of fits that failed, and what estimators have warned of, each once."""
-        tell = say or (lambda text: warnings.warn(text, stacklevel=4))
+        tell = say or warn_at_the_call
         failed = [(key, score.error.partition("\n")[0]) for key, score in sorted(self._scores.items()) if score.error]
         if failed:
             (candidate, fold), error = failed[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sklearn.pipeline import Pipeline
+
+from dask_train.input_errors import warn_at_the_call
 
 _WEIGHT = "sample_weight"
 
@@ -52,10 +53,9 @@ def weighted(estimator: Any, scorers: Mapping[str, Callable[..., float]]) -> fro
         return frozenset()
     found = frozenset(name for name, scorer in scorers.items() if _takes(scorer))
     for name in scorers.keys() - found:
-        warnings.warn(
+        warn_at_the_call(
             f"The score {name!r} takes no sample_weight: all rows count alike in it, while the estimators are fitted "
-            "with weights.",
-            stacklevel=4,
+            "with weights."
         )
     return found
 
