@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import keras
 import numpy as np
@@ -173,6 +174,17 @@ def test_workers_have_the_backend_of_the_client_and_train_its_model(client):
         model, result = fitted(make(), epochs=2, shuffle=False, workers=2, callbacks=[RefusesTensorFlow()])
         check_same(model, alone, 1e-5)
         assert {name: pytest.approx(values, rel=1e-5) for name, values in history.items()} == result.history
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="of JAX, which copies large rows in threads of its own")
+def test_workers_with_a_thread_each_do_not_wait_for_themselves_with_wide_rows(client):
+    rows = da.random.default_rng(0).integers(0, 2, size=(640, 3000), chunks=(160, 3000))
+    for _ in range(3):
+        model = keras.Sequential([layers.Input((3000,)), layers.Dense(64, "relu"), layers.Dense(1)])
+        model.compile("adam", "mse")
+        with dask.config.set({"train.progress.timeout": "15s"}):
+            result = dt.fit(model, rows, rows[:, :1], workers=2, epochs=2, batch_size=32, verbose=0)
+        assert result.ledger.trained == 2 * len(rows)
 
 
 @pytest.mark.slow

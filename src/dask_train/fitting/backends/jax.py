@@ -264,6 +264,9 @@ class _Step:
     def __call__(self, batch: Any) -> Any:
         variables = _variables(self._model, trains=self._trains)
         given = tuple([variable.value for variable in some] for some in variables)
+        # What has to wait for its inputs runs in a thread of JAX's pool, also without asynchronous dispatch. If that is
+        # the only one, its callback waits for ever for the arguments, which the pool is to copy.
+        jax.block_until_ready((given, batch))
         if self._backend._gradients is not None:
             return self._try(given, batch)
         logs, found = self._function(given, batch)

@@ -273,3 +273,19 @@ def test_values_come_through_in_every_dtype():
             found = (function or jax.jit(lambda one: backend_of("jax").on_host(lambda a: [a[0] + a[0]], [one])))(tensor)
             assert found[0].dtype == dtype
             np.testing.assert_array_equal(found[0], tensor + tensor)
+
+
+def test_a_step_begins_when_its_inputs_are_there():
+    model = keras.Sequential([keras.Input((2000,)), layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    begun = []
+
+    def step(given, batch):
+        begun.append(all(leaf.is_ready() for leaf in jax.tree.leaves((given, batch))))
+        return {}, given
+
+    made = backend_of("jax").compiled(step, model, (np.ones((4, 2000), "f4"), np.ones((4, 1), "f4")))
+    rows = jax.numpy.ones((2000, 2000))
+    for _ in range(3):
+        made(rows @ rows @ rows)  # which is computed in a thread of JAX
+    assert begun == [True] * 3
