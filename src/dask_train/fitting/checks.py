@@ -105,7 +105,7 @@ _OVER_ALL_ROWS = ("dice", "tversky")
 
 
 def check_counts(**counts: Any) -> None:
-    """Whole numbers of at least 1, or None.
+    """Whole numbers of at least 1, of Python, or None.
 
     Raises
     ------
@@ -114,7 +114,8 @@ def check_counts(**counts: Any) -> None:
     """
     for name, value in counts.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.")
+            plain = f" Pass int({name})." if isinstance(value, np.integer) and value >= 1 else ""
+            raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.{plain}")
 
 
 def check_stop_names(rule: StopRule | None, *, validates: bool) -> None:

@@ -134,6 +134,7 @@ def stepped():
         ({"y": Y - 1}, ValueError, "labels go from -1 to -1"),
         ({"batch_size": 1}, ValueError, "batch_size=1 is the global batch, and 2 workers share it"),
         ({"batch_size": 0}, ValueError, "batch_size is 0; it is a whole number of at least 1"),
+        ({"batch_size": np.int64(8)}, ValueError, r"batch_size is np.int64\(8\); .* Pass int\(batch_size\)"),
         ({"workers": -1}, ValueError, "workers is -1; it is a whole number"),
         ({"workers": 0, "ps": 1}, ValueError, "ps=1 with workers=0, which trains in this process"),
         ({"workers": 0, "wait": False}, ValueError, "wait=False would return before it is over"),
