@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.checkpoint.policy import Checkpoint, check_best_of_train, check_checkpoint
 from dask_train.cluster.arrivals import default_fit_workers
-from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
@@ -199,10 +199,12 @@ def start(  # noqa: PLR0913
     kept = check_checkpoint(checkpoint, resume)
     _check_best(kept, validates=bool(evals))
     fit_checks.check_stop_names(rule, validates=bool(evals))
+    features, label = columns
     if (count := workers) is None:
+        if client_or_none(client) is None:  # then a cluster is started, of which wrong data has no need
+            _check_taken(model, tree_data("data", *rows, features=features, label=label).plan)
         client = client_or_local(client, 0)
         count = default_fit_workers(client, launched["on"])
-    features, label = columns
     made = partial(tree_data, features=features, label=label, workers=count)
     data = made("data", *rows)
     _check_taken(model, data.plan)

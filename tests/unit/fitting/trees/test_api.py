@@ -74,6 +74,13 @@ def test_a_log_that_is_none_is_refused_before_a_cluster_is_started(model):
         dt.fit(model, X, Y, log=3)
 
 
+@pytest.mark.parametrize("model", [xgboost.XGBClassifier(), lightgbm.LGBMClassifier()])
+def test_data_that_can_not_be_is_refused_before_a_cluster_is_started(model, monkeypatch):
+    monkeypatch.setattr(api, "client_or_local", lambda *_: pytest.fail("a cluster of this machine is started"))
+    with pytest.raises(ValueError, match="8, 7 rows; they have to be the same"):
+        dt.fit(model, X, Y[1:])
+
+
 FRAME = pd.DataFrame({"a": Y, "b": Y, "w": 1.0})
 COLUMNS = {"features": "a", "label": "b"}
 
