@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.collections.labels import with_all_labels
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import Column, Schema
 from dask_train.data.selection import column_names
-from dask_train.fitting.layout import Layout, filled
+from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
 
@@ -82,7 +83,9 @@ def fit_data(
     if (segments := segments_in(x)) is not None:
         return _published(what, x, segments.schema, [y, sample_weight])
     layout, given = Layout.of(x, y, sample_weight)
-    columns = tuple(as_numpy(what, value) for value in given)
+    targets = leaves(layout.y)
+    seen = [with_all_labels(what, value) if number in targets else value for number, value in enumerate(given)]
+    columns = tuple(as_numpy(what, value) for value in seen)
     return FitData(value=columns, layout=layout, rows=_rows(columns))
 
 
@@ -125,6 +128,7 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any) -> 
         raise ValueError(f"{twice[0]!r} of {what} is the label and one of the features too. Take it out of features.")
     if (segments := segments_in(x)) is not None:
         return _named_segments(what, x, segments.schema, layout, picks)
+    x = with_all_labels(what, x, _names_of(label))
     source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
     assert isinstance(source, Source)
     return FitData(value=x, layout=layout, rows=source.columns, made=source)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask import array as da
+from dask import dataframe as dd
 
 from dask_train.data.columns import Column, Schema
 from dask_train.fitting.data import Several, columns_for, fit_data, names_columns, split_off, validation_of
@@ -185,3 +186,18 @@ def test_a_split_that_leaves_no_row_to_train_on_is_refused(fraction):
 def test_rows_of_unknown_number_can_not_be_split(x):
     with pytest.raises(ValueError, match="needs arrays whose number of rows is known"):
         split_off(fit_data("data", x, None, None), 0.2)
+
+
+def test_labels_of_categories_are_all_there_however_they_are_passed():
+    kinds = pd.Categorical(["u", None, "v", "u"])
+    torn = pd.DataFrame({"a": np.arange(4.0), "kind": kinds})
+    for frame in (torn.dropna(), dd.from_pandas(torn.dropna(), npartitions=2)):
+        for data in (
+            fit_data("data", frame, None, None, features=["a"], label="kind"),
+            fit_data("data", frame[["a"]], frame["kind"], None),
+        ):
+            assert [column.dtype for column in data.source("data").columns] == ["<f8", "<i8"]
+    for given in ((torn, None, {"features": ["a"], "label": "kind"}), (torn[["a"]], torn["kind"], {})):
+        with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
+            fit_data("data", *given[:2], None, **given[2])
+    assert fit_data("data", torn, None, None, features=["kind"], label="a").layout.y == 1, "features may be missing"

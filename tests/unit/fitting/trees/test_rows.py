@@ -56,3 +56,10 @@ def test_names_are_of_columns_of_a_frame():
     ):
         with pytest.raises(ValueError, match=told):
             tree_data("data", X, given.get("y", Y), {"w": given["w"]} if "w" in given else {})
+
+
+def test_labels_of_categories_are_all_there():
+    torn = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", None, "v"])})
+    for x, y, names in ((torn, None, {"features": ["a"], "label": "kind"}), (torn[["a"]], torn["kind"], {})):
+        with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
+            tree_data("data", x, y, {}, **names)
