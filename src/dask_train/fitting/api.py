@@ -17,7 +17,7 @@ from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
-from dask_train.fitting.data import FitData, columns_for, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, check_categories, columns_for, fit_data, split_off, validation_of
 from dask_train.fitting.kinds import FIT, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
@@ -254,6 +254,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     validation: FitData | None = None
     if validation_data is not None:
         validation = validation_of(validation_data, features, label, sample_weight)
+        check_categories(data, validation)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     fit_checks.check_stop_names(rule, validates=validation is not None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,15 @@ class FitData:
         Each column; None where only computing tells.
     made
         The source, where it was made to see what the columns are.
+    categories
+        Of columns of frames, by their names, those that have some.
     """
 
     value: Any
     layout: Layout
     rows: tuple[Column, ...] | None = None
     made: Source | SharedSegments | None = None
+    categories: Mapping[Any, list[Any]] = field(default_factory=dict)
 
     def source(self, what: str) -> Source | SharedSegments:
         """The data as a run takes it; its batches are tuples."""
@@ -86,7 +90,7 @@ def fit_data(
     targets = leaves(layout.y)
     seen = [with_all_labels(what, value) if number in targets else value for number, value in enumerate(given)]
     columns = tuple(as_numpy(what, value) for value in seen)
-    return FitData(value=columns, layout=layout, rows=_rows(columns))
+    return FitData(value=columns, layout=layout, rows=_rows(columns), categories=_categories(columns))
 
 
 def names_columns(sample_weight: Any) -> bool:
@@ -131,7 +135,35 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any) -> 
     x = with_all_labels(what, x, _names_of(label))
     source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
     assert isinstance(source, Source)
-    return FitData(value=x, layout=layout, rows=source.columns, made=source)
+    needed = None if None in picks else list(_names_in(picks))
+    return FitData(value=x, layout=layout, rows=source.columns, made=source, categories=_categories([x], needed))
+
+
+def _categories(values: Sequence[Any], names: Sequence[Any] | None = None) -> dict[Any, list[Any]]:
+    """Those of columns of frames, all or some, by their names."""
+    metas = [getattr(value, "_meta", value) for value in values]
+    columns = {meta.name: meta for meta in metas if hasattr(meta, "iloc") and not is_frame(meta)}
+    for meta in filter(is_frame, metas):
+        columns |= {name: meta[name] for name in meta.columns if names is None or name in names}
+    return {name: list(each.cat.categories) for name, each in columns.items() if str(each.dtypes) == "category"}
+
+
+def check_categories(data: FitData, validation: FitData | None) -> None:
+    """See that columns of the same name have the same categories, of which codes are made.
+
+    Raises
+    ------
+    ValueError
+        They have others, or in another order.
+    """
+    for name, theirs in ({} if validation is None else validation.categories).items():
+        mine = data.categories.get(name, theirs)
+        if mine != theirs:
+            raise ValueError(
+                f"Column {name!r} of validation_data has the categories {short(theirs)}, and that of the data "
+                f"{short(mine)}, so the same codes would mean other values. Give both the same ones, with "
+                ".cat.set_categories(...)."
+            )
 
 
 def _named_segments(what: str, x: Any, schema: Schema, layout: Layout, picks: list[Any]) -> FitData:

@@ -19,7 +19,7 @@ from dask_train.driver.preflight import check_checkpoints
 from dask_train.extras import check_installed
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import keras_framework
-from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, check_categories, fit_data, split_off, validation_of
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION
 from dask_train.input_errors import raises_at_the_call
 from dask_train.logging.log import check_log
@@ -261,6 +261,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
     if validation_data is not None:
         validation: FitData | None = validation_of(validation_data, features, label, sample_weight)
+        check_categories(data, validation)
     else:
         data, validation = split_off(data, validation_split) if validation_split else (data, None)
     if metric.startswith("val_") and validation is None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import torch
 from keras import layers
 from sklearn.linear_model import Ridge
 
@@ -456,3 +457,21 @@ def test_losses_over_all_rows_are_for_one_worker(loss):
     fit_checks.check_together(made(loss), 2, ps=1)
     for other in ("mse", keras.losses.Dice(axis=1), lambda y, p: p, None):
         fit_checks.check_together(made(other), 2)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda *data, **more: dt.fit(made(), *data, workers=1, **more),
+        lambda *data, **more: dt.fit(
+            torch.nn.Linear(2, 3), *data, loss=torch.nn.CrossEntropyLoss(), optimizer=torch.optim.SGD, **more
+        ),
+        lambda *data, **more: dt.search(lambda _: made(), *data, **more),
+    ],
+    ids=["keras", "torch", "search"],
+)
+def test_rows_to_validate_on_have_the_categories_of_the_data(verb):
+    frame = pd.DataFrame({"a": np.ones(4), "b": np.ones(4), "kind": pd.Categorical(["u", "v", "w", "u"])})
+    other = frame.assign(kind=frame["kind"].cat.reorder_categories(["w", "v", "u"]))
+    with pytest.raises(ValueError, match="Column 'kind' of validation_data has the categories"):
+        verb(frame, features=["a", "b"], label="kind", validation_data=other)

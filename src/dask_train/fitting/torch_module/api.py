@@ -16,7 +16,7 @@ from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
-from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, check_categories, fit_data, split_off, validation_of
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.shown import display_of
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION, InPlace
@@ -176,6 +176,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     validation: FitData | None = None
     if validation_data is not None:
         validation = validation_of(validation_data, features, label, sample_weight)
+        check_categories(data, validation)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     fit_checks.check_stop_names(rule, validates=validation is not None)

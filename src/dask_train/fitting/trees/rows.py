@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 
-from dask_train.collections.labels import with_all_labels
 from dask_train.collections.partition.form import Picks, is_frame, is_name, open_form
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
@@ -83,7 +82,8 @@ def tree_data(
         _check_named(what, x, y, others, label)
         matrix = [features] if features is not None and is_name(features) else features
         picks = Picks(arrays=[matrix, label, *others.values()], is_tuple=True)
-        return _made(what, with_all_labels(what, x, [label] if is_name(label) else []), picks, names, workers)
+        _check_label(what, getattr(x, "_meta", x)[label] if is_name(label) and label in x.columns else None)
+        return _made(what, x, picks, names, workers)
     if y is None:
         raise ValueError(f"{what}: there are no targets. Pass y, or name the column of a frame: label='name'.")
     for name, value in {"y": y, **others}.items():
@@ -92,7 +92,18 @@ def tree_data(
                 f"{what}: {name} is {value!r}, a name. Pass the values; or a frame and "
                 "label=, whose columns go by names."
             )
-    return _made(what, (x, with_all_labels(what, y), *others.values()), None, names, workers)
+    _check_label(what, getattr(y, "_meta", y))
+    return _made(what, (x, y, *others.values()), None, names, workers)
+
+
+def _check_label(what: str, label: Any) -> None:
+    """Refuse categories: an estimator would learn their codes, and tell classes by these."""
+    if str(getattr(label, "dtype", "")) == "category":
+        raise TypeError(
+            f"The labels of {what} are categories, of which neither library knows. Pass text to LightGBM, "
+            f"frame[{label.name!r}].astype(str), and codes to XGBoost, frame[{label.name!r}].cat.codes, less rows "
+            "without a label."
+        )
 
 
 def _check_named(what: str, x: Any, y: Any, others: Mapping[str, Any], label: Any) -> None:

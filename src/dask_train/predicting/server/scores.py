@@ -94,14 +94,21 @@ def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray 
             f"A row of the targets has {truth.shape[1]} values, and a row of what is predicted {found.shape[1]}."
         )
     if what == ACCURACY:
-        kinds = {"text" if array.dtype.kind in "UST" else array.dtype.kind in "biufc" for array in (truth, found)}
+        kinds = {"text" if _is_text(array) else array.dtype.kind in "biufc" for array in (truth, found)}
         if kinds == {"text", True}:
-            raise ValueError(f"The targets are {truth.dtype}, and the classifier's classes {found.dtype}.")
+            raise ValueError(
+                f"The targets are {truth[0, 0]!r} and the like, and what is predicted {found[0, 0]!r}: text is never "
+                "equal to a number. Pass labels as fit had them."
+            )
         right = np.asarray(truth == found).all(axis=1)
         return Hits(weight=total, right=float(weight[right].sum()))
     y, y_found = (np.asarray(array, float) for array in (truth, found))
     mean = weight @ y / total
     return Deviations(weight=total, mean=mean, squares=weight @ (y - mean) ** 2, errors=weight @ (y - y_found) ** 2)
+
+
+def _is_text(array: np.ndarray) -> bool:
+    return array.dtype.kind in "UST" or (array.dtype == object and isinstance(array.flat[0], str | bytes))
 
 
 def results(what: str, total: Any) -> dict[str, float]:

@@ -58,8 +58,9 @@ def test_names_are_of_columns_of_a_frame():
             tree_data("data", X, given.get("y", Y), {"w": given["w"]} if "w" in given else {})
 
 
-def test_labels_of_categories_are_all_there():
-    torn = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", None, "v"])})
-    for x, y, names in ((torn, None, {"features": ["a"], "label": "kind"}), (torn[["a"]], torn["kind"], {})):
-        with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
-            tree_data("data", x, y, {}, **names)
+def test_labels_are_no_categories_of_which_codes_would_be_learnt():
+    frame = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", "w", "v"])})
+    for given in (frame, dd.from_pandas(frame, npartitions=2)):
+        for x, y, names in ((given, None, {"features": ["a"], "label": "kind"}), (given[["a"]], given["kind"], {})):
+            with pytest.raises(TypeError, match=r"The labels of data are categories, .*frame\['kind'\]\.cat\.codes"):
+                tree_data("data", x, y, {}, **names)

@@ -37,3 +37,12 @@ def test_uneven_parts_and_empty_ones_add_up(what: str, weighted: bool) -> None:
 def test_no_rows_have_no_score() -> None:
     with pytest.raises(ValueError, match="no rows to evaluate on"):
         results(R2, added([None, None]))
+
+
+@pytest.mark.parametrize("text", [np.array(["u", "v"]), np.array(["u", "v"], object), np.array([b"u", b"v"])])
+def test_text_is_never_equal_to_a_number(text: np.ndarray) -> None:
+    numbers = np.array([0, 1])
+    for truth, found in ((text, numbers), (numbers, text)):
+        with pytest.raises(ValueError, match=r"text is never equal to a number\. Pass labels as fit had them"):
+            scored(ACCURACY, truth, found, None)
+    assert results(ACCURACY, scored(ACCURACY, text, text, None)) == {"accuracy": 1.0}
