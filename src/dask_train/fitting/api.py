@@ -16,8 +16,9 @@ from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
+from dask_train.fitting.categories import check_categories, check_learnt
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
-from dask_train.fitting.data import FitData, check_categories, columns_for, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, columns_for, fit_data, split_off, validation_of
 from dask_train.fitting.kinds import FIT, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
@@ -251,10 +252,11 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     kept = check_checkpoint(checkpoint, resume, words=(fit_checks.NEW_LEARNING_RATE,))
     features, label = columns_for(model, x, y, features, label)
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    check_learnt("the data", model, data.categories)
     validation: FitData | None = None
     if validation_data is not None:
         validation = validation_of(validation_data, features, label, sample_weight)
-        check_categories(data, validation)
+        check_categories("validation_data", validation.categories, data.categories)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     fit_checks.check_stop_names(rule, validates=validation is not None)
@@ -341,6 +343,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
             model=model,
             callbacks=listed,
             params={"verbose": 1 if verbose == "auto" else verbose, "epochs": epochs},
+            categories=data.categories,
         ),
     )
     return started

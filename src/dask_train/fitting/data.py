@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import Column, Schema
 from dask_train.data.selection import column_names
+from dask_train.fitting.categories import Categories, categories_of
 from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
@@ -49,7 +49,7 @@ class FitData:
     layout: Layout
     rows: tuple[Column, ...] | None = None
     made: Source | SharedSegments | None = None
-    categories: Mapping[Any, list[Any]] = field(default_factory=dict)
+    categories: Categories = field(default_factory=dict)
 
     def source(self, what: str) -> Source | SharedSegments:
         """The data as a run takes it; its batches are tuples."""
@@ -90,7 +90,7 @@ def fit_data(
     targets = leaves(layout.y)
     seen = [with_all_labels(what, value) if number in targets else value for number, value in enumerate(given)]
     columns = tuple(as_numpy(what, value) for value in seen)
-    return FitData(value=columns, layout=layout, rows=_rows(columns), categories=_categories(columns))
+    return FitData(value=columns, layout=layout, rows=_rows(columns), categories=categories_of(columns))
 
 
 def names_columns(sample_weight: Any) -> bool:
@@ -136,34 +136,7 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any) -> 
     source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
     assert isinstance(source, Source)
     needed = None if None in picks else list(_names_in(picks))
-    return FitData(value=x, layout=layout, rows=source.columns, made=source, categories=_categories([x], needed))
-
-
-def _categories(values: Sequence[Any], names: Sequence[Any] | None = None) -> dict[Any, list[Any]]:
-    """Those of columns of frames, all or some, by their names."""
-    metas = [getattr(value, "_meta", value) for value in values]
-    columns = {meta.name: meta for meta in metas if hasattr(meta, "iloc") and not is_frame(meta)}
-    for meta in filter(is_frame, metas):
-        columns |= {name: meta[name] for name in meta.columns if names is None or name in names}
-    return {name: list(each.cat.categories) for name, each in columns.items() if str(each.dtypes) == "category"}
-
-
-def check_categories(data: FitData, validation: FitData | None) -> None:
-    """See that columns of the same name have the same categories, of which codes are made.
-
-    Raises
-    ------
-    ValueError
-        They have others, or in another order.
-    """
-    for name, theirs in ({} if validation is None else validation.categories).items():
-        mine = data.categories.get(name, theirs)
-        if mine != theirs:
-            raise ValueError(
-                f"Column {name!r} of validation_data has the categories {short(theirs)}, and that of the data "
-                f"{short(mine)}, so the same codes would mean other values. Give both the same ones, with "
-                ".cat.set_categories(...)."
-            )
+    return FitData(value=x, layout=layout, rows=source.columns, made=source, categories=categories_of([x], needed))
 
 
 def _named_segments(what: str, x: Any, schema: Schema, layout: Layout, picks: list[Any]) -> FitData:

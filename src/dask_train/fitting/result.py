@@ -13,6 +13,7 @@ from typing import Any
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
 from dask_train.driver.result import Result, RunAccount
+from dask_train.fitting.categories import Categories, note_learnt
 from dask_train.fitting.report import Curves, figure_of, write_page
 from dask_train.fitting.saved import saved
 from dask_train.fitting.spec import Outcome
@@ -126,7 +127,9 @@ class FitResult(RunAccount):
         return curves
 
 
-def trained(result: Result, model: Any, callbacks: Sequence[Any], params: Mapping[str, Any]) -> FitResult:
+def trained(
+    result: Result, model: Any, callbacks: Sequence[Any], params: Mapping[str, Any], categories: Categories
+) -> FitResult:
     """The result of a run of ``fit``; the user's model and callbacks take over what was trained.
 
     Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
@@ -140,6 +143,7 @@ def trained(result: Result, model: Any, callbacks: Sequence[Any], params: Mappin
         return FitResult(model=model, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, **known)
     if outcome.header:  # else it is the very model that was trained
         load_parts(model, outcome.header, outcome.arrays)
+    note_learnt(model, categories)
     take_states(callbacks, outcome.callbacks)
     model.history = _history(model, callbacks, {**params, "steps": outcome.num_steps}, outcome)
     known.update(ledger=ledger_of_training(result.ledger, outcome))

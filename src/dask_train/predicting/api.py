@@ -13,6 +13,7 @@ from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import arrays_by_block
 from dask_train.config import PredictLimits
+from dask_train.fitting.categories import categories_of, check_learnt
 from dask_train.fitting.checks import check_counts
 from dask_train.fitting.layout import filled
 from dask_train.input_errors import raises_at_the_call
@@ -192,6 +193,8 @@ def prepared(  # noqa: PLR0913 - what predict takes, and ours
     inputs = inputs_of(
         "x", x, features=features, as_frames=found.takes_frames, takes_text=found.takes_text, model=found.model
     )
+    if found.model is not None:
+        check_learnt("x", found.model, categories_of([inputs.frame]))
     call = found.call("predict", inputs, batch_size)
     if inputs.frame is None and columns is not None:
         raise ValueError(f"columns={columns!r} names what a frame's prediction has, and x is no frame. Leave it out.")

@@ -15,6 +15,7 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.config import PredictLimits
 from dask_train.fitting.backends import BACKENDS
+from dask_train.fitting.categories import check_learnt
 from dask_train.fitting.checks import check_counts, check_fits
 from dask_train.fitting.data import FitData, columns_for, fit_data, names_columns
 from dask_train.fitting.kinds import by_kind_of_model
@@ -183,6 +184,7 @@ def _data_for(model: Any, x: Any, y: Any, sample_weight: Any, features: Any, lab
                 )
     features, label = columns_for(model, x, y, features, label)
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    check_learnt("the data", model, data.categories)
     _check_targets(model, data)
     if not is_built(model):
         raise ValueError(

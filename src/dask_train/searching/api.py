@@ -19,7 +19,8 @@ from dask_train.driver.preflight import check_checkpoints
 from dask_train.extras import check_installed
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import keras_framework
-from dask_train.fitting.data import FitData, check_categories, fit_data, split_off, validation_of
+from dask_train.fitting.categories import check_categories
+from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION
 from dask_train.input_errors import raises_at_the_call
 from dask_train.logging.log import check_log
@@ -259,11 +260,12 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     )
     policy, listed = check_checkpoint(checkpoint, resume), fit_checks.check_callbacks(callbacks)
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    validation: FitData | None = None
     if validation_data is not None:
-        validation: FitData | None = validation_of(validation_data, features, label, sample_weight)
-        check_categories(data, validation)
-    else:
-        data, validation = split_off(data, validation_split) if validation_split else (data, None)
+        validation = validation_of(validation_data, features, label, sample_weight)
+        check_categories("validation_data", validation.categories, data.categories)
+    elif validation_split:
+        data, validation = split_off(data, validation_split)
     if metric.startswith("val_") and validation is None:
         raise ValueError(
             f"metric={metric!r} is of validation: pass validation_data or validation_split; for "

@@ -13,7 +13,6 @@ from dask import dataframe as dd
 from dask_train.data.columns import Column, Schema
 from dask_train.fitting.data import (
     Several,
-    check_categories,
     columns_for,
     fit_data,
     names_columns,
@@ -211,30 +210,13 @@ def test_labels_of_categories_are_all_there_however_they_are_passed():
     assert fit_data("data", torn, None, None, features=["kind"], label="a").layout.y == 1, "features may be missing"
 
 
-def test_columns_of_the_same_name_have_the_same_categories():
+def test_categories_are_those_of_the_columns_that_are_used():
     frame = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", "v", "w"]), "y": np.arange(3)})
-    other = frame.assign(kind=frame["kind"].cat.reorder_categories(["w", "v", "u"]))
-    names = {"features": ["a", "kind"], "label": "y"}
-
-    def both(data, validation, **names):
-        check_categories(
-            fit_data("data", *data, None, **names), validation_of(validation, *names.values() or (None,) * 2)
-        )
-
-    both((frame, None), frame, **names)
-    both((dd.from_pandas(frame, npartitions=1), None), frame, **names)
-    both((frame[["a"]], frame["kind"]), (frame[["a"]], frame["kind"]))
-    both((frame, None), other, features=["a"], label="y")  # nobody looks at it
-    both((X, Y), (X, Y))
-    check_categories(fit_data("data", frame, None, None, **names), None)
-    told = (
-        r"Column 'kind' of validation_data has the categories \['w', 'v', 'u'\], and that of the data \['u', 'v', 'w'\]"
-    )
-    for data, validation, more in (
-        ((frame, None), other, names),
-        ((frame, None), dd.from_pandas(other, npartitions=1), names),
-        ((frame[["a"]], frame["kind"]), (frame[["a"]], other["kind"]), {}),
-        ((frame[["a", "kind"]], frame["y"]), (other[["a", "kind"]], frame["y"]), {}),
-    ):
-        with pytest.raises(ValueError, match=told):
-            both(data, validation, **more)
+    for given in (frame, dd.from_pandas(frame, npartitions=1)):
+        assert fit_data("data", given, None, None, features=["a", "kind"], label="y").categories == {
+            "kind": ["u", "v", "w"]
+        }
+        assert fit_data("data", given, None, None, label="y").categories == {"kind": ["u", "v", "w"]}
+        assert fit_data("data", given, None, None, features=["a"], label="y").categories == {}
+        assert fit_data("data", given[["a"]], given["kind"], None).categories == {"kind": ["u", "v", "w"]}
+    assert fit_data("data", X, Y, None).categories == {}

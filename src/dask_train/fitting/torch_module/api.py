@@ -15,8 +15,9 @@ from dask_train.cluster.clients import client_or_local
 from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
+from dask_train.fitting.categories import check_categories, check_learnt
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
-from dask_train.fitting.data import FitData, check_categories, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.shown import display_of
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION, InPlace
@@ -173,10 +174,11 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     resources_by_role(resources, ["worker"])
     named = checks.named_metrics(metrics)
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    check_learnt("the data", model, data.categories)
     validation: FitData | None = None
     if validation_data is not None:
         validation = validation_of(validation_data, features, label, sample_weight)
-        check_categories(data, validation)
+        check_categories("validation_data", validation.categories, data.categories)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     fit_checks.check_stop_names(rule, validates=validation is not None)
@@ -243,7 +245,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
         log=log,
         params=told_of(task),
         display=partial(display_of, verbose, epochs),
-        finish=partial(module_trained, model=model, module=module, optimizer=optimizer),
+        finish=partial(module_trained, model=model, module=module, optimizer=optimizer, categories=data.categories),
     )
     return started
 
@@ -299,6 +301,7 @@ def evaluate_module(  # noqa: PLR0913 - as evaluate has them
     fit_checks.check_counts(workers=workers, batch_size=batch_size)
     progress, named = progress_of(verbose), checks.named_metrics(metrics)
     data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    check_learnt("the data", model, data.categories)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, named, data, "The data", trains=False)
     source = data.source("data")

@@ -8,13 +8,16 @@ from typing import Any
 import torch
 
 from dask_train.driver.result import Result, RunAccount
+from dask_train.fitting.categories import Categories, note_learnt
 from dask_train.fitting.result import FitResult, ledger_of_training
 from dask_train.fitting.spec import Outcome
 from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.input_errors import warn_at_the_call
 
 
-def module_trained(result: Result, model: Any, module: torch.nn.Module, optimizer: Any) -> FitResult:
+def module_trained(
+    result: Result, model: Any, module: torch.nn.Module, optimizer: Any, categories: Categories
+) -> FitResult:
     """The result of a run; the ``module``, and an ``optimizer`` that was passed, hold what was trained.
 
     Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
@@ -28,6 +31,7 @@ def module_trained(result: Result, model: Any, module: torch.nn.Module, optimize
         set_state(module, state["module"])
         if isinstance(optimizer, torch.optim.Optimizer):
             optimizer.load_state_dict(state["optimizer"])
+    note_learnt(model, categories)
     known.update(ledger=ledger_of_training(result.ledger, outcome))
     for message in outcome.warnings:
         warn_at_the_call(message)
