@@ -88,7 +88,8 @@ def build_for_batch(model: Any, batch: Any) -> None:
     batch
         Inputs, or a tuple of inputs, targets and perhaps weights.
     """
-    model._symbolic_build(data_batch=keras.utils.unpack_x_y_sample_weight(batch))
+    # Of the class: while it is fitted an instance takes itself as built already.
+    type(model)._symbolic_build(model, data_batch=keras.utils.unpack_x_y_sample_weight(batch))
 
 
 def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:

@@ -187,6 +187,23 @@ def test_workers_with_a_thread_each_do_not_wait_for_themselves_with_wide_rows(cl
         assert result.ledger.trained == 2 * len(rows)
 
 
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="test_fit_inputs.py and others show it")
+def test_streamed_rows_train_the_same_model_with_its_metrics(client):
+    x, y = da.from_array(X, chunks=(30, 8)), da.from_array(Y, chunks=30)
+    given = {
+        "epochs": 2,
+        "workers": 2,
+        "shuffle": False,
+        "batch_size": BATCH_SIZE,
+        "validation_data": (X, Y),
+        "verbose": 0,
+    }
+    one, other = network(), network()
+    wanted = dt.fit(one, x, y, **given).history
+    assert dt.fit(other, x, y, streaming=4, **given).history == wanted
+    check_same(one, other)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=list(NETWORKS))
 def test_what_was_stopped_or_killed_ends_as_if_it_had_not_been(client, make, tmp_path):
