@@ -48,7 +48,7 @@ def test_estimators_are_scored_as_by_themselves(
     for y, text in ((np.c_[noisy, noisy] > 0, "2 values, and a row of what is predicted 1"), (["a"] * 100, "y has a")):
         with pytest.raises((ValueError, TypeError), match=text):
             dt.evaluate(classification, x, y)
-    with pytest.raises(ValueError, match=r"The targets are <U3, and the classifier's classes bool"):
+    with pytest.raises(ValueError, match=r"The targets are <U3, such as '(yes|no)', and the classifier's classes bool"):
         dt.evaluate(classification, x, np.where(noisy > 0, "yes", "no"))
     with pytest.raises(TypeError, match=r"model is a function; dask_train\.evaluate takes compiled Keras models"):
         dt.evaluate(lambda x: x, x, noisy)

@@ -97,8 +97,9 @@ def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray 
         kinds = {"text" if _is_text(array) else array.dtype.kind in "biufc" for array in (truth, found)}
         if kinds == {"text", True}:
             raise ValueError(
-                f"The targets are {truth[0, 0]!r} and the like, and what is predicted {found[0, 0]!r}: text is never "
-                "equal to a number. Pass labels as fit had them."
+                f"The targets are {truth.dtype}, such as {truth.ravel().tolist()[0]!r}, and the classifier's classes "
+                f"{found.dtype}, such as {found.ravel().tolist()[0]!r}: text is never equal to a number. Pass labels "
+                "as fit had them."
             )
         right = np.asarray(truth == found).all(axis=1)
         return Hits(weight=total, right=float(weight[right].sum()))
