@@ -86,8 +86,8 @@ def _check_type(what: str, value: Any) -> None:
             "dask.array.from_delayed."
         )
     if not (isinstance(value, da.Array | np.ndarray) or _is_dask_frame(value) or _is_pandas(value)):
-        is_dataset = hasattr(value, "__getitem__") or hasattr(value, "__iter__")
-        is_dataset = is_dataset and not (is_dask_collection(value) or isinstance(value, str) or hasattr(value, "dtype"))
+        is_plain = is_dask_collection(value) or isinstance(value, str) or hasattr(value, "dtype")
+        is_dataset = not is_plain and (hasattr(value, "__getitem__") or hasattr(value, "__iter__"))
         hint = " Datasets of other libraries have no partitions: pass the arrays that they are made of."
         raise TypeError(
             f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, Dask or pandas frames, a tuple or dict "

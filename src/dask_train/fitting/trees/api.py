@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from dask_train.checkpoint.policy import Checkpoint, check_best_of_train, check_checkpoint
@@ -13,6 +14,7 @@ from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
+from dask_train.fitting.categories import check_categories
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
 from dask_train.fitting.logged import params_of_trees
 from dask_train.fitting.trees.result import TreesResult, grown
@@ -272,7 +274,7 @@ def _eval_sets(
                 f"{what} has the features {found.plan.names or found.plan.num_features}, and the data "
                 f"{data.plan.names or data.plan.num_features}. Pass the same ones in the same order."
             )
-        _check_categories(what, found, data)
+        check_categories(what, _categories(found.plan), _categories(data.plan))
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
         sets.append(EvalSet(name=name, prefix=prefix, dataset=name, plan=found.plan))
         sources[name] = found.source
@@ -285,16 +287,10 @@ def is_same(some: tuple[Any, Any, Mapping[str, Any]], rows: tuple[Any, Any, Mapp
     return some[0] is rows[0] and some[1] is rows[1] and all(some[2].get(each) is rows[2].get(each) for each in names)
 
 
-def _check_categories(what: str, found: TreeData, data: TreeData) -> None:
-    mine, theirs = found.plan.categories or (), data.plan.categories or ()
-    same = len(mine) == len(theirs) and all(
-        (a is None) == (b is None) and (a is None or list(a) == list(b)) for a, b in zip(mine, theirs, strict=True)
-    )
-    if not same:
-        raise ValueError(
-            f"Columns of {what} have other categories than those of the data, so the same codes would mean "
-            "other values. Give both the same ones, with .cat.set_categories(...)."
-        )
+def _categories(plan: RowsPlan) -> dict[str, list[Any]]:
+    """Of all columns that have names; none of those that are no categories."""
+    names, known = plan.names or (), plan.categories or repeat(None)
+    return {name: [] if each is None else list(each) for name, each in zip(names, known, strict=False)}
 
 
 def evals_of(

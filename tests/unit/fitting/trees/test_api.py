@@ -126,3 +126,16 @@ def test_where_no_number_is_named_there_are_as_many_workers_as_of_other_models_a
         dt.fit(model, x, y)
     dt.fit(model, x, y, workers=2)
     assert started == [1, 2, 2]
+
+
+@pytest.mark.parametrize("model", [xgboost.XGBRegressor(enable_categorical=True), lightgbm.LGBMRegressor()])
+def test_rows_to_validate_on_have_the_categories_of_the_data(model, monkeypatch):
+    started = []
+    monkeypatch.setattr(api, "launch", lambda *_, **__: started.append(True))
+    frame = FRAME.assign(a=pd.Categorical(["u", "v"] * (len(FRAME) // 2)))
+    other = frame.assign(a=frame["a"].cat.reorder_categories(["v", "u"]))
+    dt.fit(model, frame, validation_data=frame.copy(), workers=1, **COLUMNS)
+    assert started == [True]
+    for given in (other, FRAME):
+        with pytest.raises(ValueError, match=r"Column 'a' of validation_data has the categories .* the same codes"):
+            dt.fit(model, frame, validation_data=given, workers=1, **COLUMNS)
