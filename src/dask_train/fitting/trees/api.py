@@ -288,7 +288,7 @@ def is_same(some: tuple[Any, Any, Mapping[str, Any]], rows: tuple[Any, Any, Mapp
 
 
 def _categories(plan: RowsPlan) -> dict[str, list[Any]]:
-    """Of all columns that have names; none of those that are no categories."""
+    """Categories of each column that has a name; an empty list where it has none."""
     names, known = plan.names or (), plan.categories or repeat(None)
     return {name: [] if each is None else list(each) for name, each in zip(names, known, strict=False)}
 
