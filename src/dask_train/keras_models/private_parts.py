@@ -19,7 +19,7 @@ ATTRIBUTES = {
         "_flatten_layers",
         "_symbolic_build",
     ),
-    "layer": ("_layers", "_non_trainable_variables", "_tracker", "_trainable", "_trainable_variables"),
+    "layer": ("_layers", "_loss_ids", "_non_trainable_variables", "_tracker", "_trainable", "_trainable_variables"),
     "optimizer": (
         "_backend_apply_gradients",
         "_check_variables_are_known",

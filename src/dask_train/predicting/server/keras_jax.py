@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_train.frameworks.jax.arrays import shared_array
 from dask_train.frameworks.jax.threads import take_threads
+from dask_train.keras_models.jax_losses import losses_of_each_call
 from dask_train.keras_models.state import build_for_batch
 from dask_train.predicting.server.keras_backends import Run
 
@@ -53,7 +54,12 @@ class JaxPredicting:
     ) -> Callable[[Sequence[np.ndarray]], Any]:
         """``jax.jit`` of ``test_step``; its variables are made before, since none can be made while it is traced."""
         build_for_batch(model, packed(list(map(shared_array, columns))))
-        step = _compiled(model, model.test_step)
+
+        def tested(*given: Any) -> Any:
+            with losses_of_each_call():
+                return model.test_step(*given)
+
+        step = _compiled(model, tested)
 
         def run(rows: Sequence[np.ndarray]) -> Any:
             state = _State(model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
