@@ -52,7 +52,7 @@ class Patience(StopRule):
 
     # What the last call has seen: which list of scores, how many of them, the best, and how many came after it; no part
     # of the value, and no rule needs it.
-    _last: ClassVar[tuple[int, int, float, int, bool]] = (0, 0, math.inf, 0, True)
+    _last: ClassVar[tuple[AllScores, int, float, int, bool]] = ((), 0, math.inf, 0, True)
 
     monitor: str
     patience: int
@@ -94,7 +94,7 @@ class Patience(StopRule):
         grows = self.mode == "max" or (self.mode == "auto" and any(part in monitor.lower() for part in _GROWING))
         sign = -1.0 if grows else 1.0
         seen, num_seen, best, waited, first = self._last
-        if seen != id(scores) or num_seen != since:  # of another run, or after a pickle
+        if seen is not scores or num_seen != since:  # of another run, or after a pickle
             num_seen, best, waited, first = 0, math.inf, 0, True
             if not any(monitor in scores[place] for place in range(since, len(scores))):
                 return ""
@@ -111,7 +111,7 @@ class Patience(StopRule):
                 since_best = f"better than {sign * best:.4g}" if math.isfinite(best) else "a number"
                 return f"{monitor} was not {since_best} in {waited} reports{origin(score)}"
             first = False
-        object.__setattr__(self, "_last", (id(scores), len(scores), best, waited, first))
+        object.__setattr__(self, "_last", (scores, len(scores), best, waited, first))
         return ""
 
     def __getstate__(self) -> dict[str, Any]:
