@@ -327,6 +327,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             timeout_s=timeout_s,
             kept=kept,
             log=search_log(loggers, study.study_name, {**arguments, "trials": trials}),
+            categories=data.categories,
         )
         start = partial(
             launch,

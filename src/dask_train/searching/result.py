@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.cards import Card, Shown, Table
 from dask_train.errors import DaskTrainError
+from dask_train.fitting.categories import note_learnt
 from dask_train.report.formats import score_text
 from dask_train.searching.best_model import whole
 from dask_train.searching.trials import ERROR, Trials
@@ -26,7 +27,7 @@ class SearchResult(Shown):
 
     def __init__(self, trials: Trials) -> None:
         self.study = trials.study
-        self._best = trials.best
+        self._best, self._categories = trials.best, trials.categories
 
     @property
     def trials(self) -> list[Any]:
@@ -83,7 +84,9 @@ class SearchResult(Shown):
                 "An earlier call has trained it; a study's storage keeps parameters and scores, not weights.",
                 "Save the best model of each call, or train it again: build(optuna.trial.FixedTrial(best_params)).",
             )
-        return whole(self._best[2])
+        model = whole(self._best[2])
+        note_learnt(model, self._categories)
+        return model
 
     def trials_dataframe(self, **options: Any) -> pd.DataFrame:
         """All trials as a pandas DataFrame, a row each; as ``optuna.Study.trials_dataframe``, which takes the options.

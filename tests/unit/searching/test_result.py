@@ -10,11 +10,12 @@ import pytest
 optuna = pytest.importorskip("optuna")
 
 from dask_train.errors import DaskTrainError  # noqa: E402 - where there is Optuna
+from dask_train.fitting.categories import check_learnt  # noqa: E402
 from dask_train.searching import result as result_module  # noqa: E402
 from dask_train.searching.result import SearchResult  # noqa: E402
 
 
-def found(*values: float | None, best: tuple[int, float, Any] | None = None) -> SearchResult:
+def found(*values: float | None, best: tuple[int, float, Any] | None = None, **learnt: list[Any]) -> SearchResult:
     """Of trials with these values, those with None have failed."""
     study = optuna.create_study(direction="maximize", study_name="mine")
     for number, value in enumerate(values):
@@ -29,7 +30,7 @@ def found(*values: float | None, best: tuple[int, float, Any] | None = None) -> 
                 user_attrs={"error": "it raised"} if value is None else {},
             )
         )
-    return SearchResult(SimpleNamespace(study=study, best=best))  # type: ignore[arg-type]
+    return SearchResult(SimpleNamespace(study=study, best=best, categories=learnt))  # type: ignore[arg-type]
 
 
 def test_the_best_is_that_of_the_study():
@@ -50,6 +51,18 @@ def test_the_best_model_is_put_together_once(monkeypatch):
     monkeypatch.setattr(result_module, "whole", lambda _: object())
     it = found(1.0, best=(0, 1.0, "parts"))
     assert it.best_model is it.best_model
+
+
+class Model:
+    """Can be remembered, as a Keras model can."""
+
+
+def test_the_best_model_knows_the_categories_that_it_was_fitted_with(monkeypatch):
+    monkeypatch.setattr(result_module, "whole", lambda _: Model())
+    it = found(1.0, best=(0, 1.0, "parts"), colour=["red", "blue"])
+    check_learnt("x", it.best_model, {"colour": ["red", "blue"]})
+    with pytest.raises(ValueError, match=r"Column 'colour' of x has the categories \['blue', 'red'\]"):
+        check_learnt("x", it.best_model, {"colour": ["blue", "red"]})
 
 
 @pytest.mark.parametrize("best", [None, (1, 1.0, "parts")])
@@ -78,5 +91,5 @@ def test_it_shows_complete_trials_first_and_why_others_failed():
 
 def test_a_study_without_a_name_is_not_given_one():
     assert repr(found(1.0)).startswith("<SearchResult mine>")
-    it = SearchResult(SimpleNamespace(study=optuna.create_study(), best=None))  # type: ignore[arg-type]
+    it = SearchResult(SimpleNamespace(study=optuna.create_study(), best=None, categories={}))  # type: ignore[arg-type]
     assert repr(it).startswith("<SearchResult>")
