@@ -19,7 +19,7 @@ from dask_train.predicting.server.keras_jax import make
 
 pytestmark = pytest.mark.backends
 
-X, Y = np.ones((6, 3), "f4"), np.zeros((6, 3), "f4")
+X = np.ones((6, 3), "f4")
 
 
 class Adds(layers.Layer):
