@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 import keras
 
@@ -29,8 +30,5 @@ def losses_of_each_call() -> Iterator[None]:
             one._loss_ids.clear()
         return original(layer, *args, **kwargs)
 
-    keras.Layer.stateless_call = stateless_call
-    try:
+    with patch.object(keras.Layer, "stateless_call", stateless_call):
         yield
-    finally:
-        keras.Layer.stateless_call = original

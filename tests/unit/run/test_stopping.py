@@ -197,3 +197,11 @@ def test_patience_may_be_asked_of_several_runs_in_turn():
         assert rule.met(falling, START, since=number) == ""
         reason = rule.met(rising, START, since=number)
     assert reason == "loss was not better than 4 in 3 reports (scorer 0)"
+
+
+def test_patience_takes_no_run_for_another_whose_scores_have_lain_there():
+    rule, first, second = Patience("loss", 1), scores("loss", 1.0), scores("loss", 5.0, 4.0)
+    assert rule.met(first, START) == ""
+    del first
+    again = second[:]  # which Python puts where the first list was, if nobody has that any more
+    assert rule.met(again, START, since=1) == "", "5 and 4 get better; 1 and 4 do not"
