@@ -39,6 +39,7 @@ ATTRIBUTES = {
 # What modules have, and what is imported of them.
 MODULES = {
     "keras.src.backend": ("compute_output_spec",),
+    "keras.src.backend.common.masking": ("get_tensor_attr", "set_tensor_attr"),
     "keras.src.backend.common.stateless_scope": ("get_stateless_scope",),
     "keras.src.losses.loss": ("apply_mask", "reduce_weighted_values", "squeeze_or_expand_to_same_rank"),
     "keras.src.losses.losses": ("LossFunctionWrapper",),

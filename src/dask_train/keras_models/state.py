@@ -21,6 +21,7 @@ from keras.src.saving import saving_lib
 from keras.src.utils.python_utils import is_default
 
 from dask_train.keras_models import structure
+from dask_train.keras_models.exact_calls import exact_calls
 from dask_train.keras_models.held import held, put, unknown_places
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -60,7 +61,8 @@ def compared_by(model: Any) -> tuple[bool, bool]:
 
 def called_symbolically(model: Any, inputs: Any) -> Any:
     """Shapes and dtypes of what a call for prediction returns, as ``keras.KerasTensor``; nothing is computed."""
-    return compute_output_spec(model, inputs, training=False)
+    with exact_calls():
+        return compute_output_spec(model, inputs, training=False)
 
 
 def stateful_layer(model: Any) -> Any:
@@ -88,8 +90,9 @@ def build_for_batch(model: Any, batch: Any) -> None:
     batch
         Inputs, or a tuple of inputs, targets and perhaps weights.
     """
-    # Of the class: while it is fitted an instance takes itself as built already.
-    type(model)._symbolic_build(model, data_batch=keras.utils.unpack_x_y_sample_weight(batch))
+    with exact_calls():
+        # Of the class: while it is fitted an instance takes itself as built already.
+        type(model)._symbolic_build(model, data_batch=keras.utils.unpack_x_y_sample_weight(batch))
 
 
 def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:

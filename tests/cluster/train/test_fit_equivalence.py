@@ -24,7 +24,7 @@ from dask_train.fitting.layout import Layout, filled
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import VALIDATION, FitTask
-from dask_train.keras_models.jax_losses import losses_of_each_call
+from dask_train.keras_models.exact_calls import exact_calls
 from dask_train.keras_models.serialization import model_to_parts
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends]
@@ -324,7 +324,7 @@ def fitted(case: Case) -> tuple[dict[str, list[float]], list[np.ndarray]]:
     train, validation = columns(ROWS, 1), columns(VALIDATION_ROWS, 2)
     model = made(case)
     x, y, sample_weight = [*packed(case, train), None][:3]
-    with warnings.catch_warnings(), losses_of_each_call():  # without, Keras drops some on JAX
+    with warnings.catch_warnings(), exact_calls():  # without, Keras drops losses on JAX
         warnings.filterwarnings("ignore", ".*ran out of data")  # that is the case
         history = model.fit(
             x,

@@ -28,3 +28,11 @@ def test_a_port_is_for_a_server_that_shares_it_and_for_no_other():
             server.bind(("127.0.0.1", port))
             server.listen()
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def test_a_port_is_held_once_more():
+    with hold_port() as holder:
+        port = holder.getsockname()[1]
+        again = hold_port(port)
+    with again, socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", port))

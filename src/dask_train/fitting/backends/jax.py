@@ -15,7 +15,7 @@ from keras.src.backend import compute_output_spec
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, flat
 from dask_train.fitting.backends.jax_trial import Found, check_step
-from dask_train.keras_models.jax_losses import losses_of_each_call
+from dask_train.keras_models.exact_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
 
 
@@ -215,7 +215,8 @@ class JaxBackend:
             function(list(tensors))
             return jax.numpy.zeros(())
 
-        compute_output_spec(seen, *[_spec(column) for column in columns])
+        with exact_calls():
+            compute_output_spec(seen, *[_spec(column) for column in columns])
 
     def counted(self, num_steps: int) -> Any:
         """Make a data set that counts steps."""
@@ -289,7 +290,7 @@ class _Step:
     def _begun(self, given: Any, batch: Any) -> Any:
         """The step, as it is traced or run eagerly."""
         self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
-        with self._backend._taking(self, traces=self._is_jitted), losses_of_each_call():
+        with self._backend._taking(self, traces=self._is_jitted), exact_calls():
             return self._step(given, batch)
 
     def _try(self, given: Any, batch: Any) -> None:

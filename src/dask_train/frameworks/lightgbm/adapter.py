@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 from dask_train.errors import LaunchError
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.boosting import BoostingFramework
+from dask_train.frameworks.ports import hold_port
 from dask_train.frameworks.words import RankPlace, words_of_all
 from dask_train.roles import AddressBook
 
@@ -23,7 +26,8 @@ class LightGBMFramework(BoostingFramework):
     ``session.network`` holds the parameters by which ``lightgbm.train`` makes one model of all ranks, each with its own
     rows: ``machines``, ``num_machines``, ``local_listen_port``, ``time_out`` and ``tree_learner``, which may be
     changed. It is empty in a rank alone, and in roles that don't train. Every rank has the same booster in the end.
-    LightGBM connects the ranks when the booster is made, so all ranks make one at about the same time.
+    LightGBM connects the ranks when a booster is made, and they wait for each other there: all make the same number.
+    Each time they listen at other ports, so the ports in ``session.network`` are free for others.
 
     ``session.num_threads`` is this rank's share of the host's cores, for ``num_threads``.
     """
@@ -42,28 +46,68 @@ class LightGBMFramework(BoostingFramework):
             The others did not come within ``timeout_s``, or can't be reached.
         """
         place = self._place(me, peers)
-        network: dict[str, Any] = {}
-        if place is not None:
-            network = _network(me, place, timeout_s)
-        yield {"num_threads": me.num_threads, "network": network}
-        if network:
+        if place is None:
+            yield {"num_threads": me.num_threads, "network": {}}
+            return
+        with _port_of(place) or nullcontext():  # for the next time that they meet
+            machines, port = _meet(me, place, timeout_s)
+            network = {
+                "machines": machines,
+                "num_machines": place.num_ranks,
+                "local_listen_port": port,
+                "time_out": PATIENCE_MIN,
+                "tree_learner": "data",
+            }
+            with _each_booster_meets(me, place, told=machines):
+                yield {"num_threads": me.num_threads, "network": network}
             _leave()
 
 
-def _network(me: RoleInfo, place: RankPlace, timeout_s: float) -> dict[str, Any]:
-    # LightGBM binds the port by itself, without SO_REUSEPORT, so it can't be held for it until then: it is one that
-    # the kernel has just given, and gives to others again only when it has gone through all.
+def _port_of(place: RankPlace) -> socket.socket | None:
+    """The port at which rank 0 awaits the others, held once more."""
+    return None if place.rank else hold_port(int(place.meeting.rpartition(":")[2]))
+
+
+def _meet(me: RoleInfo, place: RankPlace, timeout_s: float) -> tuple[str, int]:
+    """Where LightGBM of all ranks is to listen, and this rank's port, which is free."""
     with socket.socket(socket.AF_INET) as holder:
         holder.bind(("", 0))
         port = holder.getsockname()[1]
-        words = words_of_all(place, f"{_address(me.host)}:{port}", timeout_s)
-    return {
-        "machines": ",".join(words),
-        "num_machines": len(words),
-        "local_listen_port": port,
-        "time_out": PATIENCE_MIN,
-        "tree_learner": "data",
-    }
+        return ",".join(words_of_all(place, f"{_address(me.host)}:{port}", timeout_s)), port
+
+
+@contextmanager
+def _each_booster_meets(me: RoleInfo, place: RankPlace, told: str) -> Iterator[None]:
+    """While it lasts, ranks meet before each booster connects them, and tell each other ports anew.
+
+    LightGBM binds a port by itself, without SO_REUSEPORT. So it can't be held until then, and whoever asks for a port
+    meanwhile may be given it. Nor can it be bound a second time soon, for another booster: the connections of the first
+    one keep it for a minute.
+    """
+    boosters = _boosters()
+    original = boosters.set_network
+
+    @wraps(original)
+    def set_network(
+        booster: Any, machines: Any, local_listen_port: int = 12400, listen_time_out: int = 120, num_machines: int = 1
+    ) -> Any:
+        if machines == told:
+            again = replace(place, port_holder=_port_of(place))
+            machines, local_listen_port = _meet(me, again, PATIENCE_MIN * 60)
+        return original(booster, machines, local_listen_port, listen_time_out, num_machines)
+
+    boosters.set_network = set_network
+    try:
+        yield
+    finally:
+        boosters.set_network = original
+
+
+def _boosters() -> Any:
+    """The class of all boosters."""
+    from lightgbm import Booster
+
+    return Booster
 
 
 def _address(host: str) -> str:

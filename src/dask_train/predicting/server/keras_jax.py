@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_train.frameworks.jax.arrays import shared_array
 from dask_train.frameworks.jax.threads import take_threads
-from dask_train.keras_models.jax_losses import losses_of_each_call
+from dask_train.keras_models.exact_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
 from dask_train.predicting.server.keras_backends import Run
 
@@ -39,7 +39,12 @@ class JaxPredicting:
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
         """``jax.jit`` of ``predict_step``."""
-        step = model.predict_step if eagerly else _compiled(model, model.predict_step)
+
+        def predicted(*given: Any) -> Any:
+            with exact_calls():
+                return model.predict_step(*given)
+
+        step = predicted if eagerly else _compiled(model, predicted)
 
         def run(x: Any) -> Any:
             state = _State(model.trainable_variables, model.non_trainable_variables)
@@ -56,7 +61,7 @@ class JaxPredicting:
         build_for_batch(model, packed(list(map(shared_array, columns))))
 
         def tested(*given: Any) -> Any:
-            with losses_of_each_call():
+            with exact_calls():
                 return model.test_step(*given)
 
         step = _compiled(model, tested)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -24,7 +25,18 @@ def left(monkeypatch):
     """Who has closed LightGBM's connections."""
     found = []
     monkeypatch.setattr(adapter, "_leave", lambda: found.append("left"))
+    monkeypatch.setattr(adapter, "_boosters", boosters)
     return found
+
+
+def boosters():
+    """A class of its own for each rank, which keeps what it is to connect."""
+
+    class Booster:
+        def set_network(self, machines, local_listen_port, listen_time_out, num_machines):
+            self.network = machines, local_listen_port, listen_time_out, num_machines
+
+    return Booster
 
 
 def meet(me, peers, holder=None, timeout_s=20.0):
@@ -67,3 +79,33 @@ def test_a_host_without_ipv4_is_told(host):
 
 def test_a_name_becomes_an_address():
     assert adapter._address("localhost") == "127.0.0.1"
+
+
+def test_ranks_meet_anew_for_each_booster(monkeypatch):
+    def connects(rank):
+        kinds, framework = boosters(), LightGBMFramework()
+        of_thread.kinds = kinds
+        original = kinds.set_network
+        framework._port_holder = None if rank else holder
+        found = []
+        with framework.rendezvous(info("worker", rank, worker=2), peers, 20.0) as given:
+            network = given["network"]
+            told = {name: network[name] for name in ("machines", "local_listen_port", "num_machines")}
+            for _ in range(3):
+                booster = kinds()
+                booster.set_network(**told, listen_time_out=network["time_out"])
+                found.append(booster.network)
+            booster.set_network("1.2.3.4:5", 6, 7, 8)
+            assert booster.network == ("1.2.3.4:5", 6, 7, 8), "the user's own"
+        assert kinds.set_network is original
+        return found
+
+    of_thread = threading.local()
+    monkeypatch.setattr(adapter, "_boosters", lambda: of_thread.kinds)
+    with hold_port() as holder, ThreadPoolExecutor(2) as pool:
+        peers = AddressBook(worker=[address_of("127.0.0.1", holder), ""])
+        first, second = pool.map(connects, range(2))
+    for one, other in zip(first, second, strict=True):
+        assert one[0] == other[0] == f"127.0.0.1:{one[1]},127.0.0.1:{other[1]}"
+        assert one[2:] == other[2:] == (adapter.PATIENCE_MIN, 2)
+    assert len({machines for machines, *_ in first}) == 3
