@@ -21,8 +21,8 @@ from keras.src.saving import saving_lib
 from keras.src.utils.python_utils import is_default
 
 from dask_train.keras_models import structure
-from dask_train.keras_models.exact_calls import exact_calls
 from dask_train.keras_models.held import held, put, unknown_places
+from dask_train.keras_models.jax_calls import exact_calls
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

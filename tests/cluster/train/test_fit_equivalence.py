@@ -24,7 +24,7 @@ from dask_train.fitting.layout import Layout, filled
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import VALIDATION, FitTask
-from dask_train.keras_models.exact_calls import exact_calls
+from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.keras_models.serialization import model_to_parts
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends]

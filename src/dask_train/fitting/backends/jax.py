@@ -15,7 +15,7 @@ from keras.src.backend import compute_output_spec
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, flat
 from dask_train.fitting.backends.jax_trial import Found, check_step
-from dask_train.keras_models.exact_calls import exact_calls
+from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
 
 

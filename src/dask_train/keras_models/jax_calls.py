@@ -1,4 +1,4 @@
-"""Calls of Keras' layers whose losses and masks are their own, also where Keras knows them by their ``id()``."""
+"""Calls of layers on JAX whose losses and masks are their own, where Keras knows them by their ``id()``."""
 
 from __future__ import annotations
 

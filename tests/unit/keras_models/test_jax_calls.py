@@ -18,7 +18,7 @@ from keras import layers, ops
 from keras.src import backend
 
 from dask_train.fitting.backends import backend_of
-from dask_train.keras_models.exact_calls import exact_calls
+from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.predicting.server.keras_jax import make
 
 pytestmark = pytest.mark.backends
