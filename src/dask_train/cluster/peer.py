@@ -9,7 +9,6 @@ from typing import Any
 
 from distributed import Client, Future, Worker, get_worker
 from distributed.comm import connect
-from distributed.utils import sync
 
 from dask_train.cluster.clients import checked_client
 from dask_train.config import Deadlines
@@ -240,13 +239,21 @@ class Peer:
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""
+        # Not by Dask's own sync: a Ctrl-C that comes before what it is to cancel has begun is logged as an error there.
+        work = function(*args, **kwargs)
+        if self.asynchronous:
+            return work
         try:
-            if self.is_client:
-                return self.dask_end.sync(function, *args, **kwargs)
-            return sync(self.loop, function, *args, **kwargs)
+            awaited = asyncio.run_coroutine_threadsafe(work, self.loop.asyncio_loop)
+        except RuntimeError:  # the loop is closed
+            work.close()
+            raise
+        try:
+            return awaited.result()
         except BaseException as error:
-            # Frames of Dask's sync refer to what it raises: without them nothing of the run outlives the error.
-            error.__traceback__ = _below_sync(error.__traceback__)
+            awaited.cancel()
+            # This frame and those of the wait refer to what was raised: without them nothing of the run outlives it.
+            error.__traceback__ = _below_the_wait(error.__traceback__)
             raise
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
@@ -260,10 +267,10 @@ class Peer:
         self.loop.add_callback(start)
 
 
-def _below_sync(trace: TracebackType | None) -> TracebackType | None:
+def _below_the_wait(trace: TracebackType | None) -> TracebackType | None:
     """A traceback of :meth:`Peer.run` from the first frame on that does more than carry the call to the event loop."""
     trace = trace and trace.tb_next
-    while trace is not None and trace.tb_frame.f_globals["__name__"].partition(".")[0] in ("distributed", "tornado"):
+    while trace is not None and trace.tb_frame.f_globals["__name__"].startswith("concurrent.futures"):
         trace = trace.tb_next
     return trace
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import threading
 import traceback
 import weakref
 from types import SimpleNamespace
@@ -98,3 +100,30 @@ def test_what_is_raised_while_one_waits_keeps_nothing_alive():
     finally:
         gc.enable()
         runner.stop()
+
+
+def test_a_ctrl_c_before_it_has_begun_cancels_it_and_is_no_error(caplog):
+    async def works() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    def interrupt() -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    told, goes_on = [], threading.Event()
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+    try:
+        runner.loop.add_callback(goes_on.wait)
+        threading.Timer(0.1, interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            make(1.0, loop=runner.loop).run(works)
+        goes_on.set()
+        runner.run_sync(asyncio.sleep, 0.05)
+    finally:
+        goes_on.set()
+        runner.stop()
+    assert (told, caplog.messages) == (["cancelled"], [])
