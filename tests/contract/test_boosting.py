@@ -93,9 +93,8 @@ class TestLightGBM(FrameworkTests):
 
         mine = slice(0, 150) if session.me.rank == 0 else slice(150, 200)
         settings = {"num_threads": session.num_threads, "verbose": -1, **session.network}
-        boosters = []
-        for _ in range(3):  # each of which connects the ranks anew
-            boosters.append(lightgbm.train(settings, lightgbm.Dataset(ROWS[mine], LABELS[mine]), 3))
+        # Each of them connects the ranks anew.
+        boosters = [lightgbm.train(settings, lightgbm.Dataset(ROWS[mine], LABELS[mine]), 3) for _ in range(3)]
         models = {booster.model_to_string().partition("parameters:")[0] for booster in boosters}
         return session.network["num_machines"], models
 

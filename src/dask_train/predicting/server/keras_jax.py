@@ -39,12 +39,8 @@ class JaxPredicting:
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
         """``jax.jit`` of ``predict_step``."""
-
-        def predicted(*given: Any) -> Any:
-            with exact_calls():
-                return model.predict_step(*given)
-
-        step = predicted if eagerly else _compiled(model, predicted)
+        exact = exact_calls()(model.predict_step)
+        step = exact if eagerly else _compiled(model, exact)
 
         def run(x: Any) -> Any:
             state = _State(model.trainable_variables, model.non_trainable_variables)
@@ -59,12 +55,7 @@ class JaxPredicting:
     ) -> Callable[[Sequence[np.ndarray]], Any]:
         """``jax.jit`` of ``test_step``; its variables are made before, since none can be made while it is traced."""
         build_for_batch(model, packed(list(map(shared_array, columns))))
-
-        def tested(*given: Any) -> Any:
-            with exact_calls():
-                return model.test_step(*given)
-
-        step = _compiled(model, tested)
+        step = _compiled(model, exact_calls()(model.test_step))
 
         def run(rows: Sequence[np.ndarray]) -> Any:
             state = _State(model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
