@@ -1,4 +1,7 @@
-"""Each module with logic has a file of unit tests in the same place below ``tests/unit``."""
+"""Each room with logic has a folder of unit tests in the same place below ``tests/unit``, and each folder there a room.
+
+How many files of tests a room has, and what each is about, is up to the room.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,28 @@ SOURCE, UNIT = ROOT / "src" / "dask_train", ROOT / "tests" / "unit"
 
 
 def has_logic(file: Path) -> bool:
-    """Whether a function in it branches; what only names, holds or passes on has nothing to get wrong by itself."""
+    """Return whether a function in a file branches; one that only names or passes on has nothing to get wrong."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     branches = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match, ast.BoolOp, ast.comprehension)
-    found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, functions)]
-    return any(isinstance(node, branches) for function in found for node in ast.walk(function))
+    parts = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, functions)]
+    return any(isinstance(node, branches) for function in parts for node in ast.walk(function))
 
 
-def modules() -> dict[str, Path]:
-    """Modules with logic, by name, with the place of their tests."""
-    files = [file for file in SOURCE.rglob("*.py") if not file.name.startswith("__") and has_logic(file)]
-    found = {file.relative_to(SOURCE).with_suffix("").as_posix(): file for file in files}
-    return {name: UNIT / file.relative_to(SOURCE).with_name(f"test_{file.stem}.py") for name, file in found.items()}
+def rooms_with_logic() -> set[Path]:
+    """Return folders below ``src/dask_train`` that hold a module with logic, relative to it."""
+    return {file.parent.relative_to(SOURCE) for file in SOURCE.rglob("*.py") if has_logic(file)}
 
 
-def test_each_module_has_a_file_of_tests() -> None:
-    without = sorted(name for name, tests in modules().items() if not tests.exists())
-    assert without == [], "they need a file of tests in the same place below tests/unit"
+def folders_of_tests() -> set[Path]:
+    """Return folders below ``tests/unit`` that hold a file of tests, relative to it."""
+    return {file.parent.relative_to(UNIT) for file in UNIT.rglob("test_*.py")}
+
+
+def test_each_room_with_logic_has_a_folder_of_tests() -> None:
+    without = sorted(map(str, rooms_with_logic() - folders_of_tests()))
+    assert without == [], "these rooms need a folder of tests in the same place below tests/unit"
+
+
+def test_each_folder_of_tests_belongs_to_a_room() -> None:
+    rooms = {file.parent.relative_to(SOURCE) for file in SOURCE.rglob("*.py")}
+    assert folders_of_tests() - rooms == set(), "there are no such rooms in src/dask_train"
