@@ -2,12 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Environments that are made to be tried and thrown away: of what is installed there, little is ever imported.
+PIP_ONCE := -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE_OPTIONS := --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 # How many processes run tests side by side; most tests start several more.
 PROCESSES ?= 2
 # Files that share a cluster stay together, as tests/conftest.py orders them.
 SIDE_BY_SIDE := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# At the end it prints which tests took longest.
+PYTEST := $(BIN)/python -m pytest --durations=20 --durations-min=1
+# Tests start hundreds of processes that import the same modules; an environment that forbids Python to keep them
+# compiled would have each compile them anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Keras has one backend in a process; these tests are run on each, besides TensorFlow.
 BACKENDS := torch jax
@@ -54,7 +61,7 @@ help:  ## list the targets
 
 .venv-docs/.installed: requirements/docs.txt
 	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/docs.txt
+	.venv-docs/bin/python $(PIP_ONCE) --requirement requirements/docs.txt
 	@touch $@
 
 data: .venv  ## fetch MNIST into the user's cache folder, checksums verified
@@ -64,21 +71,20 @@ demo: data  ## the main job: MNIST on a Dask cluster, a TensorFlow network in it
 	$(BIN)/dask train demo
 
 test: data  ## the tests, but those that take long
-	$(BIN)/python -m pytest -m "not slow" --numprocesses $(PROCESSES) --dist loadfile tests/unit tests/contract
-	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/cluster tests/docs
+	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/unit tests/contract tests/cluster tests/docs
 	$(AT_ONCE) $(QUICK_ON_BACKENDS)
 
 # They compile many small models on JAX, and compute little: XLA need not optimize what it makes of them.
 test-slow: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test-slow: data  ## those: examples, the main job, many models on several workers
-	$(BIN)/python -m pytest -m slow $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
+	$(PYTEST) -m slow $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 	$(AT_ONCE) $(SLOW_ON_BACKENDS)
 
 $(QUICK_ON_BACKENDS): quick-on-%:
-	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and not slow" $(ON_BACKENDS) $(OF_ONE)
+	KERAS_BACKEND=$* $(PYTEST) -m "backends and not slow" $(ON_BACKENDS) $(OF_ONE)
 
 $(SLOW_ON_BACKENDS): slow-on-%:
-	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "backends and slow" $(ON_BACKENDS) $(OF_ONE)
+	KERAS_BACKEND=$* $(PYTEST) -m "backends and slow" $(ON_BACKENDS) $(OF_ONE)
 
 demo-keras: data  ## MNIST with dt.fit: a CNN on two workers, and an MLP through a parameter server
 	$(BIN)/python examples/keras_mnist.py
@@ -113,7 +119,7 @@ dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare env
 	rm -rf dist build/bare
 	.venv-docs/bin/python -m build --no-isolation --outdir dist .
 	$(PYTHON) -m venv build/bare
-	build/bare/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	build/bare/bin/python $(PIP_ONCE) dist/*.whl
 	build/bare/bin/python tests/bare_install.py
 	build/bare/bin/dask train --help
 
@@ -131,11 +137,11 @@ MINIMUM_TESTS := $(addprefix tests/unit/,checkpoint cluster collectives data dri
 minimum:  ## the lowest versions that pyproject.toml allows, in build/minimum: the bare install, and unit tests
 	rm -rf build/minimum
 	$(PYTHON) -m venv build/minimum
-	build/minimum/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/minimum.txt .
+	build/minimum/bin/python $(PIP_ONCE) --constraint requirements/minimum.txt .
 	build/minimum/bin/python tests/bare_install.py
-	build/minimum/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/minimum.txt \
+	build/minimum/bin/python $(PIP_ONCE) --constraint requirements/minimum.txt \
 		'.[$(MINIMUM_EXTRAS)]' hypothesis ml_dtypes pandas pyarrow pytest pytest-timeout pytest-xdist
-	build/minimum/bin/python -m pytest -W ignore::DeprecationWarning -W ignore::UserWarning \
+	build/minimum/bin/python -m pytest --durations=20 --durations-min=1 -W ignore::DeprecationWarning -W ignore::UserWarning \
 		--numprocesses $(PROCESSES) --dist loadfile $(MINIMUM_TESTS)
 
 lock: .venv  ## solve the versions anew
