@@ -63,8 +63,9 @@ class _Socket(WebSocketHandler):
 
     async def open(self, *args: str, **kwargs: str) -> None:
         port, path = args
+        told = {name: self.request.headers[name] for name in ("Host", "Origin")}  # as jupyter-server-proxy does
         self._other = await websocket_connect(
-            HTTPRequest(f"ws://127.0.0.1:{port}/{path}?{self.request.query}", headers={"Origin": self.request.host}),
+            HTTPRequest(f"ws://127.0.0.1:{port}/{path}?{self.request.query}", headers=told),
             subprotocols=self._subprotocols,
             max_message_size=_LARGEST,
         )

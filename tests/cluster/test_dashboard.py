@@ -9,7 +9,9 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -190,6 +192,69 @@ def test_a_reader_sees_a_run_live_looks_into_it_and_stops_it(apart, browser, pat
     client.run_on_scheduler(forget_runs)
     page.until(f"!{RUNS.format(run=run.id)}")
     assert page.errors == []
+
+
+# A page of another origin asks for ours in a way that bokeh knows, looks for buttons, and presses each twice.
+STRANGER = """
+const claims = {session_id: name, session_expiry: 4e9, headers: {}, cookies: {}, arguments: {}};
+const token = btoa(JSON.stringify(claims)).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+const models = part => part === null || typeof part !== 'object' ? [] : [
+    ...(part.name === 'Button' ? [part] : []), ...Object.values(part).flatMap(models)];
+const loaded = fetch(`${page}?${query.replace('TOKEN', token)}`, {mode: 'no-cors'});
+return loaded.then(() => new Promise((resolve, reject) => {
+    const socket = new WebSocket(`${page.replace('http', 'ws')}/ws`, ['bokeh', token]);
+    const send = (kind, content) => [{msgid: kind, msgtype: kind}, {}, content].forEach(
+        part => socket.send(JSON.stringify(part)));
+    const press = ({id}) => send('PATCH-DOC', {events: [{kind: 'MessageSent', msg_type: 'bokeh_event', msg_data: {
+        type: 'event', name: 'button_click', values: {type: 'map', entries: [['model', {id}]]}}}]});
+    socket.onerror = socket.onclose = () => reject('closed');
+    socket.onmessage = ({data}) => {
+        const told = JSON.parse(data);
+        if (told.msgtype === 'ACK') send('PULL-DOC-REQ', {});
+        if (told.doc === undefined) return;
+        const stop = models(told.doc).filter(({attributes}) => attributes.label.match(/^(Stop|Press)/));
+        stop.forEach(press); stop.forEach(press);
+        setTimeout(() => resolve({stop: stop.length, reads: data.includes(run)}), 1000);
+    };
+}));
+"""
+WAYS = {"named": "bokeh-session-id=named", "token": "bokeh-token=TOKEN", "socket": "theme=plain"}
+
+
+def test_a_page_of_another_origin_stops_no_run(apart, browser, blank_page):
+    (client, url), page = apart, browser
+    run = dt.train(trains, roles={"worker": 1}, client=client, wait=False)
+    next(iter(run.scores()))
+    page.load(blank_page)
+    for name, query in WAYS.items():
+        told = json.dumps([name, query, f"{url}/train", run.id])
+        page.tell(
+            f"void (((name, query, page, run) => {{ {STRANGER} }})(...{told})"
+            f".then(told => window[{name!r}] = told, error => window[{name!r}] = {{error: `${{error}}`}}))"
+        )
+        answer = page.until(f"window[{name!r}]")
+        assert answer == {"stop": 0, "reads": True}, "it may read, as of all of Dask's pages"
+    assert run.status()["phase"] == "running"
+    run.send("go on")
+    assert run.result(60).stop_reason != "it was stopped on the dashboard"
+
+
+@pytest.fixture
+def blank_page():
+    """The address of a page without anything, of an origin of its own."""
+    handler = type("Blank", (BaseHTTPRequestHandler,), {"do_GET": blank, "log_message": lambda *_: None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+        thread.join()
+
+
+def blank(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/html")
+    handler.end_headers()
 
 
 def forget_runs(dask_scheduler):

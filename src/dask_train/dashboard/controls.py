@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .actions import REASON
+from .actions import REASON, Reader
 from .traces import Trace
 from .widgets import set_value
 
@@ -20,15 +20,21 @@ _OURS = "dask_train/role/link.py"
 class StopButton:
     """Stops the run that is shown, when it is pressed twice.
 
+    Parameters
+    ----------
+    reader
+        What may be done; asked at each press.
+
     Attributes
     ----------
     root
         What is placed on the page.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
         from bokeh.models import Button
 
+        self._reader = reader
         self.root = Button(label="Stop", button_type="default", width=260, visible=False, margin=(23, 5, 5, 5))
         self.root.on_click(self._press)
         self._run: Any | None = None
@@ -40,7 +46,7 @@ class StopButton:
         if (run and run.id) != (self._run and self._run.id) or now - self._pressed > CONFIRM_S:
             self._pressed = 0.0
         self._run = run
-        set_value(self.root, "visible", run is not None and not run.ended)
+        set_value(self.root, "visible", self._reader.may_stop and run is not None and not run.ended)
         if run is not None:
             is_asked = self._stopped == run.id
             label = f"Press again to stop {run.id}" if self._pressed else f"Stop {run.id}"
@@ -50,7 +56,7 @@ class StopButton:
 
     def _press(self) -> None:
         now, run = time.time(), self._run
-        if run is None or run.ended:
+        if not self._reader.may_stop or run is None or run.ended:
             return
         if self._pressed and now - self._pressed <= CONFIRM_S:
             run.ask_to_stop(REASON)
@@ -65,16 +71,22 @@ class Stacks:
 
     Nothing here waits: the question goes to the role's agent, and what it tells is seen at one of the next looks.
 
+    Parameters
+    ----------
+    reader
+        What may be done; asked at each press.
+
     Attributes
     ----------
     root
         What is placed on the page.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
         from bokeh.layouts import column, row
         from bokeh.models import Button, PreText, Select
 
+        self._reader = reader
         self._select = Select(title="Role", width=200, options=[])
         self._button = Button(label="Show its stacks", width=160, margin=(23, 5, 5, 5))
         self._button.on_click(self._press)
@@ -95,7 +107,7 @@ class Stacks:
         set_value(self._select, "options", list(names))
         if names and self._select.value not in names:
             self._select.value = next(iter(names))
-        set_value(self.root, "visible", bool(names) or bool(self._text.text))
+        set_value(self.root, "visible", self._reader.may_ask and (bool(names) or bool(self._text.text)))
         if self._asked is None:
             return
         _, name, since = self._asked
@@ -109,7 +121,7 @@ class Stacks:
     def _press(self) -> None:
         run, name, now = self._run, self._select.value, time.time()
         known = _alive(run).get(name)
-        if run is None or known is None:
+        if not self._reader.may_ask or run is None or known is None:
             return
         key, attempt = known
         if run.ask_for_stacks(key, attempt):

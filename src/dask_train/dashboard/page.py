@@ -6,7 +6,7 @@ import time
 from html import escape
 from typing import Any
 
-from .actions import may_act
+from .actions import Reader, Readers
 from .controls import Stacks, StopButton
 from .curves import Curves
 from .records import Records
@@ -30,22 +30,22 @@ from .workers import PREDICTION_COLUMNS, WORKER_COLUMNS, Rates, predictions_tabl
 UPDATE_MS = 500
 
 
-def page_document(records: Records, extra: dict[str, Any], doc: Any) -> None:
+def page_document(records: Records, readers: Readers, extra: dict[str, Any], doc: Any) -> None:
     """The page with Dask's navigation bar."""
     from distributed.dashboard.components.scheduler import env
 
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)
-    plot_document(records, doc)
+    plot_document(records, readers, doc)
 
 
-def plot_document(records: Records, doc: Any) -> None:
+def plot_document(records: Records, readers: Readers, doc: Any) -> None:
     """The same without the bar, as JupyterLab's extension shows it in a pane."""
     from distributed.dashboard.components.scheduler import BOKEH_THEME
 
     doc.title = "Dask: Train"
     doc.theme = BOKEH_THEME
-    page = Page(records, acts=may_act(records.scheduler, doc))
+    page = Page(records, readers.admit(records.scheduler, doc))
     page.update()
     doc.add_root(page.root)
     doc.add_periodic_callback(page.update, UPDATE_MS)
@@ -58,11 +58,11 @@ class Page:
     ----------
     records
         The scheduler's runs.
-    acts
-        Whether this reader may stop runs.
+    reader
+        What this reader may do.
     """
 
-    def __init__(self, records: Records, *, acts: bool) -> None:
+    def __init__(self, records: Records, reader: Reader) -> None:
         from bokeh.layouts import column, row
         from bokeh.models import Div, Select
 
@@ -73,8 +73,8 @@ class Page:
         self._select.on_change("value", self._choose)
         self._runs.source.selected.on_change("indices", self._click)
         self._none_waits, self._words = Div(text="No run waits for room."), Div(text="", visible=False)
-        self._stop = StopButton() if acts else None
-        self._curves, self._charts, self._stacks = Curves(), RoleCharts(), Stacks()
+        self._stop = StopButton(reader) if reader.may_stop else None
+        self._curves, self._charts, self._stacks = Curves(), RoleCharts(), Stacks(reader)
         self._searches, self._elsewhere = SearchCharts(), Elsewhere(records)
         chosen = row(self._select, *([self._stop.root] if self._stop else []))
         self.root = column(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .actions import PAGE, PLOT
+from .actions import PAGE, PLOT, Readers
 from .page import page_document, plot_document
 from .records import Records
 
@@ -24,19 +24,20 @@ def add_pages(scheduler: Any, records: Records) -> None:
     from distributed.dashboard.scheduler import template_variables
     from tornado.ioloop import IOLoop
 
-    prefix = dashboards[0].prefix
+    prefix, readers = dashboards[0].prefix, Readers()
 
     def page(_scheduler: Any, extra: Any, doc: Any) -> None:
-        page_document(records, extra, doc)
+        page_document(records, readers, extra, doc)
 
     def plot(_scheduler: Any, _extra: Any, doc: Any) -> None:
-        plot_document(records, doc)
+        plot_document(records, readers, doc)
 
     variables = template_variables(scheduler)
     application = BokehApplication(
         {f"/{PAGE}": page, f"/{PLOT}": plot}, scheduler, prefix=prefix, template_variables=variables
     )
     _find_scripts_beside_the_page(application)
+    readers.watch(application)
     scheduler.http_application.add_application(application)
     application.initialize(IOLoop.current())
     application.start()

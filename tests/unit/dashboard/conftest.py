@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dask_train.dashboard.actions import Reader
 from dask_train.dashboard.records import Records
 from dask_train.process.messages import RoleProcess, to_plain
 from dask_train.scheduler.plugin import TrainPlugin
@@ -54,16 +55,19 @@ class Shown:
     ----------
     of
         The only role of the run.
+    reader
+        What the page's reader may do.
     """
 
     of = RoleProcess("worker", 0, 0)
 
-    def __init__(self, plug: TrainPlugin, records: Records, *, acts: bool = True) -> None:
+    def __init__(self, plug: TrainPlugin, records: Records, *, may_act: bool = True) -> None:
         self.asks, self.records = plug.run_requests, records
         pytest.importorskip("bokeh")
         from dask_train.dashboard.page import Page
 
-        self.page = Page(records, acts=acts)
+        self.reader = Reader(may_ask=may_act, may_stop=may_act)
+        self.page = Page(records, self.reader)
 
     def ask(self, handler: str, **message: Any) -> Any:
         return asyncio.run(getattr(self.asks, f"train_run_{handler}")(run="r", **message))
@@ -114,4 +118,4 @@ def shown(plug: TrainPlugin, records: Records) -> Shown:
 @pytest.fixture
 def shown_to_others(plug: TrainPlugin, records: Records) -> Shown:
     """A page whose reader may not."""
-    return Shown(plug, records, acts=False)
+    return Shown(plug, records, may_act=False)

@@ -36,6 +36,19 @@ def test_who_may_not_act_has_no_button(shown_to_others):
     assert shown_to_others.button("Stop") is None
 
 
+def test_who_may_act_no_more_finds_the_buttons_dead(shown):
+    shown.run()
+    shown.press("Stop r")
+    stop, stacks = shown.button("Press again"), "Show its stacks"
+    shown.reader.revoke()
+    shown.press("Press again")
+    shown.press(stacks)
+    assert list(shown.asks.runs.by_id["r"].events.messages) == []
+    assert not shown.asks.runs.by_id["r"].inboxes["g"].messages
+    shown.page.update()
+    assert not stop.visible
+
+
 def test_stacks_come_from_the_roles_agent(shown):
     shown.run()
     shown.press("Show its stacks")
