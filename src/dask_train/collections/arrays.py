@@ -12,7 +12,7 @@ import numpy as np
 from dask import delayed
 from dask.utils import parse_bytes
 
-from dask_train.collections.blocks import check_unmasked, delayed_blocks
+from dask_train.collections.blocks import check_plain, delayed_blocks
 from dask_train.collections.partition.form import PartitionForm
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
@@ -99,12 +99,7 @@ def _dask_array(what: str, value: Any) -> da.Array:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
     if value.dtype.hasobject and value.dtype != object and value.dtype.kind != "T":
         raise TypeError(f"{what} has an array of {value.dtype}; make it numbers, with astype for instance.")
-    check_unmasked(what, value)
-    if hasattr(meta := getattr(value, "_meta", None), "toarray"):
-        raise TypeError(
-            f"{what} has chunks of {type(meta).__name__}, sparse matrices, and batches are dense arrays. Make them "
-            "dense, with X.map_blocks(lambda rows: rows.toarray()); linear models take them as they are."
-        )
+    check_plain(what, value)
     if isinstance(value, da.Array):
         return value
     if value.dtype.hasobject:

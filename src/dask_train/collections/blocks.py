@@ -41,7 +41,8 @@ def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
     Raises
     ------
     TypeError, ValueError
-        They are no arrays or masked ones, have different numbers of rows, or rows of a shape that is not known.
+        They are no arrays, or sparse or masked ones, have different numbers of rows, or rows of a shape that is not
+        known.
     """
     arrays = tuple(_dask_array(what, value) for value in values)
     first = arrays[0]
@@ -73,15 +74,37 @@ def _dask_array(what: str, value: Any) -> da.Array:
         raise TypeError(f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, or one frame.")
     if not value.shape:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
-    check_unmasked(what, value)
+    check_plain(what, value)
     if isinstance(value, da.Array):
         return value
     row_bytes = max(1, value.nbytes // max(1, len(value)))
     return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
 
 
+def check_plain(what: str, value: Any) -> None:
+    """Check that an array is dense and has no mask, as far as that is known before it is computed.
+
+    Raises
+    ------
+    TypeError
+        It is sparse, or masked.
+    """
+    check_unmasked(what, value)
+    block = getattr(value, "_meta", value)
+    if not (hasattr(block, "toarray") or hasattr(block, "todense")):
+        return
+    kind = type(block).__name__
+    has, change = f"a {kind}, a sparse matrix", "Make it dense, X.toarray()"
+    if block is not value:
+        has, change = f"chunks of {kind}, sparse matrices", "Make them dense, X.map_blocks(lambda rows: rows.toarray())"
+    raise TypeError(
+        f"{what} has {has}, and rows are dense arrays here. {change}. The models of dask_train.linear_model fit, "
+        "predict and score sparse rows by their own methods."
+    )
+
+
 def check_unmasked(what: str, value: Any) -> None:
-    """See that an array has no mask, as far as that is known before it is computed.
+    """Check that an array has no mask, as far as that is known before it is computed.
 
     Raises
     ------

@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 
+from dask_train.collections.blocks import check_unmasked
 from dask_train.linear_model.rows import check_finite
 
 OfBlock = Callable[[Any], np.ndarray]
@@ -29,6 +30,7 @@ class Prediction:
         self._coef, self._intercept, self._then = coef, intercept, then
 
     def __call__(self, x: Any) -> np.ndarray:
+        check_unmasked("A block of X", x)
         if not hasattr(x, "tocsr"):
             x = np.asarray(x, np.float64)
         check_finite("X", x)

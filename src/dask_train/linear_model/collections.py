@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import is_in_task
-from dask_train.collections.blocks import delayed_blocks
+from dask_train.collections.blocks import check_unmasked, delayed_blocks
 from dask_train.errors import RoleFailedError
 from dask_train.linear_model.packed import OnPacked, packed
 from dask_train.linear_model.rank_role import Linear, OfRank
@@ -34,10 +34,10 @@ def check_text_columns(X: Any) -> None:
     ValueError
         It has some; the message names the first.
     """
-    from pandas.api.types import infer_dtype, is_numeric_dtype
+    from pandas.api.types import infer_dtype
 
     for name, dtype in X.dtypes.items():
-        if not is_numeric_dtype(dtype) and infer_dtype(X[name]) == "string":
+        if not is_number(dtype) and infer_dtype(X[name]) == "string":
             raise ValueError(_no_numbers(name, dtype, f"X.astype({{{name!r}: 'category'}})"))
 
 
@@ -48,11 +48,17 @@ def _no_numbers(name: Any, dtype: Any, mended: str) -> str:
     )
 
 
-def as_array(given: Any, like: Any = None, *, lazy: bool = False) -> Any:
+def as_array(name: str, given: Any, like: Any = None, *, lazy: bool = False) -> Any:
     """A Dask array of a collection, or of what NumPy takes; in the chunks of another one's rows.
 
     Rows are whole, in one chunk. Unless it is ``lazy``, it is known how many there are, for which a frame is computed.
+
+    Raises
+    ------
+    TypeError
+        It is masked; the message calls it ``name``.
     """
+    check_unmasked(name, given)
     if hasattr(given, "to_dask_array"):
         given = plain_dtypes(given).to_dask_array(lengths=None if lazy else True)
     if not dask.is_dask_collection(given):
@@ -78,14 +84,12 @@ def as_features(given: Any, *, lazy: bool = False) -> Any:
             "dask.array.concatenate(X) of arrays, dask.dataframe.from_delayed(X) of delayed frames."
         )
     if dask.is_dask_collection(given) and hasattr(given, "columns"):
-        from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
         for name, dtype in given.dtypes.items():
-            if not is_numeric_dtype(dtype):
+            if not is_number(dtype):
                 raise ValueError(_no_numbers(name, dtype, f"X.categorize(columns=[{name!r}])"))
-        truths = {name: "float64" for name, dtype in given.dtypes.items() if is_bool_dtype(dtype)}
+        truths = {name: "float64" for name, dtype in given.dtypes.items() if dtype.kind == "b"}
         given = given.astype(truths) if truths else given
-    found = as_array(given, lazy=lazy)
+    found = as_array("X", given, lazy=lazy)
     if found.dtype.kind not in "biufO":
         raise ValueError(f"X has the dtype {found.dtype}, and a linear model takes real numbers. Make such of it.")
     return found.astype(np.float64) if found.dtype.kind == "O" else found
@@ -107,16 +111,56 @@ def check_waits(client: Any) -> None:
 
 
 def plain_dtypes(given: Any) -> Any:
-    """A frame or column of NumPy's dtypes: numbers of pandas' own as floats, of which missing ones are NaN."""
-    from pandas.api.types import is_extension_array_dtype, is_numeric_dtype
+    """A frame or column of NumPy's dtypes: numbers of pandas' own as floats, of which missing ones are NaN.
 
-    def as_numpy(dtype: Any) -> Any:
-        return "float64" if is_numeric_dtype(dtype) else object
+    Raises
+    ------
+    ValueError
+        An integer has more digits than a float; of Dask, in the task.
+    """
+    dtypes = {given.name: given.dtype} if given.ndim == 1 else dict(given.dtypes.items())
+    odd = {name: "float64" if is_number(dtype) else object for name, dtype in dtypes.items() if is_extension(dtype)}
+    if not odd:
+        return given
+    if wide := [name for name in odd if dtypes[name].kind in "iu" and dtypes[name].itemsize == 8]:
+        is_lazy = dask.is_dask_collection(given)
+        given = given.map_partitions(_exact_in_floats, wide) if is_lazy else _exact_in_floats(given, wide)
+    return given.astype(odd if given.ndim == 2 else odd[given.name])
 
-    if given.ndim == 1:
-        return given.astype(as_numpy(given.dtype)) if is_extension_array_dtype(given.dtype) else given
-    odd = {name: as_numpy(dtype) for name, dtype in given.dtypes.items() if is_extension_array_dtype(dtype)}
-    return given.astype(odd) if odd else given
+
+def is_extension(dtype: Any) -> bool:
+    """Whether a dtype is one of pandas', not NumPy's."""
+    return not isinstance(dtype, np.dtype)
+
+
+def is_number(dtype: Any) -> bool:
+    """Whether a column of that dtype has numbers or truth values; Arrow's, which pandas calls no numbers, too."""
+    from pandas.api.types import is_numeric_dtype
+
+    return is_numeric_dtype(dtype) or (is_extension(dtype) and dtype.kind == "b")
+
+
+def _exact_in_floats(given: Any, names: Sequence[Any]) -> Any:
+    for name in names:
+        column = given if given.ndim == 1 else given[name]
+        if (np.abs(column.to_numpy(dtype="f8", na_value=np.nan)) >= 2.0**53).any():
+            raise ValueError(
+                f"Column {name!r} is {column.dtype} with numbers beyond 53 bits, which float64 would round. Leave it "
+                "out, or make categories of it."
+            )
+    return given
+
+
+def check_rows_unmasked(X: Any, y: Any = None, sample_weight: Any = None) -> None:
+    """Check that no array has a mask, as far as that is known before it is computed.
+
+    Raises
+    ------
+    TypeError
+        One has.
+    """
+    for name, given in (("X", X), ("y", y), ("sample_weight", sample_weight)):
+        check_unmasked(name, given)
 
 
 def check_is_matrix(X: Any) -> None:
@@ -150,7 +194,8 @@ def columns_of(X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
             raise ValueError(f"{name} is {each!r}; it is the values themselves, one a row, such as frame['column'].")
     if sample_weight is not None and getattr(sample_weight, "ndim", 1) != 1:
         raise ValueError(f"sample_weight has {sample_weight.ndim} dimensions; it is (n,), a weight of each row.")
-    columns = [X, as_array(y, X)] + ([] if sample_weight is None else [as_array(sample_weight, X)])
+    columns = [X, as_array("y", y, X)]
+    columns += [] if sample_weight is None else [as_array("sample_weight", sample_weight, X)]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
         names = ("X", "y", "sample_weight")[: len(lengths)]

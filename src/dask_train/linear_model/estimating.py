@@ -19,6 +19,7 @@ from dask_train.linear_model.collections import (
     as_array,
     as_features,
     check_is_matrix,
+    check_rows_unmasked,
     check_text_columns,
     columns_of,
     fit_on_dask,
@@ -41,6 +42,7 @@ class LinearEstimator(BaseEstimator):
     def _taken(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
         """Features, targets and perhaps weights, checked."""
         check_workers(self.workers)
+        check_rows_unmasked(X, y, sample_weight)
         self.categories_ = categories_of(X)
         X = with_indicators(X, self.categories_) if self.categories_ else X
         if is_dask(X, y, sample_weight):
@@ -73,6 +75,7 @@ class LinearEstimator(BaseEstimator):
     def _seen(self, X: Any) -> Any:
         """A collection with the features of before, as numbers; lazily of Dask's."""
         check_is_fitted(self)
+        check_rows_unmasked(X)
         X = with_indicators(X, self.categories_) if self.categories_ and hasattr(X, "columns") else X
         if not dask.is_dask_collection(X):
             return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -91,7 +94,7 @@ class LinearEstimator(BaseEstimator):
 
     def _to_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
         """Dask arrays in the same chunks."""
-        X = self._seen(as_array(X) if not is_dask(X) else X)
+        X = self._seen(as_array("X", X) if not is_dask(X) else X)
         return columns_of(X, y, sample_weight)
 
     def __sklearn_tags__(self) -> Any:

@@ -137,6 +137,43 @@ class Tweedie(Family):
         return "below 0" if 1 <= self.power < 2 and (y < 0).any() else ""
 
 
+@dataclass
+class IdentityTweedie(Tweedie):
+    """A Tweedie distribution with the identity as its link; predictions are means, which are above 0."""
+
+    def loss(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:
+        """See :class:`Family`."""
+        if self.power == 1:
+            found = raw - y * np.log(raw)
+        elif self.power == 2:
+            found = np.log(raw) + y / raw
+        else:
+            one, two = 1 - self.power, 2 - self.power
+            found = raw**two / two - y * raw**one / one
+        return np.where(raw < 0, np.inf, found)  # so that no step leaves the range
+
+    def gradient(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:
+        """See :class:`Family`."""
+        return (raw - y) * raw**-self.power
+
+    def curvature(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        """See :class:`Family`."""
+        return raw**-self.power
+
+    def inverse_link(self, raw: np.ndarray) -> np.ndarray:
+        """See :class:`Family`."""
+        return raw
+
+    def link(self, mean: float) -> float:
+        """See :class:`Family`."""
+        if mean <= 0:
+            raise ValueError(
+                f"The mean of y is {mean:g}, and with link='identity' a Tweedie distribution of power {self.power} has "
+                "means above 0. Pass power=0, which takes any."
+            )
+        return mean
+
+
 def tweedie_deviance(y: np.ndarray, mean: np.ndarray, power: float) -> np.ndarray:
     """The unit deviances of targets, ``(n,)``, as in :func:`sklearn.metrics.mean_tweedie_deviance`."""
     if power == 0:

@@ -1,4 +1,4 @@
-"""Generalised linear models with the logarithm as their link: Poisson, gamma and Tweedie."""
+"""Generalised linear models: Poisson, gamma and Tweedie."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sklearn.metrics import d2_tweedie_score
 
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.checks import check_number, check_solving
-from dask_train.linear_model.collections import is_dask
+from dask_train.linear_model.collections import check_rows_unmasked, is_dask
 from dask_train.linear_model.estimating import LinearEstimator, warn
-from dask_train.linear_model.families import Family, Tweedie, tweedie_deviance
+from dask_train.linear_model.families import Family, IdentityTweedie, Tweedie, tweedie_deviance
 from dask_train.linear_model.fitting import Fitted, Task
 from dask_train.linear_model.scores import explained
 
@@ -56,9 +56,15 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
         """
         check_number("alpha", self.alpha)
         check_solving(self)
+        family = self._family()
+        if isinstance(family, IdentityTweedie) and not self.fit_intercept:
+            raise ValueError(
+                f"link='identity' with power={family.power} needs an intercept, since means are above 0. Set "
+                "fit_intercept=True, or link='log'."
+            )
         columns = self._taken(X, y, sample_weight, y_numeric=True)
         task = Task(
-            family=self._family(),
+            family=family,
             num_features=columns[0].shape[1],
             fit_intercept=self.fit_intercept,
             alpha=self.alpha,
@@ -111,6 +117,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
         family = self._family()
         power = family.power if isinstance(family, Tweedie) else 0
         if not is_dask(X, y, sample_weight):
+            check_rows_unmasked(X, y, sample_weight)
             return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=power))
 
         def deviance(y: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -205,7 +212,7 @@ class TweedieRegressor(_GeneralizedRegressor):
     alpha, l1_ratio, fit_intercept, solver, max_iter, tol, warm_start, workers
         As of :class:`PoissonRegressor`.
     link
-        ``"identity"`` for power 0, ``"log"`` for others; ``"auto"`` is that.
+        ``"identity"`` or ``"log"``; ``"auto"``, the default, is ``"identity"`` for powers up to 0 and ``"log"`` above.
 
     Notes
     -----
@@ -244,10 +251,11 @@ class TweedieRegressor(_GeneralizedRegressor):
     def _family(self) -> Family:
         if 0 < self.power < 1:
             raise ValueError(f"power is {self.power!r}; it is from 1 on, or up to 0.")
-        usual = "log" if self.power else "identity"
-        if self.link not in ("auto", usual):
-            raise ValueError(f"link is {self.link!r}; with power={self.power} it is 'auto' or {usual!r}.")
-        return Tweedie(self.power) if self.power else Family()
+        if self.link not in ("auto", "identity", "log"):
+            raise ValueError(f"link is {self.link!r}; it is 'auto', 'identity' or 'log'.")
+        if self.link == "log" or (self.link == "auto" and self.power > 0):
+            return Tweedie(self.power)
+        return IdentityTweedie(self.power) if self.power else Family()
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn's checks have to know."""

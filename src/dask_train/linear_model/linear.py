@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.checks import check_number
-from dask_train.linear_model.collections import is_dask
+from dask_train.linear_model.collections import check_rows_unmasked, is_dask
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.least_squares import LeastSquares
 from dask_train.linear_model.scores import explained
@@ -120,6 +120,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
             1 at best.
         """
         if not is_dask(X, y, sample_weight):
+            check_rows_unmasked(X, y, sample_weight)
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
         columns = self._to_score(X, y, sample_weight)  # first, as it sees whether there is a model
         return explained(self._of_block(np.asarray), _squared, *columns)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.blocks import over_blocks
 from dask_train.linear_model.checks import check_class_weight, check_labels, check_number, check_solving, sorting_labels
-from dask_train.linear_model.collections import is_dask
+from dask_train.linear_model.collections import check_rows_unmasked, is_dask
 from dask_train.linear_model.estimating import LinearEstimator, warn
 from dask_train.linear_model.families import Family, Logistic, Multinomial
 from dask_train.linear_model.fitting import Fitted, Task
@@ -238,6 +238,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
             From 0 to 1.
         """
         if not is_dask(X, y, sample_weight):
+            check_rows_unmasked(X, y, sample_weight)
             return float(super().score(X, y, sample_weight))
         columns = self._to_score(X, y, sample_weight)
         check_labels(self.classes_, columns[1])

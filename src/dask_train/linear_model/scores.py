@@ -8,6 +8,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from dask_train.collections.blocks import check_unmasked
+from dask_train.collections.missing import check_none_missing
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.blocks import OfBlock, over_blocks
 from dask_train.linear_model.moments import check_total
@@ -79,7 +81,8 @@ def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: d
 
     def first(x: Any, y: Any, weight: Any = None) -> np.ndarray:
         predicted = predict(x)
-        y, weight = _checked(np.asarray(y, np.float64), predicted, weight)
+        y, weight = _checked(y, predicted, weight)
+        y = y.astype(np.float64)
         return np.stack([weight @ y, weight @ loss(y, predicted), weight @ np.ones_like(y)])
 
     targets, left, total = np.sum(over_blocks(first, X, y, *weight), axis=0)
@@ -102,6 +105,8 @@ def _summed(values: np.ndarray, weight: Any) -> np.ndarray:
 
 def _checked(y: Any, predicted: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
     """Targets in the shape of the predictions, and float64 weights; both finite."""
+    for name, values in (("y", y), ("sample_weight", weight)):
+        check_unmasked(f"A block of {name}", values)
     y = np.asarray(y)
     if y.size != predicted.size:
         raise ValueError(
@@ -110,6 +115,8 @@ def _checked(y: Any, predicted: np.ndarray, weight: Any) -> tuple[np.ndarray, np
         )
     if y.dtype.kind == "f":
         check_finite("y", y)
+    elif y.dtype.kind == "O":
+        check_none_missing("values of y", y)
     weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
     check_finite("sample_weight", weight)
     return y.reshape(predicted.shape), weight

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from distributed import get_worker
 
+from dask_train.collections.blocks import check_plain
+from dask_train.collections.missing import as_array, check_none_missing
 from dask_train.collections.partition.form import chosen as chosen_columns
 from dask_train.collections.partition.reading import read
 from dask_train.config import PredictLimits
@@ -157,12 +159,12 @@ def predicted_block(
     """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None where it is empty."""
     if isinstance(piece, list | tuple):
         x = piece[0] if hasattr(piece[0], "iloc") else _plain(piece[0])
-        truth, *weights = map(_plain, piece[1:])
+        truth, *weights = [_complete(what, each) for what, each in zip(("targets", "weights"), piece[1:], strict=False)]
     else:
         left = [name for name in piece.columns if name != weight]
         one, several, _ = chosen_columns("x", left, features, label)
-        x, truth = piece[one if several is None else several], piece[label].to_numpy()
-        weights = [] if weight is None else [piece[weight].to_numpy()]
+        x, truth = piece[one if several is None else several], _complete("targets", piece[label])
+        weights = [] if weight is None else [_complete("weights", piece[weight])]
     if not len(x):
         return None
     found = np.asarray(model.call(call, [x]))
@@ -189,11 +191,15 @@ def chosen(place: int, outputs: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def _plain(block: Any) -> np.ndarray:
-    if isinstance(block, np.ma.MaskedArray):
-        raise TypeError(
-            f"{_where('A block')} is a masked array, whose mask would be lost. Fill it first: .filled(value)."
-        )
+    check_plain(_where("A block"), block)
     return np.asarray(block)
+
+
+def _complete(what: str, values: Any) -> np.ndarray:
+    """Targets or weights as an array, of which none is missing."""
+    values = values if hasattr(values, "iloc") else _plain(values)
+    check_none_missing(f"{what} in {_where('a block')}", values)
+    return as_array(values) if hasattr(values, "iloc") else np.asarray(values)
 
 
 def _unwrapped(block: Any) -> Any:

@@ -12,8 +12,9 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
+from dask_train.collections.blocks import check_unmasked
 from dask_train.linear_model.checks import sorting_labels
-from dask_train.linear_model.collections import plain_dtypes
+from dask_train.linear_model.collections import is_number, plain_dtypes
 
 
 def is_dask(*given: Any) -> bool:
@@ -60,6 +61,7 @@ def as_array(given: Any) -> Any:
     ValueError
         They are sparse, or of a frame whose columns make no array together.
     """
+    check_unmasked("X or y", given)
     if issparse(given):
         raise ValueError("X is sparse, and is taken as a dense array here: X.toarray().")
     if hasattr(given, "columns") and getattr(given, "ndim", 0) == 2:
@@ -76,9 +78,7 @@ def as_array(given: Any) -> Any:
 
 def _check_alike(frame: Any) -> None:
     """Refuse columns that are no numbers beside columns of numbers: an array of both would hold objects."""
-    from pandas.api.types import is_numeric_dtype
-
-    others = [name for name, dtype in frame.dtypes.items() if not is_numeric_dtype(dtype)]
+    others = [name for name, dtype in frame.dtypes.items() if not is_number(dtype)]
     if others and len(others) < len(frame.columns):
         raise ValueError(
             f"Column {others[0]!r} of X has the dtype {frame.dtypes[others[0]]}, beside columns of numbers: they make "

@@ -110,3 +110,58 @@ def test_text_in_a_frame_in_memory_is_named_as_that_of_a_collection_is():
 def test_a_vector_is_no_data_to_predict():
     with pytest.raises(ValueError, match=r"X has the shape \(500,\); a matrix has two dimensions"):
         ours.Ridge().fit(X, SIGNAL).predict(on_dask(X)[:, 0])
+
+
+MASKED = np.ma.masked_array(X, X > 1)
+
+
+@pytest.mark.parametrize("spread", [on_dask, np.asanyarray], ids=["dask", "numpy"])
+def test_masks_are_refused_by_each_method(spread):
+    model = ours.LogisticRegression().fit(X, BINARY)
+    masked, rows, labels = spread(MASKED), spread(X), spread(BINARY)
+    for call in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(TypeError, match="X has a masked array, whose mask would be lost"):
+            call(masked)
+    for method in (ours.LogisticRegression(workers=0).fit, model.score):
+        with pytest.raises(TypeError, match="X has a masked array"):
+            method(masked, labels)
+        with pytest.raises(TypeError, match="y has a masked array"):
+            method(rows, spread(np.ma.masked_array(BINARY, BINARY == "yes")))
+        with pytest.raises(TypeError, match="sample_weight has a masked array"):
+            method(rows, labels, spread(MASKED[:, 0]))
+
+
+def test_a_mask_that_only_a_block_shows_is_refused_there():
+    model = ours.Ridge().fit(X, SIGNAL)
+    hidden = on_dask(X).map_blocks(lambda rows: np.ma.masked_array(rows, rows > 1), meta=np.empty((0, 0)))
+    with pytest.raises(TypeError, match="A block of X has a masked array"):
+        model.predict(hidden).compute()
+    targets = on_dask(SIGNAL).map_blocks(lambda y: np.ma.masked_array(y, y > 1), meta=np.empty(0))
+    with pytest.raises(TypeError, match="A block of y has a masked array"):
+        model.score(on_dask(X), targets)
+
+
+def test_truth_values_of_arrow_are_numbers_and_labels_as_those_of_numpy():
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1] > 0})
+    arrow = frame.astype({"b": "bool[pyarrow]"})
+    wanted = ours.LogisticRegression().fit(frame.astype(float), SIGNAL > 0)
+    labels = pd.Series(SIGNAL > 0).astype("bool[pyarrow]")
+    for given, y in ((arrow, labels), (dd.from_pandas(arrow, npartitions=3), dd.from_pandas(labels, npartitions=3))):
+        found = ours.LogisticRegression(workers=0).fit(given, y)
+        np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
+        assert found.score(given, y) == wanted.score(frame.astype(float), SIGNAL > 0)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
+def test_integers_beyond_53_bits_are_no_features_and_no_labels(dtype):
+    large = dd.from_pandas(pd.DataFrame({"id": pd.Series(2**60 + np.arange(500)).astype(dtype)}), npartitions=3)
+    for features, y in ((large, SIGNAL), (on_dask(X), large["id"])):
+        with pytest.raises(ValueError, match=r"Column 'id' is .* with numbers beyond 53 bits"):
+            ours.Ridge(workers=0).fit(features, y)
+
+
+def test_a_missing_label_is_no_wrong_prediction():
+    model = ours.LogisticRegression().fit(X, BINARY)
+    labels = np.where(X[:, 3] > 2, None, BINARY)
+    with pytest.raises(ValueError, match="values of y are missing"):
+        model.score(on_dask(X), on_dask(labels))

@@ -1,10 +1,11 @@
-"""Models with the logarithm as their link, as estimators: where their minimum is, and what they refuse."""
+"""Generalised linear models as estimators: where their minimum is, and what they refuse."""
 
 from __future__ import annotations
 
 import dask.array as da
 import numpy as np
 import pytest
+import sklearn.linear_model
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -92,9 +93,8 @@ def test_targets_out_of_the_range_of_the_distribution_are_refused(model, y, told
     ("settings", "told"),
     [
         ({"power": 0.5}, r"power is 0.5; it is from 1 on, or up to 0"),
-        ({"link": "identity", "power": 1}, "link is 'identity'; with power=1 it is 'auto' or 'log'"),
-        ({"link": "log"}, "link is 'log'; with power=0.0 it is 'auto' or 'identity'"),
-        ({"link": "logit", "power": 1}, "link is 'logit'"),
+        ({"link": "logit", "power": 1}, "link is 'logit'; it is 'auto', 'identity' or 'log'"),
+        ({"power": -1, "fit_intercept": False}, "link='identity' with power=-1 needs an intercept"),
         ({"alpha": -1}, "alpha is -1; it is a number from 0"),
         ({"solver": "newton"}, "solver is 'newton'; it is 'newton-cholesky'"),
         ({"l1_ratio": 0.5}, "solver is 'newton-cholesky'; with l1_ratio=0.5 it is 'newton-cd'"),
@@ -107,9 +107,25 @@ def test_parameters_that_can_not_be_are_refused(settings, told):
 
 
 def test_the_usual_link_may_be_named():
-    for settings in ({"power": 1.5, "link": "log"}, {"power": 0, "link": "identity"}, {"power": -1, "link": "log"}):
+    for settings in ({"power": 1.5, "link": "log"}, {"power": 0, "link": "identity"}):
         named = TweedieRegressor(**settings).fit(X, POSITIVE)
         assert named.coef_.tolist() == TweedieRegressor(power=settings["power"]).fit(X, POSITIVE).coef_.tolist()
+
+
+@pytest.mark.parametrize("link", ["auto", "identity", "log"])
+@pytest.mark.parametrize("power", [-2.5, -1, 0, 1, 1.5, 2, 3])
+def test_links_and_powers_give_the_coefficients_of_scikit_learn(power, link):
+    settings = {"power": power, "link": link, "alpha": 0.01, "tol": 1e-8, "max_iter": 1000}
+    y = 5 + X @ [0.3, -0.2] + POSITIVE / 10
+    found, wanted = TweedieRegressor(**settings).fit(X, y), sklearn.linear_model.TweedieRegressor(**settings).fit(X, y)
+    np.testing.assert_allclose(found.coef_, wanted.coef_, atol=1e-5)
+    assert found.intercept_ == pytest.approx(wanted.intercept_, abs=1e-5)
+    np.testing.assert_allclose(found.predict(X), wanted.predict(X), rtol=1e-5)
+
+
+def test_targets_whose_mean_no_identity_reaches_are_refused():
+    with pytest.raises(ValueError, match=r"The mean of y is -.* has means above 0. Pass power=0"):
+        TweedieRegressor(power=-1).fit(X, -POSITIVE)
 
 
 def test_what_of_the_penalty_is_of_absolute_values_leaves_zeros():

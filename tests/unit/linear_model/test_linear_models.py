@@ -93,7 +93,7 @@ def test_powers_below_0_are_fitted_to_a_minimum(power):
     scaled = X / [1, 2, 0.5, 1, 3, 1]
     y = np.exp(0.1 * SIGNAL) + RANDOM.normal(scale=0.5, size=300)
     assert (y < 0).any()
-    model = ours.TweedieRegressor(power=power, alpha=0.1, tol=1e-10, max_iter=1000).fit(scaled, y)
+    model = ours.TweedieRegressor(power=power, link="log", alpha=0.1, tol=1e-10, max_iter=1000).fit(scaled, y)
 
     def objective(coef):
         deviance = mean_tweedie_deviance(y, np.exp(scaled @ coef[:-1] + coef[-1]), power=power)

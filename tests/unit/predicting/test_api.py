@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.preprocessing import OneHotEncoder
 
@@ -134,6 +135,9 @@ def test_masks_and_sparse_matrices_are_refused() -> None:
     masked = da.ma.masked_greater(da.from_array(X, chunks=50), 1)
     with pytest.raises(TypeError, match="x has a masked array, whose mask would be lost"):
         dt.predict(lambda x: x.sum(axis=1), masked)
+    for odd, told in ((csr_matrix(X), "a csr_matrix, a"), (masked.map_blocks(csr_matrix), "chunks of csr_matrix,")):
+        with pytest.raises(TypeError, match=f"x has {told} sparse"):
+            dt.predict(lambda x: x.sum(axis=1), odd)
     encoder = OneHotEncoder().fit(np.zeros((1, 3)))
     with pytest.raises(ValueError, match="OneHotEncoder makes a sparse matrix"):
         dt.predict(encoder, X, method="transform")

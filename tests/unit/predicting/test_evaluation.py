@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dask_train as dt
@@ -108,6 +109,14 @@ def test_rows_before_each_partition_where_they_are_not() -> None:
             r"x has 2 features, .* with 3. Name those .*features=",
         ),
         ({"x": np.ma.masked_greater(X, 1), "y": Y}, "x has a masked array"),
+        ({"x": csr_matrix(X), "y": Y}, "x has a csr_matrix, a sparse matrix"),
+        ({"x": da.from_array(X, chunks=30).map_blocks(csr_matrix), "y": Y}, "x has chunks of csr_matrix, sparse"),
+        ({"x": X, "y": np.where(Y > 1, np.nan, Y)}, "targets in .* are missing or infinite, so there is no score"),
+        ({"x": X, "y": Y, "sample_weight": np.where(Y > 1, np.nan, 1)}, "weights in .* are missing or infinite"),
+        (
+            {"x": pd.DataFrame(X, columns=list("abc")).assign(y=pd.array([None, *[1] * 99], "Int64")), "label": "y"},
+            "1 targets in .* are missing",
+        ),
     ],
 )
 def test_what_an_estimator_can_not_be_scored_on(

@@ -58,7 +58,7 @@ def test_a_block_of_arrays_becomes_one_or_a_tuple():
 
 
 def test_masks_are_refused_and_not_lost():
-    with pytest.raises(TypeError, match=r"A block is a masked array, whose mask would be lost. Fill it first"):
+    with pytest.raises(TypeError, match=r"A block has a masked array, whose mask would be lost; fill it first"):
         array_block(call(), LIMITS, Model(), np.ma.masked_array(ROWS, ROWS > 3))
 
 

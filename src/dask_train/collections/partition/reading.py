@@ -81,7 +81,10 @@ def _read_column(where: str, series: Any, column: ColumnPlan) -> np.ndarray:
     if found["how"] not in {"plain", "nullable"} or not np.can_cast(found["dtype"], dtype, "safe"):  # type: ignore[arg-type]
         raise ValueError(_other(where, name, series.dtype, column))
     if found["how"] == "nullable":
-        return np.ascontiguousarray(series.to_numpy(dtype=dtype, na_value=np.nan))
+        numbers = series.to_numpy(dtype=dtype, na_value=np.nan)
+        if series.dtype.kind in "iu" and (np.abs(numbers) >= 2.0**53).any():
+            raise ValueError(f"Column {name!r} of {where} has integers beyond 53 bits, which float64 would round.")
+        return np.ascontiguousarray(numbers)
     return np.ascontiguousarray(series.to_numpy(), dtype)
 
 

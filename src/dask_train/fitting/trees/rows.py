@@ -10,6 +10,8 @@ import dask
 import dask.array as da
 import numpy as np
 
+from dask_train.collections.blocks import check_plain
+from dask_train.collections.ids import exact_ids
 from dask_train.collections.partition.form import Picks, is_frame, is_name, open_form
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
@@ -78,6 +80,11 @@ def tree_data(
     if segments_in(x) is not None:
         return _published(what, x, y, others, features, label)
     names = ["x", "y", *others]
+    if "qid" in others:
+        if features is not None or label is not None:
+            x = exact_ids(what, x, [others["qid"]])
+        else:
+            others["qid"] = exact_ids(what, others["qid"])
     if features is not None or label is not None:
         _check_named(what, x, y, others, label)
         matrix = [features] if features is not None and is_name(features) else features
@@ -120,6 +127,8 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
     form = open_form(what, value, picks)
     frame = form["values"][0]
     if not any(map(dask.is_dask_collection, form["values"])) and not isinstance(frame, list):
+        for given in form["values"]:
+            check_plain(what, given)
         plan = make_plan(what, form)
         arrays = [
             read(what, one, form["values"]) if one["columns"] else np.asarray(form["values"][one["piece"]])

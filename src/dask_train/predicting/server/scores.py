@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.input_errors import warn_at_the_call
+
 ACCURACY, R2 = "accuracy", "r2"
 
 
@@ -31,6 +33,7 @@ class Hits:
 class Deviations:
     """Squares of what targets differ from their mean, and from predictions: ``(num_targets,)`` each."""
 
+    rows: int
     weight: float
     mean: np.ndarray
     squares: np.ndarray
@@ -39,11 +42,13 @@ class Deviations:
     def plus(self, other: Deviations) -> Deviations:
         """Add up both."""
         weight = self.weight + other.weight
+        share = other.weight / weight if weight else 0.0
         apart = other.mean - self.mean
         return Deviations(
+            rows=self.rows + other.rows,
             weight=weight,
-            mean=self.mean + apart * (other.weight / weight),
-            squares=self.squares + other.squares + apart**2 * (self.weight * other.weight / weight),
+            mean=self.mean + apart * share,
+            squares=self.squares + other.squares + apart**2 * (self.weight * share),
             errors=self.errors + other.errors,
         )
 
@@ -77,16 +82,18 @@ def added(parts: list[Any]) -> Any:
 
 
 def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray | None) -> Any:
-    """What predictions of a block of rows add to a score; None where there is no row, or no weight.
+    """What predictions of a block of rows add to a score; None where there is no row.
 
     Raises
     ------
     ValueError
-        Targets and predictions can't be compared, row by row.
+        Targets and predictions can't be compared, row by row; or a weight is below 0.
     """
     weight = np.ones(len(truth)) if weights is None else np.asarray(weights, float)
+    if (weight < 0).any():
+        raise ValueError("sample_weight has values below 0. Pass 0 for rows that are not to count.")
     total = float(weight.sum())
-    if not len(truth) or not total:
+    if not len(truth):
         return None
     truth, found = (array.reshape(len(array), -1) for array in (truth, found))
     if truth.shape != found.shape:
@@ -104,8 +111,12 @@ def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray 
         right = np.asarray(truth == found).all(axis=1)
         return Hits(weight=total, right=float(weight[right].sum()))
     y, y_found = (np.asarray(array, float) for array in (truth, found))
-    mean = weight @ y / total
-    return Deviations(weight=total, mean=mean, squares=weight @ (y - mean) ** 2, errors=weight @ (y - y_found) ** 2)
+    if not np.isfinite(y_found).all():
+        raise ValueError("The model predicts NaN or infinite numbers, so there is no score. Look at what it is given.")
+    mean = weight @ y / (total or 1.0)
+    return Deviations(
+        rows=len(y), weight=total, mean=mean, squares=weight @ (y - mean) ** 2, errors=weight @ (y - y_found) ** 2
+    )
 
 
 def _is_text(array: np.ndarray) -> bool:
@@ -113,17 +124,22 @@ def _is_text(array: np.ndarray) -> bool:
 
 
 def results(what: str, total: Any) -> dict[str, float]:
-    """The score of all rows, as scikit-learn's ``score`` has it.
+    """The score of all rows, as scikit-learn's ``score`` has it: R² of one row is NaN, with a warning.
 
     Raises
     ------
     ValueError
-        There are none.
+        There are none, or none has a weight.
     """
     if total is None:
         raise ValueError("There are no rows to evaluate on.")
+    if not total.weight:
+        raise ValueError("All weights are 0, so there are no rows to evaluate on.")
     if what == ACCURACY:
         return {what: total.right / total.weight}
+    if total.rows < 2:
+        warn_at_the_call("R² is not defined of less than two rows, and is NaN.")
+        return {what: float("nan")}
     # As sklearn.metrics.r2_score: targets that are all the same give 1 where they are met, else 0.
     each = np.where(total.errors == 0, 1.0, 0.0)
     varies = total.squares > 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 import numpy as np
 
+from dask_train.collections.ids import exact_ids
 from dask_train.collections.partition.form import is_frame, is_name, picks_of, resolved
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
@@ -86,7 +87,7 @@ def _with_groups(what: str, data: FitData, shape: Shape, groups: Any) -> tuple[F
             "such as list(GroupKFold().split(rows, groups=groups))."
         )
     shape = replace(shape, groups=len(data.value), group_dtype=_categories("groups", groups))
-    return replace(data, value=(*data.value, groups), rows=None, made=None), shape
+    return replace(data, value=(*data.value, exact_ids(what, groups)), rows=None, made=None), shape
 
 
 def _plain(given: Any) -> Any:

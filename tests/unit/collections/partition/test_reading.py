@@ -88,3 +88,13 @@ def test_frames_and_arrays_do_not_stand_for_each_other():
         of(np.float64(1))
     with pytest.raises(ValueError, match=r"has a csr_matrix without an axis of rows. Make sparse ones dense"):
         of(csr_matrix(np.eye(2)), np.eye(2))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "UInt64", "int64[pyarrow]"])
+def test_integers_that_floats_do_not_hold_are_refused(dtype):
+    for value in (2**53, 2**60 + 1):
+        with pytest.raises(ValueError, match="Column 'id' of partition 1 has integers beyond 53 bits"):
+            of(pd.Series([1, value, None], dtype=dtype, name="id"))
+    found = of(pd.Series([2**53 - 1, None], dtype=dtype))
+    assert found[0] == 2**53 - 1
+    assert np.isnan(found[1])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 
+from dask_train.collections import partition
 from dask_train.fitting.trees.rows import tree_data
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
@@ -64,3 +67,31 @@ def test_labels_are_no_categories_of_which_codes_would_be_learnt():
         for x, y, names in ((given, None, {"features": ["a"], "label": "kind"}), (given[["a"]], given["kind"], {})):
             with pytest.raises(TypeError, match=r"The labels of data are categories, .*frame\['kind'\]\.cat\.codes"):
                 tree_data("data", x, y, {}, **names)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
+@pytest.mark.parametrize("spread", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=2)])
+def test_numbers_of_queries_keep_all_digits(spread, dtype):
+    queries = 2**60 + np.arange(6)
+    frame = spread(pd.DataFrame({"a": np.arange(6.0), "y": np.arange(6), "q": pd.Series(queries).astype(dtype)}))
+    for data in (
+        tree_data("data", frame, None, {"qid": "q"}, features=["a"], label="y"),
+        tree_data("data", frame[["a"]], frame["y"], {"qid": frame["q"]}),
+    ):
+        (column,) = [data.source.columns[data.plan.places["qid"]]]
+        assert np.dtype(column.dtype) == np.dtype("int64")
+        parts = dask.compute(*data.source.delayed_parts(partition.part, list), scheduler="sync")
+        assert np.concatenate([part[data.plan.places["qid"]] for part in parts]).tolist() == queries.tolist()
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        (scipy.sparse.csr_matrix(np.eye(3)), "data has a csr_matrix, a sparse matrix.*X.toarray"),
+        (np.ma.masked_array(np.eye(3), np.eye(3) > 0), "data has a masked array"),
+    ],
+    ids=["sparse", "masked"],
+)
+def test_what_would_be_lost_is_refused_at_the_call(odd, told):
+    with pytest.raises(TypeError, match=told):
+        tree_data("data", odd, np.arange(3), {})

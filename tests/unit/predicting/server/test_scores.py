@@ -46,3 +46,20 @@ def test_text_is_never_equal_to_a_number(text: np.ndarray) -> None:
         with pytest.raises(ValueError, match=r"text is never equal to a number\. Pass labels as fit had them"):
             scored(ACCURACY, truth, found, None)
     assert results(ACCURACY, scored(ACCURACY, text, text, None)) == {"accuracy": 1.0}
+
+
+def test_one_row_has_no_variance_and_a_warning() -> None:
+    one = np.ones(1)
+    with pytest.warns(UserWarning, match="not defined of less than two rows"):
+        assert np.isnan(results(R2, scored(R2, one, one, None))[R2])
+    assert results(R2, added([scored(R2, one, one, None), scored(R2, 2 * one, 2 * one, 0 * one)])) == {R2: 1.0}
+
+
+def test_weights_and_predictions_that_make_no_score() -> None:
+    two = np.arange(2.0)
+    with pytest.raises(ValueError, match="All weights are 0"):
+        results(R2, added([scored(R2, two, two, 0 * two), scored(R2, two, two, 0 * two)]))
+    with pytest.raises(ValueError, match="sample_weight has values below 0"):
+        scored(R2, two, two, -two)
+    with pytest.raises(ValueError, match="predicts NaN or infinite numbers"):
+        scored(R2, two, np.array([np.nan, 1.0]), None)

@@ -131,3 +131,12 @@ def test_folds_are_made_of_targets_alone_and_see_the_shape_of_the_features(wide,
     seen, y, groups = cv.seen
     assert seen == ((6, 2) if wide else (6, 3))
     assert (client.asked, y.tolist(), groups) == (2 if wide else 1, [0, 1, 0, 1, 0, 1], None)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
+def test_numbers_of_groups_keep_all_digits(dtype):
+    named = FRAME.assign(g=pd.Series(2**60 + np.arange(6)).astype(dtype))
+    for given in ({"x": named, "label": "y", "groups": "g"}, {"x": X, "y": Y, "groups": named["g"]}):
+        data, shape = data_of(**given)
+        assert data.value[shape.groups].dtype == np.int64
+        assert data.value[shape.groups].tolist() == named["g"].tolist()

@@ -1,0 +1,53 @@
+"""Targets and weights of rows that are scored: all there, or an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def check_none_missing(what: str, values: Any) -> None:
+    """Check that each value is there, and a number finite: a score would count others as wrong, or become NaN.
+
+    Parameters
+    ----------
+    what
+        How errors call the values.
+    values
+        An array of any dtype, or a column of pandas.
+
+    Raises
+    ------
+    ValueError
+        Some are missing or infinite.
+    """
+    if hasattr(values, "isna"):
+        missing = int(np.sum(values.isna().to_numpy()))
+        values = np.empty(0) if missing or getattr(values.dtype, "kind", "O") != "f" else as_array(values)
+    elif values.dtype.kind == "O":
+        missing = sum(map(_is_missing, values.ravel()))
+    else:
+        missing = 0
+    if values.dtype.kind in "fcmM":
+        missing += int((~np.isfinite(values)).sum())
+    if missing:
+        raise ValueError(
+            f"{missing:,} {what} are missing or infinite, so there is no score. Leave such rows out, with "
+            "frame.dropna(subset=[...]) for instance."
+        )
+
+
+def as_array(column: Any) -> np.ndarray:
+    """Values of a column of pandas in which none is missing: of nullable numbers exact, in NumPy's own dtype."""
+    dtype = column.dtype
+    is_nullable = not isinstance(dtype, np.dtype) and hasattr(dtype, "numpy_dtype") and dtype.kind in "biuf"
+    found: np.ndarray = column.to_numpy(dtype.numpy_dtype) if is_nullable else column.to_numpy()
+    return found
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124 - NaN is not itself
+    except TypeError:  # pandas' NA is no truth value
+        return True
