@@ -51,3 +51,29 @@ def _is_missing(value: Any) -> bool:
         return value is None or bool(value != value)  # noqa: PLR0124 - NaN is not itself
     except TypeError:  # pandas' NA is no truth value
         return True
+
+
+def with_nan_text(frame: Any) -> Any:
+    """A frame or column of pandas whose missing text is NaN: scikit-learn's encoders do not know pandas' NA.
+
+    Columns without missing text come back as they are.
+    """
+    if frame.ndim == 1:
+        return _with_nan(frame) if _has_na(frame.dtype) else frame
+    made = {name: _with_nan(frame[name]) for name, dtype in frame.dtypes.items() if _has_na(dtype)}
+    if not made:
+        return frame
+    found = frame.copy(deep=False)
+    for name, column in made.items():
+        found[name] = column
+    return found
+
+
+def _has_na(dtype: Any) -> bool:
+    text = str(dtype).removeprefix("large_")
+    return text.startswith(("str", "binary")) and getattr(dtype, "na_value", None) is not np.nan
+
+
+def _with_nan(column: Any) -> Any:
+    is_missing = column.isna()
+    return column.astype(object).where(~is_missing, np.nan) if is_missing.any() else column

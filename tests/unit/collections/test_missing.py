@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.collections.missing import as_array, check_none_missing
+from dask_train.collections.missing import as_array, check_none_missing, with_nan_text
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,14 @@ def test_integers_of_pandas_are_exact_as_arrays() -> None:
         found = as_array(pd.Series([2**60 + 1]).astype(dtype))
         assert (found.dtype, found.tolist()) == (np.dtype("int64"), [2**60 + 1])
     assert as_array(pd.Series(["a"], dtype="category")).tolist() == ["a"]
+
+
+def test_missing_text_is_nan_for_encoders_of_scikit_learn() -> None:
+    frame = pd.DataFrame({"a": pd.Series(["u", pd.NA], dtype="string"), "b": pd.Series(["u", "v"], dtype="string")})
+    found = with_nan_text(frame.assign(n=[1, 2]))
+    assert isinstance(found["a"][1], float)
+    assert found.dtypes.map(str).to_dict() == {"a": "object", "b": "string", "n": "int64"}
+    assert frame["a"][1] is pd.NA, "the frame itself is as it was"
+    assert isinstance(with_nan_text(frame["a"])[1], float)
+    numbers = pd.DataFrame({"n": [1, 2]})
+    assert with_nan_text(numbers) is numbers

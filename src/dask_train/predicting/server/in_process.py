@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from dask_train.collections.missing import with_nan_text
 from dask_train.collections.partition.text import text_rows
 from dask_train.fitting.layout import filled
 from dask_train.predicting.server.runners import Runner, runner_of
@@ -92,6 +93,8 @@ class ObjectModel:
     def call(self, call: Call, values: Sequence[Any]) -> Any:
         """What it returns for arrays or frames."""
         function: Callable[..., Any] = self.opened()
+        if hasattr(self._model, "get_params"):  # an estimator of scikit-learn's kind
+            values = [with_nan_text(value) if hasattr(value, "iloc") else value for value in values]
         x = filled(call.layout.x, values.__getitem__)
         if isinstance(x, dict):
             return function(**x)

@@ -13,6 +13,7 @@ from dask_train.collections.ids import exact_ids
 from dask_train.collections.partition.form import is_frame, is_name, picks_of, resolved
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
+from dask_train.searching.estimators.missing_text import marked
 from dask_train.searching.estimators.rows import Shape, decoded
 from dask_train.shared_data.segments import SharedSegments
 
@@ -51,7 +52,8 @@ def estimator_data(
     for name, each in (("sample_weight", weight), ("groups", groups)):
         if each is not None and getattr(each, "ndim", 1) != 1:
             raise ValueError(f"{name} of {what} has {each.ndim} dimensions; it has one, a value for each row.")
-    data = fit_data(what, x, y, weight)
+    rows = {column: marked(what, each) for column, each in x.items()} if isinstance(x, dict) else x
+    data = fit_data(what, rows, y, weight)
     if not isinstance(x, dict) and not isinstance(data.layout.x, int):
         raise TypeError(f"{what}: an estimator takes one array or frame of features, not several arrays.")
     shape = Shape(

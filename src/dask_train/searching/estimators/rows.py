@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_train.collections.missing import with_nan_text
 from dask_train.fitting.layout import Layout, filled
 from dask_train.role.rows_by_number import RowsByNumber
 from dask_train.searching.estimators.folds import Split
+from dask_train.searching.estimators.missing_text import is_text, unmarked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,4 +121,6 @@ def _series(values: np.ndarray, dtype: Any) -> Any:
 
     if isinstance(dtype, pd.CategoricalDtype):
         return pd.Categorical.from_codes(values.astype(np.int64), dtype=dtype)
+    if is_text(dtype) and values.dtype == object:
+        return with_nan_text(pd.Series(unmarked(values), dtype=object).astype(dtype))
     return pd.Series(values).astype(dtype)
