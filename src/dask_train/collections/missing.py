@@ -71,7 +71,7 @@ def with_nan_text(frame: Any) -> Any:
 
 def _has_na(dtype: Any) -> bool:
     text = str(dtype).removeprefix("large_")
-    return text.startswith(("str", "binary")) and getattr(dtype, "na_value", None) is not np.nan
+    return text.startswith(("str", "binary")) and not isinstance(getattr(dtype, "na_value", None), float)
 
 
 def _with_nan(column: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Missing text in columns of features: marked in shared memory, which holds text alone, and missing again for estimators.
+"""Missing text in columns of features: marked in shared memory, which holds text alone, and missing for estimators.
 
-A column is of ``str`` or of ``bytes``, and shared memory tells both apart, so that bytes of our own stand for nothing else.
+A column is of ``str`` or of ``bytes``, which shared memory tells apart, so bytes of our own stand for nothing else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def unmarked(values: np.ndarray) -> np.ndarray:
 
 def is_text(dtype: Any) -> bool:
     """Whether columns of a dtype hold text, or perhaps do, as objects."""
-    return dtype == object or str(dtype).removeprefix("large_").startswith(("str", "binary"))
+    return (isinstance(dtype, np.dtype) and dtype.kind == "O") or str(dtype).removeprefix("large_").startswith(
+        ("str", "binary")
+    )
 
 
 def _marked(what: str, name: Any, column: Any) -> Any:
