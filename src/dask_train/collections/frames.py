@@ -96,11 +96,17 @@ def _check_one_origin(what: str, values: Sequence[Any]) -> None:
             f"a frame does not know how many it has. {change}"
         )
     counts = [value.npartitions for value in values]
-    if len(set(counts)) > 1 or not are_co_aligned(*(value.expr for value in values)):
+    is_one = are_co_aligned(*(value.expr for value in values)) or _have_equal_divisions(values)
+    if len(set(counts)) > 1 or not is_one:
         raise ValueError(
             f"{what} has frames of {', '.join(map(str, counts))} partitions that were not cut from one frame, or not "
-            f"partition by partition, so their rows may not belong together. {change}"
+            f"partition by partition, nor have equal known divisions, so their rows may not belong together. {change}"
         )
+
+
+def _have_equal_divisions(values: Sequence[Any]) -> bool:
+    """Whether each partition of all has the rows of the same range of the index; their order is seen in the rows."""
+    return all(value.known_divisions and value.divisions == values[0].divisions for value in values)
 
 
 def _together(frames: Sequence[Any], names: Sequence[str] | None) -> Any:

@@ -14,6 +14,7 @@ from distributed import get_worker
 from dask_train.collections.blocks import check_plain
 from dask_train.collections.missing import as_array, check_none_missing
 from dask_train.collections.partition.form import chosen as chosen_columns
+from dask_train.collections.partition.part import check_same_index
 from dask_train.collections.partition.reading import read
 from dask_train.config import PredictLimits
 from dask_train.data.columns import Column
@@ -158,6 +159,8 @@ def predicted_block(
 ) -> Predictions | None:
     """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None where it is empty."""
     if isinstance(piece, list | tuple):
+        if all(hasattr(each, "index") and hasattr(each, "iloc") for each in piece):
+            check_same_index(_where("the data"), piece)
         x = piece[0] if hasattr(piece[0], "iloc") else _plain(piece[0])
         truth, *weights = [_complete(what, each) for what, each in zip(("targets", "weights"), piece[1:], strict=False)]
     else:

@@ -224,7 +224,7 @@ class Target:
         """A delayed number of rows for each part that is still to be written."""
         outputs = [lazy] if hasattr(lazy, "to_delayed") else leaves(lazy)
         missing = [number for number in range(self.num_parts) if number not in there]
-        blocks = [np.ravel(output.to_delayed()) for output in outputs]
+        blocks = [_blocks(output) for output in outputs]
         starts = np.cumsum([0, *self.layout["rows"]]) if self.layout["rows"] else None
         write = delayed(Sealed(partial(write_part, self.folder, self.kind, names_of(lazy))), pure=False)
         return [
@@ -250,6 +250,13 @@ class Target:
             num_rows=sum(there.values()) + sum(rows),
             num_written=len(rows),
         )
+
+
+def _blocks(output: Any) -> Any:
+    """One delayed block a partition: optimized as a whole, Dask reads several files of few columns in one task."""
+    if hasattr(output, "simplify"):
+        return output.simplify().to_delayed(optimize_graph=False)
+    return np.ravel(output.to_delayed())
 
 
 def names_of(lazy: Any) -> list[str] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -270,7 +268,7 @@ def test_row_counts_that_differ_are_refused_before_anything_starts(client):
     frame = table()
     data = dd.from_pandas(frame, npartitions=4)
     other = dd.from_pandas(frame.iloc[:50], npartitions=4)
-    with pytest.raises(ValueError, match=re.escape("frames of 4, 4 partitions that were not cut from one frame")):
+    with pytest.raises(ValueError, match="partitions that were not cut from one frame, or not"):
         dt.train(go_through, roles={"worker": 1}, data=(data[["a"]], other["label"]))
 
 

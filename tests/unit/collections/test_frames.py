@@ -279,9 +279,9 @@ def test_indexes_that_repeat_do_no_harm(computed, index):
 
 
 def test_frames_that_do_not_belong_together(frame, computed):
-    other = dd.from_pandas(TABLE.assign(a=1.0), npartitions=4)
+    other = dd.from_pandas(TABLE.assign(a=1.0), npartitions=4).clear_divisions()
     rejoined = frame["y"].repartition(npartitions=2)
-    for y in (other["y"], frame.sort_values("a")["y"], frame.partitions[:2]["y"], rejoined, frame.sum()):
+    for y in (other["y"], frame.sort_values("c")["y"], frame.partitions[:2]["y"], rejoined, frame.sum()):
         with pytest.raises(ValueError, match=r"partitions that were not cut from one frame, .*features= and label="):
             check_data("data", (frame[["a"]], y))
     for y in (da.ones(N), TABLE["y"], np.ones(N)):
@@ -294,6 +294,18 @@ def test_frames_that_do_not_belong_together(frame, computed):
     even = dd.from_pandas(TABLE, npartitions=1)
     with pytest.raises(ValueError, match=r"Frames 0 and 1 of partition 0 of .* have 15 and 15 rows with different"):
         computed((even[even["c"]][["a"]], even[~even["c"]]["y"]))
+
+
+def test_frames_of_equal_known_divisions_go_together_by_their_index(frame, computed):
+    """So do X and y that were made apart, as of two from_pandas."""
+    other = dd.from_pandas(TABLE[["y"]], npartitions=4)
+    for x, y in computed((frame[["a"]], other["y"])):
+        np.testing.assert_array_equal(x[:, 0] * 10, y)
+    assert sum(len(y) for _, y in computed((frame[["a"]], other["y"]))) == N
+    with pytest.raises(ValueError, match=r"Frames 0 and 1 of partition \d of .* with different index"):
+        computed((frame[["a"]], other["y"].map_partitions(lambda y: y[::-1])))
+    with pytest.raises(ValueError, match="nor have equal known divisions"):
+        check_data("data", (frame[["a"]], dd.from_pandas(TABLE["y"].iloc[1:], npartitions=4)))
 
 
 def test_parquet(tmp_path, computed):

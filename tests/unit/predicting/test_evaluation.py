@@ -126,6 +126,13 @@ def test_what_an_estimator_can_not_be_scored_on(
         dt.evaluate(regression, **arguments)
 
 
+def test_targets_of_another_frame_go_by_the_index(regression: LinearRegression) -> None:
+    x, y = dd.from_pandas(pd.DataFrame(X), npartitions=3), dd.from_pandas(pd.Series(Y), npartitions=3)
+    assert dt.evaluate(regression, x, y) == dt.evaluate(regression, X, Y)
+    with pytest.raises(ValueError, match="with different indexes"):
+        dt.evaluate(regression, x, y.map_partitions(lambda part: part[::-1]))
+
+
 @pytest.mark.parametrize("kind", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=3)])
 def test_targets_and_weights_beside_a_frame(regression: LinearRegression, kind: Any) -> None:
     whole = pd.DataFrame(X, columns=list("abc")).assign(y=Y + np.arange(100) % 3, w=np.arange(100.0))

@@ -118,6 +118,22 @@ def test_a_frame_is_written_as_parquet(tmp_path: Path, regression: LinearRegress
     assert (read.index.name, read.index.tolist()) == ("row", list(range(100)))
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, as it reads an index
+def test_a_few_columns_of_parquet_are_written_partition_by_partition(
+    tmp_path: Path, regression: LinearRegression
+) -> None:
+    """Dask would read several files of few columns in one task."""
+    wide = pd.DataFrame(X, columns=list("abc")).assign(**{f"w{number}": 1.0 for number in range(20)})
+    dd.from_pandas(wide, npartitions=5).to_parquet(tmp_path / "in", compute_kwargs={"scheduler": "sync"})
+    frame = dd.read_parquet(tmp_path / "in")
+    wanted, named = regression.predict(X), LinearRegression().fit(wide[["a", "b", "c"]], Y)
+    for _ in range(2):
+        found = dt.predict_to(tmp_path / "out", named, frame, features=["a", "b", "c"], progress=False)
+        assert (found.num_parts, found.num_rows) == (5, len(X))
+    made = dd.read_parquet(tmp_path / "out").compute(scheduler="sync")
+    np.testing.assert_allclose(made["prediction"], wanted)
+
+
 def test_a_result_survives_pickling() -> None:
     result = dt.PredictedFiles(path="a", kind="npy", num_parts=1, num_rows=2, num_written=1)
     assert pickle.loads(pickle.dumps(result)) == result

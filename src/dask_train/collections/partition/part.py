@@ -26,7 +26,7 @@ def part(finish: Callable[[list[np.ndarray]], Any] | None, plan: Mapping[str, An
     else:
         values = opened(where, plan, open_form(where, pieces[0], plan.get("picks")))
     if plan.get("same_index"):
-        _check_same_index(where, values)
+        check_same_index(where, values)
     arrays = [read(where, one, values) for one in plan["reads"]]
     counts = [len(array) for array in arrays]
     if len(set(counts)) > 1:
@@ -37,7 +37,7 @@ def part(finish: Callable[[list[np.ndarray]], Any] | None, plan: Mapping[str, An
     return finish(arrays)
 
 
-def _check_same_index(where: str, values: Sequence[Any]) -> None:
+def check_same_index(where: str, values: Sequence[Any]) -> None:
     for number, value in enumerate(values):
         if not value.index.equals(values[0].index):
             raise ValueError(

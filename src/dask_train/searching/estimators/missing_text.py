@@ -37,9 +37,8 @@ def unmarked(values: np.ndarray) -> np.ndarray:
 
 def is_text(dtype: Any) -> bool:
     """Whether columns of a dtype hold text, or perhaps do, as objects."""
-    return (isinstance(dtype, np.dtype) and dtype.kind == "O") or str(dtype).removeprefix("large_").startswith(
-        ("str", "binary")
-    )
+    is_object = isinstance(dtype, np.dtype) and dtype.kind == "O"
+    return is_object or str(dtype).removeprefix("large_").startswith(("str", "binary"))
 
 
 def _marked(what: str, name: Any, column: Any) -> Any:
