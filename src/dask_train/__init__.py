@@ -14,7 +14,8 @@ Imports point down only, and import-linter holds it::
     worker, doctor                        what runs inside Dask workers; what a cluster tells about itself
     cluster                               the seam to Dask
     scheduler, testing, role              what runs inside the scheduler; shipped suites; a role's process
-    collections, process, frameworks      Dask collections as rows; child processes; adapters
+    collections, process, frameworks,
+    identity                              Dask collections as rows; child processes; adapters; what tells models apart
     keras_models, report, datasets, run,
     data, checkpoint, collectives,
     logging                               know nothing of Dask, nor of each other

@@ -57,6 +57,12 @@ class CustomObjects:
             else:
                 self._unregistered.append(found)
 
+    @property
+    def code(self) -> list[Any]:
+        """All classes and functions that the model consists of, those of Keras among them."""
+        classes = [cls for found in self._classes.values() for cls in found]
+        return [*classes, *self._functions.values(), *self._unregistered]
+
     @contextlib.contextmanager
     def functions_named(self) -> Iterator[None]:
         """Give each custom function a name that no other has, for a while, so that Keras writes it into configs.
@@ -187,8 +193,13 @@ def unpack(packed: bytes) -> dict[str, Any]:
     -----
     Runs code that was sent. Dask workers run whatever a client sends, so this opens no new door.
     """
-    objects = cloudpickle.loads(packed) if packed else {}
+    objects = opened(packed)
     return {key: Maker(value, objects) if isinstance(value, type) else value for key, value in objects.items()}
+
+
+def opened(packed: bytes) -> dict[str, Any]:
+    """The objects themselves, by key."""
+    return dict(cloudpickle.loads(packed)) if packed else {}
 
 
 def _walk(root: Any) -> Iterator[Any]:

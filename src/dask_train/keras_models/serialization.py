@@ -254,6 +254,7 @@ def _to_json(value: Any, custom: CustomObjects) -> str:
         # Through JSON once, as in a `.keras` file: no part of the tree is shared, and tuples are lists.
         config = json.loads(json.dumps(keras.saving.serialize_keras_object(value)))
     _drop_what_is_done_later(config)
+    _number_shared_objects(config, {})
     custom.take(config)
     return json.dumps(config)
 
@@ -272,6 +273,14 @@ def _drop_what_is_done_later(config: Any) -> None:
             config.pop(name, None)
     for entry in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
         _drop_what_is_done_later(entry)
+
+
+def _number_shared_objects(config: Any, numbers: dict[int, int]) -> None:
+    """Number what a config has in several places in order; Keras names it by addresses, which each process has anew."""
+    if isinstance(config, dict) and "shared_object_id" in config:
+        config["shared_object_id"] = numbers.setdefault(config["shared_object_id"], len(numbers))
+    for entry in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        _number_shared_objects(entry, numbers)
 
 
 def _models(model: Any) -> list[Any]:

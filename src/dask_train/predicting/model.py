@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 from collections.abc import Callable, Sequence
@@ -10,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
-from dask.tokenize import tokenize
 
 from dask_train.data.columns import Column
 from dask_train.extras import check_installed
 from dask_train.fitting.layout import Layout, Places, leaves
 from dask_train.frameworks.keras.environment import backend_environment
+from dask_train.identity.digest import digest
+from dask_train.identity.special import keras_contents
 from dask_train.predicting.inputs import Inputs
 from dask_train.predicting.server.boosters import rows_to_booster
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
@@ -131,7 +130,7 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
     if compiled:
         _check_compiled(model)
     header, arrays = keras_model.take_apart(model, compiled=compiled is not False)
-    token = tokenize(header, arrays)
+    token = digest(*keras_contents(header, arrays))
     data = pickle.dumps(header)
     return _network(
         ModelParts(
@@ -157,18 +156,19 @@ def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
     check_installed(f"Opening {path}", "keras", "dask-train[tensorflow]")
     import keras
 
+    from dask_train.keras_models.custom_objects import CustomObjects
     from dask_train.keras_models.serialization import model_size_bytes
     from dask_train.predicting.server import files, keras_model
 
-    model, digest = files.read_file(path, compiled=compiled)
+    model, checksum = files.read_file(path, compiled=compiled)
     if compiled:
         _check_compiled(model)
-    header = files.header_of(path, digest, compiled=compiled)
+    header = files.header_of(path, checksum, compiled=compiled)
     return _network(
         ModelParts(
             kind="file",
             name=path,
-            token=tokenize(header),
+            token=digest(header, CustomObjects(model).code),
             header=header,
             arrays=(),
             opened_bytes=2 * model_size_bytes(model),  # the file, too
@@ -217,7 +217,7 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
 
     kind, module = torch_model.kind_of(given)
     header, arrays = torch_model.take_apart(kind, given, module)
-    token = tokenize(kind, hashlib.sha256(header).hexdigest(), arrays)
+    token = digest(kind, given if kind == torch_model.EXPORTED else module)
     return _network(
         ModelParts(
             kind=kind,
@@ -254,7 +254,7 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
             "estimator with predict, or a function."
         )
     _check_fitted(model, name)
-    token = tokenize(method, hashlib.sha256(cloudpickle.dumps(model)).hexdigest())
+    token = digest(method, model)
     value = ObjectModel(model, method, name, token)
     describe = partial(_shown, value, meta, partial(_promised, model, method))
     return Predictor(value=value, describe=describe, takes_frames=True, scores=scores)

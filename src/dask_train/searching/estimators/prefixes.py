@@ -10,13 +10,14 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from dask_train.identity.digest import digest
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.weights import fit
 
@@ -42,10 +43,10 @@ class Candidate:
     whole: Any
     steps: list[tuple[str, Any]]
 
-    @property
-    def keys(self) -> list[Any]:
-        """What each step is; equal ones of equal beginnings are fitted once."""
-        return [(name, identity(step)) for name, step in self.steps]
+    @cached_property
+    def keys(self) -> list[tuple[str, str]]:
+        """Name and identity of each step, before it is fitted; equal ones of equal beginnings are fitted once."""
+        return [(name, digest(step)) for name, step in self.steps]
 
 
 @dataclass(frozen=True)
@@ -76,18 +77,6 @@ def candidate_of(number: int, estimator: Any, params: Mapping[str, Any]) -> Cand
         return Candidate(number=number, whole=whole, steps=[("", whole)])
     steps = [(name, step) for name, step in whole.steps if not (isinstance(step, str) or step is None)]
     return Candidate(number=number, whole=whole, steps=steps)
-
-
-def identity(value: Any) -> Any:
-    """A value that is equal for estimators, and parameters, that are."""
-    if hasattr(value, "get_params") and not isinstance(value, type):
-        params = value.get_params(deep=False)
-        return (type(value), *((name, identity(params[name])) for name in sorted(params)))
-    if isinstance(value, list | tuple):
-        return (type(value), *map(identity, value))
-    if isinstance(value, bool | int | float | str | type(None)):
-        return type(value), repr(value)
-    return type(value), bytes(cloudpickle.dumps(value))
 
 
 def scored(candidates: Sequence[Candidate], fold: Fold, scoring: Scoring) -> tuple[list[Score], int]:

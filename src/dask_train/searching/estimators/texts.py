@@ -1,4 +1,4 @@
-"""Values as text that is the same in each process, by which what goes on is compared with what was begun."""
+"""Values as text that is the same in each process, by which a resumed search is compared with the one begun."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.identity.digest import digest
+from dask_train.identity.sources import Sources
+
 
 def text_of(value: Any) -> str:
-    """An estimator, a parameter, a splitter or a scorer as text, without addresses, and of arrays a digest."""
+    """Tell of an estimator, a parameter, a splitter or a scorer in text, without addresses.
+
+    Arrays, and objects that have no text of their own, end with a digest; so do your functions and classes, whose code
+    may change.
+    """
     if hasattr(value, "get_params") and not isinstance(value, type):
         params = value.get_params(deep=False)
-        return f"{type(value).__qualname__}({', '.join(f'{name}={text_of(params[name])}' for name in sorted(params))})"
+        told = ", ".join(f"{name}={text_of(params[name])}" for name in sorted(params))
+        return f"{type(value).__qualname__}({told}){_code(type(value))}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{text_of(name)}: {text_of(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple | set | frozenset):
@@ -25,5 +33,19 @@ def text_of(value: Any) -> str:
         data = text_of(held).encode() if held is not None else np.ascontiguousarray(value).tobytes()
         return f"array {value.shape} {value.dtype} {hashlib.blake2b(data, digest_size=8).hexdigest()}"
     if hasattr(value, "__qualname__"):
-        return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return f"{getattr(value, '__module__', '')}.{value.__qualname__}{_code(value)}"
+    told = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return told if told == repr(value) and not _code(type(value)) else f"{told}{_digest(value)}"
+
+
+def _code(value: Any) -> str:
+    """A digest of a function or class of yours; nothing of one of an installed package."""
+    module = getattr(value, "__module__", None) or "builtins"
+    return _digest(value) if module == "__main__" or Sources().is_yours(module) else ""
+
+
+def _digest(value: Any) -> str:
+    try:
+        return f" #{digest(value)[:8]}"
+    except TypeError:  # such as a generator of splits, which stays in this process
+        return ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import uniform
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -14,7 +16,31 @@ def test_text_is_the_same_in_each_process():
         """Not told by its address."""
 
     assert text_of(make_pipeline(FunctionTransformer(own))).count("0x") == 0
-    assert text_of(own) == f"{__name__}.test_text_is_the_same_in_each_process.<locals>.own"
+    assert text_of(own).startswith(f"{__name__}.test_text_is_the_same_in_each_process.<locals>.own #")
+    assert text_of(own) == text_of(own)
+    assert text_of(np.log1p) == "numpy.log1p", "installed packages are known by their names"
     assert text_of({"C": np.logspace(0, 1, 3)}) == text_of({"C": np.logspace(0, 1, 3)})
     assert text_of({"C": np.logspace(0, 1, 3)}) != text_of({"C": np.logspace(0, 2, 3)})
     assert text_of({"b", "a"}) == "['a', 'b']"
+
+
+def test_text_tells_what_has_no_text_of_its_own():
+    assert text_of(uniform(0, 1)) != text_of(uniform(0, 2)), "both are <rv_continuous_frozen object>"
+    assert text_of(uniform(0, 1)) == text_of(uniform(0, 1))
+    assert text_of(iter([1, 2])).startswith("<list_iterator object"), "what can't be pickled is told by its text"
+
+
+def test_text_tells_that_code_has_changed():
+    def changed(factor):
+        class Own(BaseEstimator):
+            def fit(self, x, y):
+                return self
+
+            def predict(self, x):
+                return x * factor
+
+        return text_of(Own()), text_of(FunctionTransformer(lambda x: x * factor))
+
+    assert changed(1) == changed(1)
+    assert changed(1)[0] != changed(2)[0]
+    assert changed(1)[1] != changed(2)[1]

@@ -1,0 +1,1 @@
+"""Identity of models: the same digest in each process for the same weights, configuration and code."""

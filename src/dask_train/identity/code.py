@@ -1,0 +1,120 @@
+"""Functions, classes and modules by their code.
+
+One that others import is its name and the source of its module (:mod:`dask_train.identity.sources`), or its name alone
+where it is of an installed package. One that travels by value, as those of scripts and notebooks do, is its
+instructions, and the values that it refers to: closures, defaults, globals.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from dask_train.identity.instructions import code_digest, global_names, imported_names
+from dask_train.identity.parts import Parts
+from dask_train.identity.sources import Sources
+
+Code = type | types.FunctionType | types.ModuleType
+# What Python sets on classes and functions, and where it is defined.
+_PYTHONS_OWN = {
+    "__dict__",
+    "__weakref__",
+    "__module__",
+    "__qualname__",
+    "__wrapped__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "_abc_impl",
+}
+# Of slots, and of what is written in C.
+_DESCRIPTORS = (
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others are Python's own, and of C extensions
+
+
+def code_parts(value: Any, sources: Sources) -> Parts:
+    """What a function, a class or a module is, wherever it was defined."""
+    if isinstance(value, types.ModuleType):
+        return _module_parts(value, sources)
+    if (module := module_of(value)) is not None:
+        source = sources.digest(module)
+        return Parts("by name", ("" if source else module, value.__qualname__, source))
+    if not isinstance(value, type):
+        return _function_parts(value, sources)
+    return (
+        _class_parts(value) if value.__flags__ & _IN_PYTHON else Parts("type", (value.__module__, value.__qualname__))
+    )
+
+
+def module_of(value: Any) -> str | None:
+    """The module that others import a function or class from; None where it travels by value, as cloudpickle does."""
+    name = getattr(value, "__module__", None)
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if module is None or name == "__main__" or _goes_by_value(name):
+        return None
+    found: Any = module
+    for each in value.__qualname__.split("."):
+        found = getattr(found, each, None)
+    return name if found is value else None
+
+
+def _goes_by_value(module: str | None) -> bool:
+    """Whether the user has said so, of a module or a package above it."""
+    said = cloudpickle.cloudpickle.list_registry_pickle_by_value()
+    return any(module == each or str(module).startswith(f"{each}.") for each in said)
+
+
+def _module_parts(module: types.ModuleType, sources: Sources) -> Parts:
+    name = module.__name__
+    if name in sys.modules and not _goes_by_value(name):
+        source = sources.digest(name)
+        return Parts("module", ("" if source else name, source))
+    return Parts("module", tuple(each for pair in sorted(_named(vars(module))) for each in pair))
+
+
+def _named(values: Any) -> list[tuple[str, Any]]:
+    return [(name, values[name]) for name in sorted(values) if not name.startswith("__")]
+
+
+def _class_parts(cls: type) -> Parts:
+    own = {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in _PYTHONS_OWN and not isinstance(value, _DESCRIPTORS)
+    }
+    return Parts(
+        "class",
+        (type(cls), cls.__name__, cls.__bases__, *(each for name in sorted(own) for each in (name, own[name]))),
+    )
+
+
+def _function_parts(function: types.FunctionType, sources: Sources) -> Parts:
+    code, globals_ = function.__code__, function.__globals__
+    used = {name: globals_[name] for name in sorted(global_names(code)) if name in globals_}
+    imported = sorted(filter(None, map(sources.digest, imported_names(code))))
+    return Parts(
+        "function",
+        (
+            code_digest(code),
+            imported,
+            function.__defaults__,
+            function.__kwdefaults__,
+            function.__closure__,
+            function.__annotations__,
+            vars(function),
+            *(each for pair in used.items() for each in pair),
+        ),
+    )
+
+
+def instruction_parts(code: types.CodeType) -> Parts:
+    """A code object by itself."""
+    return Parts("code", (code_digest(code),))

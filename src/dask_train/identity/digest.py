@@ -1,0 +1,161 @@
+"""A digest of any value that travels, the same in each process: of numbers, text, arrays, objects and code.
+
+Pickles are no identity: they tell which equal objects are one, hold random names of classes and addresses, and name
+classes whose code may have changed. Here the value is walked as a pickler does it, and what it consists of is hashed.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import hashlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+
+from dask_train.identity.code import Code, code_parts, instruction_parts
+from dask_train.identity.parts import Parts, number_parts
+from dask_train.identity.sources import Sources
+from dask_train.identity.special import special_parts
+
+_PLAIN: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: b"",
+    type(...): lambda _: b"",
+    type(NotImplemented): lambda _: b"",
+    bool: lambda value: b"1" if value else b"0",
+    int: lambda value: format(value, "x").encode(),
+    float: lambda value: value.hex().encode(),
+    complex: lambda value: f"{value.real.hex()},{value.imag.hex()}".encode(),
+    str: lambda value: value.encode("utf-8", "surrogatepass"),
+    bytes: lambda value: value,
+    bytearray: bytes,
+}
+
+
+def digest(*values: Any) -> str:
+    """Compute a digest of values, which is the same in each process.
+
+    Parameters
+    ----------
+    *values
+        Whatever cloudpickle takes. The order of dicts counts, as Python keeps it; that of sets and of attributes does
+        not. Functions and classes count with their code: see :mod:`dask_train.identity.code`.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
+
+    Raises
+    ------
+    TypeError
+        A value can't be taken apart, such as a lock. It could not be pickled either.
+    """
+    return _Walk(Sources()).of(values).hex()
+
+
+class _Walk:
+    """One walk over values; an object that is met again counts as that object, so that cycles end."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def of(self, value: Any) -> bytes:
+        found = hashlib.blake2b(digest_size=16)
+        numbers: dict[int, int] = {}
+        alive: list[Any] = []  # so that no id is used twice
+        waiting = [value]  # not by recursion: linked objects may be deeper than Python's stack
+        while waiting:
+            value = waiting.pop()
+            if (write := _PLAIN.get(type(value))) is not None:
+                data = write(value)
+                found.update(f"{type(value).__name__} {len(data)}:".encode())
+                found.update(data)
+                continue
+            if not _is_value(value):
+                if id(value) in numbers:
+                    found.update(f"again {numbers[id(value)]}:".encode())
+                    continue
+                numbers[id(value)] = len(numbers)
+                alive.append(value)
+            parts = value if isinstance(value, Parts) else self._parts(value)
+            found.update(f"{parts.kind} {len(parts.content)}:".encode())
+            if parts.data is not None:
+                found.update(f"data {parts.data.nbytes}:".encode())
+                found.update(parts.data)
+            waiting.extend(reversed(parts.content))
+        return found.digest()
+
+    def _parts(self, value: Any) -> Parts:  # noqa: PLR0911 - one of each kind
+        kind = type(value)
+        if kind in (list, tuple):
+            return Parts(kind.__name__, tuple(value))
+        if kind is dict:
+            return Parts("dict", tuple(each for pair in value.items() for each in pair))
+        if kind in (set, frozenset):
+            return Parts(kind.__name__, tuple(sorted(map(self.of, value))))
+        if isinstance(value, np.ndarray | np.generic | np.dtype) and kind.__module__.partition(".")[0] == "numpy":
+            return number_parts(value)
+        if isinstance(value, Code):
+            return code_parts(value, self._sources)
+        if isinstance(value, types.CodeType):
+            return instruction_parts(value)
+        if isinstance(value, types.CellType):
+            return _cell_parts(value)
+        special = special_parts(value)
+        return _object_parts(value) if special is None else special
+
+
+def _is_value(value: Any) -> bool:
+    """Whether it makes no difference if two equal ones are one."""
+    return isinstance(value, tuple | frozenset | np.generic | np.dtype) or (
+        isinstance(value, np.ndarray) and not value.dtype.hasobject
+    )
+
+
+def _cell_parts(cell: types.CellType) -> Parts:
+    try:
+        return Parts("cell", (cell.cell_contents,))
+    except ValueError:  # nothing has been put into it yet
+        return Parts("cell", ())
+
+
+def _object_parts(value: Any) -> Parts:
+    """An object by what a pickle of it is made of."""
+    reduced = _reduced(value)
+    if isinstance(reduced, str):
+        return Parts("global", (getattr(value, "__module__", None) or type(value).__module__, reduced))
+    function, arguments, state, items, pairs, setter = (*reduced, *[None] * 4)[:6]
+    return Parts(
+        "object",
+        (
+            function,
+            arguments,
+            _state_parts(state),
+            None if items is None else list(items),
+            None if pairs is None else dict(pairs),
+            setter,
+        ),
+    )
+
+
+def _reduced(value: Any) -> Any:
+    reducer = cloudpickle.Pickler.dispatch_table.get(type(value)) or copyreg.dispatch_table.get(type(value))
+    try:
+        return value.__reduce_ex__(4) if reducer is None else reducer(value)
+    except Exception as error:
+        raise TypeError(
+            f"A {type(value).__module__}.{type(value).__qualname__} can't be pickled: {type(error).__name__}: {error}. "
+            "Keep locks, files and connections out of the model, and open them where they are used."
+        ) from error
+
+
+def _state_parts(state: Any) -> Any:
+    """The attributes of an object in the order of their names, which says nothing."""
+    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # those in slots besides
+        return Parts("slots", tuple(map(_state_parts, state)))
+    if type(state) is dict and all(isinstance(name, str) for name in state):
+        return Parts("state", tuple(each for name in sorted(state) for each in (name, state[name])))
+    return state

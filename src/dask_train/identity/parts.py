@@ -1,0 +1,45 @@
+"""What a value consists of, as digests are made of it; arrays by their numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Parts(NamedTuple):
+    """What a value consists of.
+
+    Attributes
+    ----------
+    kind
+        Tells it from other values of the same content.
+    content
+        Values, which are looked into in turn.
+    data
+        Bytes besides, contiguous.
+    """
+
+    kind: str
+    content: tuple[Any, ...]
+    data: memoryview | None = None
+
+
+def number_parts(value: Any) -> Parts:
+    """An array, a number or a dtype of NumPy."""
+    if isinstance(value, np.dtype):
+        return Parts("dtype", (value.descr if value.names else value.str, repr(value.metadata)))
+    array = np.asarray(value)
+    about = (array.dtype.str, array.shape, isinstance(value, np.generic))
+    if array.dtype.names:  # bytes between fields are anything
+        fields = [array[name] for name in array.dtype.names]
+        return Parts("fields", (*about, array.dtype.names, *fields))
+    if array.dtype.hasobject or array.dtype.kind == "T":
+        return Parts("objects", (*about, array.tolist()))
+    masks = (np.ascontiguousarray(value.mask),) if isinstance(value, np.ma.MaskedArray) else ()
+    return Parts("array", (*about, *masks), bytes_of(array))
+
+
+def bytes_of(array: np.ndarray) -> memoryview:
+    """The numbers of an array; a copy only where it is not contiguous."""
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

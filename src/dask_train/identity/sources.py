@@ -1,0 +1,204 @@
+"""The sources of your modules: those that are neither installed packages nor Python's own.
+
+Other processes import such a module from its file, so the file counts as it is now; comments, blank lines and the
+folder in which it lies do not. Where this process has imported an older version, that version counts as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import site
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from dask_train.identity.instructions import code_digest
+
+_INSTALLED = {"site-packages", "dist-packages"}
+# What an editable checkout of dask-train does to a model is not the model's code.
+_OURS = __name__.partition(".")[0]
+
+
+class Sources:
+    """Digests of modules, each with the modules of yours that it imports; files are read once."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ModuleSpec | None] = {}
+        self._own: dict[str, tuple[str, list[str]]] = {}
+
+    def digest(self, name: str) -> str:
+        """A digest of a module's source, and of all modules of yours that it imports, at its top or in functions.
+
+        Empty for installed modules. Imports by computed names (``importlib.import_module``) are not seen.
+        """
+        found: dict[str, str] = {}
+        waiting = [name]
+        while waiting:
+            each = waiting.pop()
+            if each not in found and self.is_yours(each):
+                found[each], imported = self._own_source(each)
+                waiting += imported
+        if not found:
+            return ""
+        return hashlib.sha256("".join([found.pop(name), *sorted(found.values())]).encode()).hexdigest()
+
+    def is_yours(self, name: str) -> bool:
+        """Whether a module is from a file outside of Python and its installed packages."""
+        return self._spec(name) is not None
+
+    def _spec(self, name: str) -> ModuleSpec | None:
+        if name not in self._specs:
+            above = name.rpartition(".")[0]
+            spec = None if above and self._is_installed(above) else _spec_of(name)
+            self._specs[name] = spec if spec is not None and _is_outside(spec) else None
+        return self._specs[name]
+
+    def _is_installed(self, package: str) -> bool:
+        spec = _spec_of(package)
+        return spec is None or (spec.has_location and not _is_outside(spec))
+
+    def _own_source(self, name: str) -> tuple[str, list[str]]:
+        """A digest of a module alone, and the names that it imports."""
+        if name not in self._own:
+            spec = self._spec(name)
+            assert spec is not None
+            data = _read(spec)
+            digest, imports = _told(data)
+            package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+            names = [each for level, module, of in imports for each in _absolute(package, level, module, of)]
+            parents = [name.rpartition(".")[0]] if "." in name else []
+            self._own[name] = digest + _outdated(name, spec, data), names + parents
+        return self._own[name]
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Where a module is from, or would be imported from; nothing is imported."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if isinstance(spec, ModuleSpec):
+        return spec
+    if name in sys.modules or not name:  # made by hand, or a script
+        return None
+    parent, _, _ = name.rpartition(".")
+    try:
+        if not parent:
+            return importlib.util.find_spec(name)
+        above = _spec_of(parent)
+        path = None if above is None else above.submodule_search_locations
+        return None if path is None else PathFinder.find_spec(name, path)
+    except (ImportError, ValueError, AttributeError):
+        return None
+
+
+def _is_outside(spec: ModuleSpec) -> bool:
+    if not spec.has_location or spec.origin is None or spec.name.partition(".")[0] == _OURS:
+        return False
+    path = Path(spec.origin)
+    if _INSTALLED & {*path.parts} or any(path.is_relative_to(folder) for folder in _pythons_own()):
+        return False
+    is_package = spec.submodule_search_locations is not None
+    return not _holds_packages(path.parents[spec.name.count(".") + is_package])
+
+
+@functools.cache
+def _holds_packages(folder: Path) -> bool:
+    """Whether packages are installed there, as by `pip install --target`."""
+    return any(folder.glob("*.dist-info"))
+
+
+@functools.cache
+def _pythons_own() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = {paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple({*found, *(str(Path(path).resolve()) for path in found), site.getusersitepackages()})
+
+
+def _read(spec: ModuleSpec) -> bytes:
+    try:
+        return bytes(spec.loader.get_data(spec.origin))  # type: ignore[union-attr]
+    except (OSError, AttributeError):  # it is gone, or its importer does not tell
+        return b""
+
+
+@functools.lru_cache(4096)
+def _told(data: bytes) -> tuple[str, tuple[tuple[int, str, tuple[str, ...]], ...]]:
+    """A digest of a source, and its imports; of what is no Python source, its bytes."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the user's code, which imports show
+            tree = ast.parse(data)
+    except (SyntaxError, ValueError):
+        return hashlib.sha256(data).hexdigest(), ()
+    text = ast.dump(tree)  # without line numbers
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), tuple(_imports(tree))
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or "", tuple(alias.name for alias in node.names)
+
+
+def _absolute(package: str, level: int, module: str, names: tuple[str, ...]) -> list[str]:
+    """All modules that an import may mean; ``from a import b`` may mean ``a.b``."""
+    if level:
+        above = package.split(".")[: len(package.split(".")) - level + 1]
+        module = ".".join([*above, *([module] if module else [])])
+    return [module, *(f"{module}.{name}" for name in names)]
+
+
+def _outdated(name: str, spec: ModuleSpec, data: bytes) -> str:
+    """A digest of the functions that this process has loaded and the file no longer has; empty where there are none."""
+    module = sys.modules.get(name)
+    current = _codes(data)
+    if module is None or current is None:
+        return ""
+    loaded = {
+        code_digest(function.__code__)
+        for function in _functions(module)
+        if function.__code__.co_filename == getattr(module, "__file__", spec.origin)
+    }
+    old = sorted(loaded - current)
+    return hashlib.sha256("".join(old).encode()).hexdigest() if old else ""
+
+
+@functools.lru_cache(4096)
+def _codes(data: bytes) -> frozenset[str] | None:
+    """Digests of all functions in a source; None where it is none."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            waiting = [compile(data, "", "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return None
+    found = set()
+    while waiting:
+        code = waiting.pop()
+        found.add(code_digest(code))
+        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return frozenset(found)
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    """Functions of a module, and methods of its classes."""
+    waiting: list[Any] = list(vars(module).values())
+    seen = set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, type) and value.__module__ == module.__name__ and value not in seen:
+            seen.add(value)
+            waiting += vars(value).values()
+        elif isinstance(value, property):
+            waiting += [value.fget, value.fset, value.fdel]
+        elif isinstance(value, staticmethod | classmethod):
+            waiting.append(value.__func__)
+        elif isinstance(value, FunctionType):
+            yield value
+            waiting.append(vars(value).get("__wrapped__"))

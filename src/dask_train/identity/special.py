@@ -1,0 +1,103 @@
+"""What pickles don't tell alike in each process: tensors, torch modules, Keras models and layers, boosters.
+
+Frameworks are told by names, so that none is imported for a value of another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dask_train.identity.parts import Parts, bytes_of
+from dask_train.identity.torch_archives import exported_parts, script_parts
+
+# Attributes of torch's modules that say nothing of what they predict: it is the mode that prediction sets, and
+# functions compiled from the others.
+_MODES = {"training", "_compiled_call_impl"}
+_NAMES = {"name", "path", "native"}  # of layers and variables; those that count are in the config
+
+
+def special_parts(value: Any) -> Parts | None:
+    """The parts of a value of a framework; None for others."""
+    for cls in type(value).__mro__:
+        parts = _SPECIAL.get(f"{cls.__module__}.{cls.__qualname__}")
+        if parts is not None:
+            return parts(value)
+    return None
+
+
+def _tensor(tensor: Any) -> Parts | None:
+    import torch
+
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+        return None
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
+    about = (type(tensor).__name__, str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad)
+    return Parts("tensor", about, bytes_of(data))
+
+
+def _torch_module(module: Any) -> Parts | None:
+    from torch.nn.utils import parametrize
+
+    cls = parametrize.type_before_parametrizations(module)
+    own_reduce = cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__reduce__ is not object.__reduce__
+    if own_reduce:
+        return None
+    state = cls.__getstate__(module)
+    if not isinstance(state, Mapping):
+        return None
+    state = {name: state[name] for name in sorted(state) if name not in _MODES}
+    for name in [name for name in state if re.search("_hooks(_|$)", name) and isinstance(state[name], Mapping)]:
+        state[name] = list(state[name].values())  # by numbers that are one after the other in a process
+    hooked = sorted(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else []
+    return Parts("torch module", (cls, hooked, *(each for pair in state.items() for each in pair)))
+
+
+def _keras_model(model: Any) -> Parts:
+    from dask_train.keras_models.serialization import model_to_parts
+
+    return Parts("Keras model", (*keras_contents(*model_to_parts(model, checksums=False)),))
+
+
+def keras_contents(header: Mapping[str, Any], arrays: Any) -> tuple[Any, ...]:
+    """What a Keras model consists of, of the parts in which it travels."""
+    from dask_train.keras_models.custom_objects import opened
+
+    told = {**header, "custom_objects": opened(header["custom_objects"])}
+    # Keras numbers the parts within a model that have no names of their own, as the second one of this process.
+    told["structure"] = {
+        kind: [{name: value for name, value in each.items() if name not in _NAMES} for each in several]
+        for kind, several in header["structure"].items()
+    }
+    return told, list(arrays)
+
+
+def _keras_layer(layer: Any) -> Parts:
+    import keras
+
+    arrays = [keras.ops.convert_to_numpy(variable) for variable in getattr(layer, "variables", ())]
+    return Parts("Keras layer", (type(layer), layer.get_config(), arrays))
+
+
+def _xgboost(booster: Any) -> Parts:
+    return Parts("booster", (bytes(booster.save_raw("ubj")),))
+
+
+def _lightgbm(booster: Any) -> Parts:
+    return Parts("booster", (booster.model_to_string(num_iteration=-1), booster.best_iteration))
+
+
+_SPECIAL: dict[str, Callable[[Any], Parts | None]] = {
+    "torch.Tensor": _tensor,
+    "torch.jit._script.ScriptModule": script_parts,
+    "torch.export.exported_program.ExportedProgram": exported_parts,
+    "torch.nn.modules.module.Module": _torch_module,
+    "keras.src.models.model.Model": _keras_model,
+    "keras.src.saving.keras_saveable.KerasSaveable": _keras_layer,
+    "xgboost.core.Booster": _xgboost,
+    "lightgbm.basic.Booster": _lightgbm,
+}
