@@ -42,4 +42,4 @@ def number_parts(value: Any) -> Parts:
 
 def bytes_of(array: np.ndarray) -> memoryview:
     """The numbers of an array; a copy only where it is not contiguous."""
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
