@@ -5,6 +5,7 @@ They stand in for the processes of a run, with its order of steps and its deadli
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -19,6 +20,7 @@ from typing import Any, Self
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.frameworks.base import Framework, RoleInfo
+from dask_train.keras_models.imported_later import parts_imported_later
 from dask_train.roles import AddressBook
 
 Key = tuple[str, int]
@@ -183,9 +185,12 @@ def _be_role(work: bytes, end: Connection) -> None:
     """What a role process does; in the end it leaves without taking its framework apart, as a run's does.
 
     It stays until the test is through: a TensorFlow session that a peer opens later waits for every server.
+    As in a run, frameworks are imported without what few programs use and without garbage collections.
     """
+    gc.disable()
     try:
-        answer = _meet_and_do(work, end)
+        with parts_imported_later():
+            answer = _meet_and_do(work, end)
     except BaseException as error:
         traceback.print_exc()
         answer = Answer(error=error)
