@@ -21,7 +21,8 @@ Imports point down only, and import-linter holds it::
     logging                               know nothing of Dask, nor of each other
     transport                             messages and arrays between processes
     errors, config, roles, cards,
-    extras, version, input_errors         know nothing of the rest
+    extras, version, input_errors,
+    printing, masking                     know nothing of the rest
 
 ``import dask_train`` loads no framework, and neither Dask nor a public name's module before it is used: a role process
 imports this package in milliseconds. Once distributed is imported, Keras models travel between Dask processes.

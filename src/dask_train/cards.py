@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from dask_train.masking import masked
+
 # Of longer tables the first rows are shown, and how many more there are.
 MOST_ROWS = 24
 
@@ -97,8 +99,8 @@ class Card:
 
     def text(self) -> str:
         """The card as plain text, without an escape code: facts below each other, or after each other in one line."""
-        title = f"{self.kind} {self.name}".rstrip()
-        facts = [(name, " ".join(value.split())) for name, value in self.facts]
+        title = f"{self.kind} {masked(self.name)}".rstrip()
+        facts = [(name, masked(" ".join(value.split()))) for name, value in self.facts]
         if self.one_line:
             return f"<{title}: {', '.join(f'{name} {value}'.strip() for name, value in facts)}>"
         width = max((len(name) for name, _ in facts), default=0)
@@ -106,7 +108,7 @@ class Card:
 
     def html(self) -> str:
         """The card as HTML that needs no script, no style sheet and no other file."""
-        head = f"<b>{escape(self.kind)}</b> {escape(self.name)}"
+        head = f"<b>{escape(self.kind)}</b> {_shown(self.name)}"
         rows = "".join(
             f'<tr style="{_ROW}">{_cell("th", name, False, _SOFT)}{_cell("td", value, False)}</tr>'
             for name, value in self.facts
@@ -141,9 +143,14 @@ class Shown:
         return self._card().html()
 
 
+def _shown(text: str) -> str:
+    """A text as HTML, without secrets."""
+    return escape(masked(text))
+
+
 def _cell(tag: str, text: str, right: bool, style: str = "") -> str:
     aligned = "right;font-variant-numeric:tabular-nums" if right else "left"
-    return f'<{tag} style="{_CELL};text-align:{aligned};{style}">{escape(text)}</{tag}>'
+    return f'<{tag} style="{_CELL};text-align:{aligned};{style}">{_shown(text)}</{tag}>'
 
 
 def _is_number(text: str) -> bool:

@@ -26,6 +26,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Self
 
+from dask_train.masking import masked
+
 # How Keras colours words of its messages: ECMA-48, 8.3.117.
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
@@ -38,7 +40,10 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 def in_words(error: BaseException) -> str:
     """An error as a part of another one's message: its text, without codes of colours; its type too where not ours."""
-    text = _COLOURS.sub("", str(error))
+    try:
+        text = masked(_COLOURS.sub("", str(error)))
+    except Exception:  # of an error of the user's, whose text is made by code of theirs
+        text = "its text can't be made"
     return text if isinstance(error, DaskTrainError) else f"{type(error).__name__}: {text}"
 
 
@@ -56,10 +61,11 @@ class DaskTrainError(Exception):
 
     Notes
     -----
-    Survives pickling: it is made again from the same three strings.
+    Passwords and tokens in the texts are masked.     Survives pickling: it is made again from the same three strings.
     """
 
     def __init__(self, what: str, cause: str = "", change: str = "") -> None:
+        what, cause, change = masked(what), masked(cause), masked(change)
         self.what, self.cause, self.change = what, cause, change
         super().__init__(what, cause, change)
 

@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from dask_train.extras import MissingPackageError
+from dask_train.masking import mask_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +45,11 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
             if _is_of_a_check(error.__traceback__) and not _is_whole():
                 error.__traceback__ = None
                 _shorten(error.__cause__ or error.__context__)
+            mask_error(error)
             raise  # without an argument: adds no frame of this function
+        except Exception as error:
+            mask_error(error)
+            raise
 
     return called
 

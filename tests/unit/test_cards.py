@@ -85,3 +85,11 @@ def test_only_numbers_stand_right() -> None:
     assert right("1,100", "", "-0.5", "1e-07", "2.5 s", "80%")
     assert not right("1", "4.52 GiB of 23.54 GiB")
     assert not right("tcp://10.0.0.1:8786")
+
+
+def test_no_card_shows_a_secret() -> None:
+    url = "https://u:hunter2@h/x?a=1&sig=hunter2"
+    card = Card(kind="Files", name=url, facts=[("from", url)], tables=[Table(columns=("url",), rows=[(url,)])])
+    for shown in (card.text(), card.html()):
+        assert "hunter2" not in shown
+        assert "https://***@h/x?a=1" in shown

@@ -10,6 +10,7 @@ import pytest
 
 import dask_train
 from dask_train import errors
+from dask_train.errors import DataError, in_words
 
 
 def _tree(root: type[Exception]) -> list[type[Exception]]:
@@ -66,3 +67,19 @@ def test_a_name_that_is_nearly_known_is_guessed():
     assert errors.nearest("worker", ["epochs", "workers"]) == " Did you mean 'workers'?"
     assert errors.nearest("cvv", ["epochs", "workers"]) == ""
     assert errors.nearest(3, ["epochs"]) == ""
+
+
+def test_errors_show_no_secrets() -> None:
+    url = "http://u:hunter2@h"
+    error = DataError(f"{url} can't be read.", f"{url} is away.", f"Start {url}.")
+    for shown in (str(error), repr(error), error.what, in_words(OSError(url)), str(pickle.loads(pickle.dumps(error)))):
+        assert "hunter2" not in shown
+        assert "http://***@h" in shown
+
+
+def test_an_error_whose_text_can_not_be_made_has_a_name() -> None:
+    class OddError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert in_words(OddError()) == "OddError: its text can't be made"

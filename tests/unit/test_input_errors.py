@@ -145,3 +145,26 @@ def test_a_warning_is_of_the_line_that_called() -> None:
     with pytest.warns(ConvergenceWarning) as warned:
         make_pipeline(StandardScaler(), model).fit(rows, labels)
     assert warned[0].filename.endswith("sklearn/pipeline.py"), "which calls it there"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda url: dt.train(lambda _: None, roles={"worker": 1}, checkpoint=dt.Checkpoint(url, keep=0)),
+        lambda url: dt.predict_to("memory://x", url, np.ones((2, 2))),
+        lambda url: dt.predict(url, np.ones((2, 2))),
+        lambda url: dt.Checkpoint("", best=url, mode=url),
+    ],
+)
+def test_no_error_of_an_argument_shows_a_secret(call: Callable[[str], Any]) -> None:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - of any kind
+        call("nosuch://u:hunter2@127.0.0.1:9/x.keras")
+    assert "hunter2" not in "".join(traceback.format_exception(raised.value, chain=True)[-1:])
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "hunter2" not in str(error)
+        error = error.__cause__ or error.__context__
+
+
+def test_the_repr_of_a_place_shows_no_secret() -> None:
+    assert repr(dt.Checkpoint("http://u:hunter2@h")).startswith("Checkpoint(url='http://***@h', every_steps=None")

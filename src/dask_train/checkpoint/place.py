@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dask_train.masking import shows_no_secrets
 
+
+@shows_no_secrets
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlace:
     """Where a run keeps checkpoints, how often, and whether it goes on with those of earlier runs.

@@ -9,9 +9,11 @@ from typing import Any
 
 from dask_train.checkpoint.best import AUTO, MODES, mode_by_name
 from dask_train.input_errors import made_at_the_call
+from dask_train.masking import shows_no_secrets
 
 
 @made_at_the_call
+@shows_no_secrets
 @dataclass(frozen=True)
 class Checkpoint:
     """Where ``fit``, ``train`` or ``search`` keeps checkpoints, how often, and which of them stay.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from distributed import Client, get_client
 
 from dask_train.cluster.local import start_local_cluster
 from dask_train.cluster.random_numbers import leave_to_program
+from dask_train.printing import say
 
 __all__ = ["Client", "checked_client", "client_here", "client_or_local", "client_or_none"]
 
@@ -75,5 +75,5 @@ def client_or_local(client: Client | None, num_workers: int) -> Client:
         num_workers = num_workers or os.cpu_count() or 1
         found = Client(start_local_cluster(num_workers))
         leave_to_program()  # modules that were imported with it
-        sys.stderr.write(f"dask_train: there is no Dask client, so a local cluster was started: {found}\n")
+        say(f"there is no Dask client, so a local cluster was started: {found}")
     return found

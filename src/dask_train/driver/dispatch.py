@@ -6,7 +6,6 @@ import asyncio
 import pickle
 import platform
 import secrets
-import sys
 import time
 import uuid
 from collections import Counter
@@ -17,6 +16,7 @@ from distributed.protocol.pickle import dumps
 
 from dask_train.cluster.by_value import ByValue
 from dask_train.driver.course import Course
+from dask_train.printing import say
 from dask_train.process import messages
 from dask_train.process.messages import Message, RoleProcess, to_plain
 from dask_train.run import commands, events
@@ -269,7 +269,7 @@ class Dispatch:
         if answer["threads"] < len(places) and not self._told_of_sharing:
             self._told_of_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
-            sys.stderr.write(f"dask_train: {shared}.\n")
+            say(f"{shared}.")
         self._course.happened(events.Placed(time=time.time(), places=places))
 
     async def end(self, summary: dict[str, Any], timeout_s: float) -> None:

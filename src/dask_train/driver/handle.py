@@ -26,6 +26,7 @@ from dask_train.driver.watching import Watch, status_of, watch_until
 from dask_train.errors import ClosedError, DaskTrainError, StalledError
 from dask_train.input_errors import raises_at_the_call
 from dask_train.logging.log import INTERRUPTED_S
+from dask_train.masking import mask_error, masked
 from dask_train.report.progress import RunDisplay
 from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.replay import to_record
@@ -368,6 +369,7 @@ class Run(Generic[R]):
             if not self._driver.is_unanswered:
                 await self._fetch_output()
             error = error_of(self.id, finish, history, self._output)
+            mask_error(error)
             try:
                 raise error from error.__cause__
             finally:
@@ -381,7 +383,7 @@ class Run(Generic[R]):
         return result if self._finish is None else self._finish(result)
 
     def __repr__(self) -> str:
-        return f"<Run {self.id}: {self._driver.history.outcome or self._driver.state}>"
+        return masked(f"<Run {self.id}: {self._driver.history.outcome or self._driver.state}>")
 
     def _repr_html_(self) -> str:
         return html_of(self._driver, self._display)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ from dask_train.driver.result import Attempt, Result, RunAccount
 from dask_train.errors import nearest
 from dask_train.logging.base import Ending
 from dask_train.logging.log import Log
+from dask_train.masking import masked
+from dask_train.printing import say
 from dask_train.process.messages import (
     Accounted,
     Failed,
@@ -137,6 +139,7 @@ class History:
             self.outcome = finish.what or "; ".join(["its training roles have returned", *finish.notes])
         else:
             self.outcome = f"{finish.verdict}: {finish.what}"
+        self.outcome = masked(self.outcome)
         if self.attempts:
             self.attempts[-1].ended, self.attempts[-1].reason = time.time(), self.outcome
         if self.sent_to is not None:
@@ -223,8 +226,9 @@ class History:
                 self._notice(message.text, f"{name_of(of.key)}: ")
 
     def _notice(self, text: str, who: str = "") -> None:
+        text = masked(text)
         self.notices.append(text)
-        sys.stderr.write(f"dask_train: {who}{text}\n")
+        say(f"{who}{text}", level=logging.WARNING)
 
     def ledger(self, num_rows: Mapping[tuple[str, int], int]) -> Ledger:
         """The account of rows, with what is in checkpoints that roles went on with.

@@ -18,6 +18,7 @@ from dask_train.driver.dispatch import Dispatch
 from dask_train.driver.heard import Heard
 from dask_train.driver.job import Job
 from dask_train.errors import DaskTrainError, DataError, in_words
+from dask_train.masking import masked_value
 from dask_train.process.messages import Diagnose, Value, from_plain
 from dask_train.run import commands, events
 from dask_train.run.state import ALIVE, Phase, RolePhase
@@ -109,8 +110,8 @@ class Driver(Course):
         """Leave nothing: no task here, no agent, no room taken, no data that is still being computed."""
         for task in list(self._tasks):
             task.cancel()
-        self.history.finished(self.finish, self.job.stop)
         try:
+            self._finished()
             with suppress(DaskTrainError, OSError, TimeoutError):
                 await self.dispatch.end(self._last_summary(), UNANSWERED_S if self.is_unanswered else AGENTS_S)
             with suppress(DaskTrainError, OSError, RuntimeError, TimeoutError):  # a closed client raises RuntimeError
@@ -119,6 +120,16 @@ class Driver(Course):
         finally:  # whoever waits is told, whatever went wrong
             self.history.closed = True
             self.tell()
+
+    def _finished(self) -> None:
+        """Note how the run has ended; a stop rule or a logger that raises here is how it has."""
+        try:
+            self.history.finished(self.finish, self.job.stop)
+        except Exception as error:
+            self.finish = commands.Finish(verdict=commands.Verdict.DRIVER, what=in_words(error))
+            self.history.driver_error = error
+            with suppress(Exception):
+                self.history.finished(self.finish)
 
     @contextmanager
     def awaited(self) -> Iterator[None]:
@@ -230,9 +241,9 @@ class Driver(Course):
         )
         try:
             reason = rule.met(self.history.scores, progress, since=self._rule_seen)
-        except Exception as error:
+        except BaseException as error:  # also SystemExit, which would end the event loop, and with it the client
             self.history.driver_error = error
-            self.happened(events.DriverFailed(time=time.time(), error=f"The stop rule raised {error!r}."))
+            self.happened(events.DriverFailed(time=time.time(), error=f"The stop rule raised {in_words(error)}."))
             return
         self._rule_seen = len(self.history.scores)
         if reason:
@@ -270,7 +281,7 @@ class Driver(Course):
             shown = doing if role.phase is RolePhase.RUNNING else ""
             roles.append([name, rank, str(role.phase), role.attempt, role.address, role.pid, shown, steps])
         waiting = self.waiting_for if self.state.phase is Phase.PLACING else ""
-        return {
+        summary = {
             "phase": str(self.state.phase),
             "roles": roles,
             "waiting": waiting,
@@ -281,6 +292,7 @@ class Driver(Course):
             "outcome": self.history.outcome,
             "trials": list(self.trials),
         }
+        return dict(masked_value(summary))
 
     def _last_summary(self) -> dict[str, Any]:
         """The same of a run that is over, with its rows by class of the ledger."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from dask_train.masking import masked_value
+
 Score = Mapping[str, Any]
 
 
@@ -20,7 +22,7 @@ class Start:
     run
         Its name.
     params
-        What it was asked to do, by name.
+        What it was asked to do, by name; without secrets.
     time
         When, in seconds since the epoch.
     """
@@ -28,6 +30,9 @@ class Start:
     run: str
     params: Mapping[str, Any]
     time: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", masked_value(self.params))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from dask_train.logging.base import Ending, Logger, Score, Start
 from dask_train.logging.functions import FunctionLogger
 from dask_train.logging.writer import Writer
+from dask_train.printing import say
 
 # How long places of a log are waited for by somebody who wants to be gone.
 INTERRUPTED_S = 5.0
@@ -59,7 +59,7 @@ class Log:
     """
 
     def __init__(self, loggers: Sequence[Logger], start: Start, timeout_s: float) -> None:
-        self.tell: Callable[[str], None] = _on_stderr
+        self.tell: Callable[[str], None] = say
         self._loggers = loggers
         self._writers = [Writer(logger.place, self._tell, timeout_s) for logger in loggers]
         self._sinks = [logger.open(start, None) for logger in loggers]
@@ -115,7 +115,3 @@ class Log:
 
     def _sinks_of(self, trial: Any) -> list[Any]:
         return self._sinks if trial is None else self._of_trials[trial]
-
-
-def _on_stderr(text: str) -> None:
-    sys.stderr.write(f"dask_train: {text}\n")

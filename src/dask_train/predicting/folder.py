@@ -17,6 +17,7 @@ import fsspec  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.errors import PredictionError
+from dask_train.masking import shows_no_secrets
 
 RECORD_FORMAT = 2
 
@@ -28,6 +29,7 @@ _DONE = re.compile(r"(?P<number>\d+)-(?P<rows>\d+)(-(?P<claim>[0-9a-f]+))?")
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
 
+@shows_no_secrets
 @dataclass(frozen=True)
 class Folder:
     """A folder of predictions, written part by part.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from dask_train.collections.frames import delayed_pieces
 from dask_train.collections.partition.form import chosen, is_frame
 from dask_train.fitting.data import fit_data
 from dask_train.fitting.layout import leaves
+from dask_train.printing import SafeFile
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import progress_of
@@ -163,7 +163,8 @@ def shown(
             scores = finish(gathered(client, total, parts=parts, watch=show if display.shown else None))
     if verbose == 2:
         told = [f"{name}: {score_text(value)}" for name, value in scores.items()]
-        sys.stderr.write(" - ".join([f"{len(parts)} partitions", seconds_text(time.monotonic() - began), *told]) + "\n")
+        line = " - ".join([f"{len(parts)} partitions", seconds_text(time.monotonic() - began), *told])
+        SafeFile().write(f"{line}\n")
     return scores
 
 

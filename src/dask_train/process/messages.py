@@ -25,6 +25,7 @@ from dask_train.data.rows import Held
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
 from dask_train.frameworks.base import RoleInfo
+from dask_train.masking import encodable
 from dask_train.transport.frames import Files
 
 
@@ -388,7 +389,8 @@ def fields_of(message: Message) -> dict[str, Any]:
 
 def to_plain(message: Message, of: RoleProcess | None = None) -> list[Any]:
     """A message in plain values: its name, its fields, and the role process that it is from, or for."""
-    return [type(message).__name__, fields_of(message), None if of is None else list(of)]
+    fields = {name: encodable(value) if isinstance(value, str) else value for name, value in fields_of(message).items()}
+    return [type(message).__name__, fields, None if of is None else list(of)]
 
 
 def from_plain(plain: Sequence[Any]) -> tuple[Message, RoleProcess | None]:

@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self, TextIO, cast
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from dask_train.cards import Card
+from dask_train.printing import SafeFile
 from dask_train.report.fitted import Field, Wording, fitted
 from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookOutput, in_notebook
 from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
@@ -59,7 +60,7 @@ class Display:
         keeps_colours: bool = True,
         redraws: bool = True,
     ) -> None:
-        self._file = sys.stderr if file is None else file
+        self._file = cast(TextIO, SafeFile(sys.stderr if file is None else file))
         self._wording = Wording(self._file)
         self._clock = clock
         self._begun = clock()

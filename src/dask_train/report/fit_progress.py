@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self, TextIO
 
+from dask_train.printing import SafeFile
 from dask_train.report.fitted import Field
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.progress import RATE_OVER_S, RunDisplay
@@ -85,7 +86,7 @@ class EpochLines:
     shown = True
 
     def __init__(self, *, epochs: int, file: TextIO | None = None) -> None:
-        self._epochs, self._file = epochs, sys.stderr if file is None else file
+        self._epochs, self._file = epochs, SafeFile(sys.stderr if file is None else file)
         self._num_seen = 0
         self._since: float | None = None
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from dask_train.masking import masked
+
 # C0 and C1 control characters, DEL, and what turns the direction of writing round (https://www.unicode.org/reports/tr9/).
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def harmless(text: str) -> str:
-    """The text with each control character but tabs and line ends written as its code, such as ``\\x1b``."""
-    return _CONTROLS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    """Mask secrets, and write each control character but tabs and line ends as its code, such as ``\\x1b``."""
+    return _CONTROLS.sub(lambda found: found.group().encode("unicode_escape").decode(), masked(text))

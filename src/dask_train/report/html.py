@@ -14,6 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dask_train.extras import check_installed
+from dask_train.masking import masked
 from dask_train.report.curves import accuracy_curve, loss_curve, loss_is_log, metric_curve, metric_is_log
 from dask_train.report.formats import count_text, score_text, seconds_text
 from dask_train.report.pictures import picture_png, range_text
@@ -58,6 +59,7 @@ def page_of(record: RunRecord) -> str:
         loader=PackageLoader("dask_train.report", package_path=""),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda shown: masked(shown) if type(shown) is str else shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )

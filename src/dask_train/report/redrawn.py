@@ -11,6 +11,7 @@ from rich.control import Control
 from rich.live import Live
 from rich.segment import ControlType
 
+from dask_train.printing import SafeFile
 from dask_train.report.fitted import SPARE_COLUMNS
 
 REDRAW_INTERVAL_S = 0.25  # four a second: faster can't be read, and over ssh it is traffic
@@ -66,8 +67,8 @@ class Redrawn:
                 auto_refresh=False,
                 transient=True,
                 # Only what goes to a terminal anyway: a standard output that the user sent to a file stays there.
-                redirect_stdout=sys.stdout.isatty(),
-                redirect_stderr=sys.stderr.isatty(),
+                redirect_stdout=SafeFile(sys.stdout).isatty(),
+                redirect_stderr=SafeFile(sys.stderr).isatty(),
             )
         self.is_shown = self._live is not None
 

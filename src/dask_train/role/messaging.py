@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
-import sys
 import time
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from dask_train.masking import encodable, masked
+from dask_train.printing import SafeFile
 from dask_train.role.context import Context, Link
 
 RESERVED_NAMES = ("role", "rank", "attempt", "time")
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # https://github.com/msgpack/msgpack/blob/master/spec.md
 MAX_TEXT = 1000  # a report goes through the scheduler; what is longer is no score
 
 
@@ -32,7 +34,7 @@ class Messaging:
         text
             A sentence.
         """
-        sys.stderr.write(f"{text}\n")
+        SafeFile().write(f"{masked(text)}\n")
         self._link.notice(text)
 
     def report(self, **scores: Any) -> None:
@@ -49,7 +51,8 @@ class Messaging:
         Raises
         ------
         ValueError
-            A name is reserved (role, rank, attempt, time).
+            A name is reserved (role, rank, attempt, time); a whole number has more than 64 bits; or text has a lone
+            surrogate, as names of files may that are no UTF-8.
         TypeError
             A value is none of those.
         """
@@ -57,6 +60,8 @@ class Messaging:
         if taken:
             raise ValueError(f"report() adds {', '.join(RESERVED_NAMES)} itself; name your {taken[0]!r} differently.")
         plain: dict[str, Any] = {name: _plain(name, value) for name, value in scores.items()}
+        for name, value in plain.items():
+            _check_travels(name, value)
         self._note_score(plain)
         plain.update(role=self.role, rank=self.rank, attempt=self.attempt, time=time.time())
         self._link.report(plain)
@@ -139,6 +144,26 @@ class Messaging:
             Why, for the result's ``stop_reason``.
         """
         self._link.ask_to_stop(reason or f"{self.role} {self.rank} asked the run to stop")
+
+
+def _check_travels(name: str, value: Any) -> None:
+    """See that a score can be put into a message, which has whole numbers of 64 bits and UTF-8.
+
+    Raises
+    ------
+    ValueError
+        It can't.
+    """
+    if isinstance(value, int) and not _LEAST <= value <= _MOST:
+        raise ValueError(
+            f"report({name}=...) was given {value}; whole numbers have up to 64 bits. Pass float(value) or str(value)."
+        )
+    for text in (name, value):
+        if isinstance(text, str) and encodable(text) != text:
+            raise ValueError(
+                f"report({encodable(name)}=...) was given text with a lone surrogate, {encodable(text)!r}, which can't "
+                "be encoded. The name of a file that is no UTF-8 has some; pass os.fsencode(name).decode('latin-1')."
+            )
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dask_train.checkpoint.best import is_better
 from dask_train.fitting.categories import Categories
+from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
@@ -318,6 +319,7 @@ class Trials:
         is_repeated: bool = False,
     ) -> None:
         seconds = time.monotonic() - handed.began if seconds is None else seconds
+        error, traceback = masked(error), masked(traceback)
         handed.is_told = True
         trial = handed.trial
         del self.handed[trial.number]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,6 +14,7 @@ from dask_train.cluster.peer import Peer
 from dask_train.config import memory_limit, template_idle_s
 from dask_train.errors import DataError
 from dask_train.frameworks.base import Framework
+from dask_train.printing import say
 from dask_train.process.templates import name_of
 from dask_train.worker.room import Room, room
 
@@ -126,9 +126,9 @@ def tell_of_second_copies(persisted: Mapping[str, int | None]) -> None:
     for role, size in persisted.items():
         if size is None or size:
             much = "is persisted" if size is None else f"is persisted ({format_bytes(size)})"
-            sys.stderr.write(
-                f"dask_train: data[{role!r}] {much}, and its rows are copied into shared memory besides. "
-                "dask_train.persist in place of persist, of all arrays in one call, makes that the only copy.\n"
+            say(
+                f"data[{role!r}] {much}, and its rows are copied into shared memory besides. "
+                "dask_train.persist in place of persist, of all arrays in one call, makes that the only copy."
             )
 
 

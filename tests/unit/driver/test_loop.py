@@ -196,3 +196,53 @@ async def test_data_that_dask_does_not_give_up_keep_nobody(driven, monkeypatch):
         await it.running()
         it.returns()
     assert it.driver.finish.verdict is Verdict.OK
+
+
+class Exits(Rule):
+    """Raises what is no Exception, as ``sys.exit()`` in a rule does."""
+
+    def met(self, scores, progress, since=0):
+        if scores:
+            raise SystemExit("enough")
+        return ""
+
+
+class Nameless(Rule):
+    """Is never met, and can't say what it looks at."""
+
+    @property
+    def names(self):
+        raise LookupError("no names")
+
+    def met(self, scores, progress, since=0):
+        return ""
+
+
+async def test_a_rule_that_exits_ends_the_run_and_not_the_client(driven):
+    async with driven({"stop": Exits()}, {"stop_s": 0.1}) as it:
+        await it.running()
+        it.scheduler.tells(report(-1.0), "worker")
+        await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
+        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker")
+    assert "The stop rule raised SystemExit: enough" in it.driver.finish.what
+
+
+async def test_what_raises_when_the_run_has_ended_is_how_it_ended(driven):
+    async with driven({"stop": Nameless()}) as it:
+        await it.running()
+        it.returns()
+    assert it.driver.over
+    assert it.driver.finish.verdict is Verdict.DRIVER
+    assert it.driver.history.outcome == "DaskTrainError: LookupError: no names"
+    assert isinstance(it.driver.history.driver_error, LookupError)
+
+
+async def test_what_the_scheduler_is_told_has_no_secrets(driven):
+    async with driven() as it:
+        await it.running()
+        it.driver.trials.append({"number": 1, "params": {"url": "http://u:hunter2@h"}, "error": "a\udcff"})
+        assert it.driver.summary()["trials"] == [{"number": 1, "params": {"url": "http://***@h"}, "error": "a\\udcff"}]
+        it.scheduler.tells(messages.Failed(error="no such place: http://u:hunter2@h"), "worker")
+    (ended,) = it.scheduler.questions("train_run_end")
+    assert "http://***@h" in ended["summary"]["outcome"]
+    assert "hunter2" not in repr(ended)

@@ -103,3 +103,8 @@ def test_what_a_log_may_be():
 def test_what_a_log_may_not_be(log):
     with pytest.raises(TypeError, match=r"log has .*; pass dt.logging.MLflow\(...\), dt.logging.TensorBoard\(folder\)"):
         check_log(log)
+
+
+def test_places_get_no_secrets():
+    start = Start(run="r", params={"checkpoint": "s3://key:hunter2@bucket/x", "epochs": 3}, time=0.0)
+    assert start.params == {"checkpoint": "s3://***@bucket/x", "epochs": 3}

@@ -136,6 +136,13 @@ def test_ids_are_unique_and_found(text: str) -> None:
     assert used <= {f"#{name}" for name in ids}
 
 
+def test_the_page_shows_no_secrets() -> None:
+    url = "https://u:hunter2@h/x?a=1&sig=hunter2"
+    text = html.page_of(make_record(title=url, summary=((url, url),), machine=url))
+    assert "hunter2" not in text
+    assert text.count("https://***@h/x?a=1") >= 4
+
+
 def test_all_words_of_the_record_are_escaped() -> None:
     evil = "<script>alert('x')</script>\"&"
     span = Span(name=evil, start_s=0, end_s=1)

@@ -108,3 +108,26 @@ def test_stop(session, fake_link):
     assert one.should_stop() is True
     one.wait_until_stopped()
     assert (link.waited, link.moves, link.notes[-1]) == (1, [], "serving until it is stopped")
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**63), "ä"])
+def test_scores_that_messages_can_hold(value, session, fake_link):
+    link = fake_link()
+    session(link=link).report(score=value)
+    assert link.reports[0]["score"] == value
+
+
+@pytest.mark.parametrize(
+    ("scores", "text"),
+    [
+        ({"seed": 2**64}, "report(seed=...) was given 18446744073709551616; whole numbers have up to 64 bits."),
+        ({"seed": -(2**63) - 1}, "whole numbers have up to 64 bits. Pass float(value) or str(value)."),
+        ({"file": "a\udcff.npy"}, "report(file=...) was given text with a lone surrogate, 'a\\\\udcff.npy'"),
+        ({"a\udcff": 1}, "report(a\\udcff=...) was given text with a lone surrogate"),
+    ],
+)
+def test_scores_that_no_message_can_hold_are_refused(scores, text, session, fake_link):
+    link = fake_link()
+    with pytest.raises(ValueError, match=re.escape(text)):
+        session(link=link).report(loss=1.0, **scores)
+    assert link.reports == []
