@@ -106,8 +106,30 @@ def late(turn: StateUpdate) -> list[Key]:
 
 def _stalled(turn: StateUpdate) -> None:
     placing = any(role.phase is RolePhase.PLACING for role in turn.roles.values())
-    if not placing and turn.time - turn.last_progress() > turn.plan.progress_s:
+    if placing:
+        return
+    if turn.time - turn.last_progress() > turn.plan.progress_s:
         losses.look(turn)
+        return
+    hanging = roles_that_hang(turn)
+    # Where nobody has got on of late, the whole run may hang, see above.
+    latest = max((turn.roles[key].progressed for key in turn.plan.training_keys()), default=0.0)
+    others_go_on = turn.time - latest < turn.plan.progress_s / 2
+    if others_go_on and any(turn.time - turn.roles[key].looked_into > turn.plan.progress_s for key in hanging):
+        for key in hanging:  # one that works for long, and answers, is looked into again after the same time
+            turn.change(key, looked_into=turn.time)
+        losses.look(turn)
+
+
+def roles_that_hang(turn: StateUpdate) -> list[Key]:
+    """List the training roles that have made no progress for too long, whatever the others do.
+
+    Where roles wait for each other, they all hang soon, and :meth:`StateUpdate.last_progress` tells.
+    """
+    if turn.wait_for_each_other():
+        return []
+    running = [key for key in turn.plan.training_keys() if turn.roles[key].phase is RolePhase.RUNNING]
+    return [key for key in running if turn.time - turn.last_moved(turn.roles[key]) > turn.plan.progress_s]
 
 
 def _give_up_on_killed(turn: StateUpdate) -> None:

@@ -109,10 +109,11 @@ def can_be_replaced(turn: StateUpdate, keys: Sequence[Key]) -> bool:
     return turn.plan.recovery is not None and turn.plan.recovery.decide(_failure(turn, keys)) == "role"
 
 
-def give_up_frozen(turn: StateUpdate, keys: Sequence[Key]) -> None:
-    """Count roles as lost whose processes do not answer, while nobody gets on."""
+def give_up_frozen(turn: StateUpdate, keys: Sequence[Key], *, alone: bool = False) -> None:
+    """Count roles as lost whose processes do not answer, while nobody gets on, or they ``alone`` do not."""
     names = ", ".join(map(name_of, keys))
-    waited = f"for {turn.plan.progress_s:g} s no role has made progress"
+    who = ("it has" if len(keys) == 1 else "they have") if alone else "no role has"
+    waited = f"for {turn.plan.progress_s:g} s {who} made {'no progress, while others have' if alone else 'progress'}"
     its = "its process does" if len(keys) == 1 else "their processes do"
     _lose_with_echoes(turn, keys, f"{names} {'is' if len(keys) == 1 else 'are'} lost: {its} not answer, and {waited}.")
 

@@ -108,8 +108,8 @@ class Role:
         Its process; 0 where there is none.
     loaded
         Whether its data lies ready.
-    since, progressed
-        When it came to this phase, and when it last made progress.
+    since, progressed, looked_into
+        When it came to this phase, when it last made progress, and when it was last looked into because it made none.
     awaits_client
         Whether it waits for a value of the client's.
     meets_at
@@ -124,6 +124,7 @@ class Role:
     loaded: bool = False
     since: float = 0.0
     progressed: float = 0.0
+    looked_into: float = 0.0
     awaits_client: bool = False
     meets_at: str = ""
 

@@ -71,10 +71,13 @@ class StateUpdate:
         """When a role last moved that counts: a training one, while there are any; a scorer may report for ever."""
         alive = {key: role for key, role in self.roles.items() if role.phase in ALIVE}
         training = [role for key, role in alive.items() if key[0] in self.plan.training]
-        return max([self.since, *map(self._last_moved, training or alive.values())])
+        return max([self.since, *map(self.last_moved, training or alive.values())])
 
-    def _last_moved(self, role: Role) -> float:
-        """A wait for the client is the client's affair, unless that waits for the run: then nobody will get on."""
+    def last_moved(self, role: Role) -> float:
+        """When a role last made progress.
+
+        A wait for the client is the client's affair, unless that waits for the run: then nobody will get on.
+        """
         if not role.awaits_client:
             return max(role.progressed, role.since)
         return self.time if self.client_waits is None else max(role.progressed, self.client_waits)

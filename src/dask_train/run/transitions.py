@@ -204,28 +204,35 @@ def _diagnosed(turn: StateUpdate, event: events.Diagnosed) -> None:
     if turn.phase is not Phase.RUNNING:
         return  # it goes down, or starts again, meanwhile
     has_raised = turn.suspicion is not None and turn.suspicion.unanswered
-    if not has_raised and event.time - turn.last_progress() < turn.plan.progress_s:
-        return  # something moved while the picture was taken
-    silent = [key for key in event.silent if turn.roles[key].phase in ALIVE]
-    frozen = [key for key in event.frozen if turn.roles[key].phase in ALIVE]
+    others_move = not has_raised and event.time - turn.last_progress() < turn.plan.progress_s
+    blamed = deadlines.roles_that_hang(turn) if others_move else list(turn.roles)
+    silent = [key for key in event.silent if key in blamed and turn.roles[key].phase in ALIVE]
+    frozen = [key for key in event.frozen if key in blamed and turn.roles[key].phase in ALIVE]
     if silent:
         losses.cut_off(turn, silent)
     elif frozen and losses.can_be_replaced(turn, frozen):
-        losses.give_up_frozen(turn, frozen)
+        losses.give_up_frozen(turn, frozen, alone=others_move)
+    elif frozen:  # also where another role has raised, which has waited for it in vain
+        who = ", ".join(map(name_of, frozen)) if others_move else "No role"
+        _stall(turn, event, f"{who} made {'no ' if others_move else ''}progress")
     elif has_raised:
         losses.resolve_suspicion(turn, at_once=True)
-    else:
-        named = "; ".join(event.stalled) or "all of them answer"
-        turn.end(
-            Finish(
-                verdict=Verdict.STALLED,
-                what=f"No role made progress for {turn.plan.progress_s:g} s: {named}.",
-                cause="Who waits for whom is in the stacks below.",
-                change="Mend what hangs. Batches, reports, messages and checkpoints are progress; to wait and to call "
-                "should_stop() is none. Where a role works for longer without any, call session.report() now and "
-                "then, or raise train.progress.timeout.",
-            )
+    elif not others_move:  # else something moved while the picture was taken, or what hangs answers, and works
+        _stall(turn, event, "No role made progress")
+
+
+def _stall(turn: StateUpdate, event: events.Diagnosed, what: str) -> None:
+    named = "; ".join(event.stalled) or "all of them answer"
+    turn.end(
+        Finish(
+            verdict=Verdict.STALLED,
+            what=f"{what} for {turn.plan.progress_s:g} s: {named}.",
+            cause="Who waits for whom is in the stacks below.",
+            change="Mend what hangs. Batches, reports, messages and checkpoints are progress; to wait and to call "
+            "should_stop() is none. Where a role works for longer without any, call session.report() now and "
+            "then, or raise train.progress.timeout.",
         )
+    )
 
 
 def _end_the_late(turn: StateUpdate, event: events.Diagnosed) -> None:

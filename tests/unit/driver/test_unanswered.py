@@ -24,6 +24,7 @@ class Ended:
 
     is_unanswered = Course.is_unanswered
     over = True
+    _finished = Driver._finished
 
     def __init__(self, error: BaseException | None) -> None:
         self.history = SimpleNamespace(

@@ -153,7 +153,9 @@ def test_one_worker_of_several_may_work_alone(a_run):
     run = a_run(counts={"worker": 2}, progress_s=120).running()
     for _ in range(10):
         run.happens(events.Progressed, "worker/0", after=100)
-        assert run.tick(1) == []
+        if run.tick(1):  # the other one is looked into, and answers
+            assert run.happens(events.Diagnosed, stalled=("worker 1 is waiting",)) == []
+    assert run.phase is Phase.RUNNING
 
 
 def test_a_scorer_that_hangs_at_the_end(a_run):
@@ -376,3 +378,59 @@ def test_a_frozen_role_that_can_not_be_replaced_alone_ends_the_run(a_run, settin
     run.happens(events.Diagnosed, **FROZEN)
     run.exits("worker/0", "worker/1")
     assert run.finish.verdict == "StalledError"
+
+
+@pytest.mark.parametrize("agree", [False, True])
+def test_a_frozen_role_is_named_and_not_the_one_that_has_waited_for_it(a_run, agree):
+    run = a_run(progress_s=120, recovery=RecoveryPolicy(scope="gang"), agree=agree).running()
+    run.happens(events.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
+    run.happens(events.Diagnosed, **FROZEN)
+    run.exits("worker/1")
+    assert run.finish.verdict == "StalledError"
+    assert run.finish.what.startswith("No role made progress for 120 s: worker 1 (process 7) does not answer")
+
+
+def others_go_on(run, seconds):
+    """Worker 0 gets on, and worker 1 does not; all that is to be done."""
+    return [text for _ in range(seconds) for text in run.happens(events.Progressed, "worker/0", after=1) + run.tick(0)]
+
+
+def test_a_frozen_role_is_replaced_while_others_go_on(a_run):
+    run = a_run(progress_s=120, recovery=ROLE).running()
+    assert others_go_on(run, 119) == []
+    assert others_go_on(run, 3) == ["Diagnose worker/0 worker/1"]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "Place worker/1"]
+    cause = "its process does not answer, and for 120 s it has made no progress, while others have."
+    assert run.state.losses == (f"worker 1 is lost: {cause}",)
+
+
+def test_a_role_whose_agent_is_silent_is_replaced_while_others_go_on(a_run):
+    run = a_run(progress_s=120, recovery=ROLE).running()
+    others_go_on(run, 122)
+    assert run.happens(events.Diagnosed, stalled=(), silent=(("worker", 1),)) == ["Kill worker/1#0@b", "Place worker/1"]
+
+
+def test_where_it_can_not_be_replaced_the_run_ends_and_names_it(a_run):
+    run = a_run(progress_s=120).running()
+    others_go_on(run, 122)
+    run.happens(events.Diagnosed, **FROZEN)
+    run.exits("worker/0", "worker/1")
+    assert run.finish.verdict == "StalledError"
+    assert run.finish.what.startswith("worker 1 made no progress for 120 s: worker 1 (process 7) does not answer")
+
+
+def test_a_role_that_works_for_long_and_answers_is_left_and_looked_into_now_and_then(a_run):
+    run = a_run(progress_s=120, recovery=ROLE).running()
+    assert others_go_on(run, 122) == ["Diagnose worker/0 worker/1"]
+    assert run.happens(events.Diagnosed, stalled=("worker 1 is fitting",)) == []
+    assert others_go_on(run, 118) == []
+    assert others_go_on(run, 4) == ["Diagnose worker/0 worker/1"]
+    run.happens(events.Progressed, "worker/1")
+    assert run.happens(events.Diagnosed, **FROZEN) == [], "it moved while the picture was taken"
+    assert run.phase is Phase.RUNNING
+
+
+def test_a_role_that_awaits_the_client_does_not_hang(a_run):
+    run = a_run(progress_s=120, recovery=ROLE).running()
+    run.happens(events.AwaitsClient, "worker/1", awaits=True)
+    assert others_go_on(run, 130) == []
