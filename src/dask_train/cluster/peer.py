@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,8 @@ from dask_train.errors import RoleLostError
 POLL_S = 5.0
 # And after this part of what the scheduler may take to answer: one that hangs is noticed that much later.
 POLL_PART = 0.05
+# The share of a deadline that one look takes: what a process slept during it is not counted.
+_LOOK_PART = 0.1
 # How long a Dask worker may take to answer a client that wants to give it something.
 _REACHED_S = 3.0
 
@@ -90,7 +93,7 @@ class Peer:
             raise self._unconnected(handler)
         limit_s = self.patience_s + message.get("timeout_s", 0.0)
         try:
-            return await asyncio.wait_for(getattr(self.dask_end.scheduler, handler)(**message), limit_s)
+            return await answered_within(getattr(self.dask_end.scheduler, handler)(**message), limit_s)
         except TimeoutError as error:
             raise RoleLostError(
                 f"The Dask scheduler did not answer {handler} to {self.id} within {limit_s:g} s.",
@@ -265,6 +268,32 @@ class Peer:
             task.add_done_callback(_background.discard)
 
         self.loop.add_callback(start)
+
+
+async def answered_within(work: Coroutine[Any, Any, Any], limit_s: float) -> Any:
+    """Await a coroutine for so many seconds in which this process runs.
+
+    A process that was stopped (SIGSTOP, a paused virtual machine) finds its timers over when it goes on, and
+    the answer, which has come long ago, still unread.
+
+    Raises
+    ------
+    TimeoutError
+        It has not ended by then.
+    """
+    doing, left_s, look_s = asyncio.ensure_future(work), limit_s, max(_LOOK_PART * limit_s, 0.01)
+    try:
+        while not doing.done():
+            if left_s <= 0:
+                raise TimeoutError
+            began, within_s = time.monotonic(), min(look_s, left_s)
+            await asyncio.wait([doing], timeout=within_s)
+            left_s -= min(time.monotonic() - began, within_s)
+        return doing.result()
+    finally:
+        if not doing.done():
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
 
 
 def _below_the_wait(trace: TracebackType | None) -> TracebackType | None:

@@ -41,9 +41,9 @@ class StopButton:
         self._pressed = 0.0
         self._stopped = ""
 
-    def update(self, run: Any | None, now: float) -> None:
+    def update(self, run: Any | None) -> None:
         """The run that is shown now."""
-        if (run and run.id) != (self._run and self._run.id) or now - self._pressed > CONFIRM_S:
+        if (run and run.id) != (self._run and self._run.id) or time.monotonic() - self._pressed > CONFIRM_S:
             self._pressed = 0.0
         self._run = run
         set_value(self.root, "visible", self._reader.may_stop and run is not None and not run.ended)
@@ -55,7 +55,7 @@ class StopButton:
             set_value(self.root, "disabled", is_asked)
 
     def _press(self) -> None:
-        now, run = time.time(), self._run
+        now, run = time.monotonic(), self._run
         if not self._reader.may_stop or run is None or run.ended:
             return
         if self._pressed and now - self._pressed <= CONFIRM_S:
@@ -63,7 +63,7 @@ class StopButton:
             self._stopped, self._pressed = run.id, 0.0
         else:
             self._pressed = now
-        self.update(run, now)
+        self.update(run)
 
 
 class Stacks:

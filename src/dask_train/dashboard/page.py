@@ -124,7 +124,7 @@ class Page:
         self._roles.show(roles_table(run, trace.usage, now))
         self._stacks.update(run, trace, now)
         if self._stop is not None:
-            self._stop.update(run, now)
+            self._stop.update(run)
 
     def _choose(self, _name: str, _old: str, new: str) -> None:
         default = default_run(self._records.runs(), self._records.traces)

@@ -29,6 +29,8 @@ class Course:
         What is known of the run now.
     history
         What has been told: scores, results, output, attempts, the event log.
+    now
+        The time by the run's clock, as all of its events and deadlines have it.
     waiting_for
         Why there is no room yet.
     """
@@ -36,8 +38,9 @@ class Course:
     def __init__(self, peer: Peer, job: Job, data: RunData) -> None:
         self.peer, self.job, self.data = peer, job, data
         self.history = History(job)
+        self.now = self.history.now
         self.state: RunState
-        self.state, self._todo = begin(job.plan, time.time())
+        self.state, self._todo = begin(job.plan, self.now())
         self.history.begin(self.state)
         self.waiting_for = ""
         self._events: asyncio.Queue[events.Event] = asyncio.Queue()
@@ -80,4 +83,4 @@ class Course:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.history.driver_error = error
-            self.happened(events.DriverFailed(time=time.time(), error=in_words(error)))
+            self.happened(events.DriverFailed(time=self.now(), error=in_words(error)))

@@ -175,7 +175,7 @@ class Dispatch:
         if (
             answer["status"] != "OK"
         ):  # it has left, which may have been told before the driver knew that roles are there
-            self._course.happened(events.WorkerLost(time=time.time(), address=address))
+            self._course.happened(events.WorkerLost(time=self._course.now(), address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}
         brief: Any = self._brief
@@ -215,7 +215,7 @@ class Dispatch:
         if address in self._agents and self._agents[address][1] is future:
             del self._agents[address]
             self._told = {told for told in self._told if told[0] != address}
-        self._course.happened(events.AgentFailed(time=time.time(), address=address, error=error))
+        self._course.happened(events.AgentFailed(time=self._course.now(), address=address, error=error))
 
     async def _place(self, command: commands.Place) -> None:
         """Wait for room, and say for what."""
@@ -254,7 +254,7 @@ class Dispatch:
                 change = "Wait for what uses the cluster, add Dask workers, or raise train.placement.timeout."
             roles = [list(key) for key in command.roles]
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
-            self._course.happened(events.NoRoom(time=time.time(), wanted=f"{asked}.", why=why, change=change))
+            self._course.happened(events.NoRoom(time=self._course.now(), wanted=f"{asked}.", why=why, change=change))
             return
 
     def _wanted(self, command: commands.Place) -> str:
@@ -270,7 +270,7 @@ class Dispatch:
             self._told_of_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"
             say(f"{shared}.")
-        self._course.happened(events.Placed(time=time.time(), places=places))
+        self._course.happened(events.Placed(time=self._course.now(), places=places))
 
     async def end(self, summary: dict[str, Any], timeout_s: float) -> None:
         """End the run in the scheduler, which ends the agents, and wait for them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -33,23 +32,23 @@ class Heard:
         match message:
             case messages.WorkerLost():
                 self._dispatch.worker_lost(message.address)
-                self._course.happened(_event(message))
+                self._course.happened(_event(message, self._course.now()))
             case messages.Stop():
-                self._course.happened(events.StopAsked(time=time.time(), reason=message.reason))
+                self._course.happened(events.StopAsked(time=self._course.now(), reason=message.reason))
             case messages.DataFailed() | messages.DataProgressed():
-                self._course.happened(_event(message))
+                self._course.happened(_event(message, self._course.now()))
             case _:
                 assert of is not None
                 if self._course.state.roles[of.key].attempt == of.attempt:
                     _HEARD[type(message)](self, of, message)
 
     def _happened(self, kind: type[events.OfRole], of: RoleProcess, **more: Any) -> None:
-        self._course.happened(kind(time=time.time(), **of._asdict(), **more))
+        self._course.happened(kind(time=self._course.now(), **of._asdict(), **more))
 
     # Where the role is
 
     def _turned(self, of: RoleProcess, message: Message) -> None:
-        self._course.happened(_event(message, of))
+        self._course.happened(_event(message, self._course.now(), of))
 
     def _ended(self, of: RoleProcess, message: messages.Ended) -> None:
         self._course.history.results[of.key] = message.result
@@ -62,7 +61,7 @@ class Heard:
     # What it does
 
     def _moved(self, of: RoleProcess, message: messages.Progress | messages.Reported | messages.Value) -> None:
-        if self._course.history.moved(of.key, message, time.time(), PROGRESS_S):
+        if self._course.history.moved(of.key, message, self._course.now(), PROGRESS_S):
             self._happened(events.Progressed, of)
         known = self._awaits.get(of, False)  # the state may be some events behind
         awaits = message.awaits_client if isinstance(message, messages.Progress) else known
@@ -102,7 +101,7 @@ class Heard:
             self._dispatch.answer(of, messages.GroupComputed(**question, error=str(error)))
         except DataError as error:
             self._course.history.driver_error = error.__cause__
-            self._course.happened(events.DataFailed(time=time.time(), error=str(error)))
+            self._course.happened(events.DataFailed(time=self._course.now(), error=str(error)))
         else:
             self._dispatch.answer(of, messages.GroupComputed(**question, schema=schema, parts=parts))
 
@@ -121,10 +120,10 @@ class Heard:
         self._course.data.by_role[of.role].left(of.role, of.rank, message.stream)
 
 
-def _event(message: Message, of: RoleProcess | None = None) -> events.Event:
+def _event(message: Message, time: float, of: RoleProcess | None = None) -> events.Event:
     """The event that a message is: the one of the same name, with what the message says of the event's fields."""
     kind: type[events.Event] = getattr(events, type(message).__name__)
-    stamp = {"time": time.time(), **(of._asdict() if of is not None else {})}
+    stamp = {"time": time, **(of._asdict() if of is not None else {})}
     names = [each.name for each in dataclasses.fields(kind) if each.name not in stamp]
     return kind(**stamp, **{name: getattr(message, name) for name in names})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from dask_train.checkpoint.manifest import Cover
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, balance, left_out
+from dask_train.driver.clock import RunClock
 from dask_train.driver.job import Job
 from dask_train.driver.result import Attempt, Result, RunAccount
 from dask_train.errors import nearest
@@ -57,6 +57,8 @@ class History:
         What the roles' agents told of exceptions.
     accounts
         Which batches each attempt of a role has taken; see :mod:`dask_train.data.account`.
+    now
+        The time by the run's clock.
     doing
         What each role does, and how many batches it took.
     pictures, diagnosis
@@ -75,6 +77,7 @@ class History:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self.now = RunClock()
         self.scores: list[dict[str, Any]] = []
         self.results: dict[Key, bytes] = {}
         self.values: deque[tuple[str, int, bytes]] = deque()
@@ -141,7 +144,7 @@ class History:
             self.outcome = f"{finish.verdict}: {finish.what}"
         self.outcome = masked(self.outcome)
         if self.attempts:
-            self.attempts[-1].ended, self.attempts[-1].reason = time.time(), self.outcome
+            self.attempts[-1].ended, self.attempts[-1].reason = self.now(), self.outcome
         if self.sent_to is not None:
             self.sent_to.end(self._ending(finish))
 
@@ -162,7 +165,7 @@ class History:
         good = finish is not None and finish.verdict is Verdict.OK
         cut_short = finish is None or finish.what == INTERRUPTED
         status: Literal["finished", "failed", "stopped"] = "finished" if good else "failed"
-        return Ending(status="stopped" if cut_short else status, reason=self.outcome, time=time.time())
+        return Ending(status="stopped" if cut_short else status, reason=self.outcome, time=self.now())
 
     def log_to(self, log: Log) -> None:
         """Send scores, and how the run ends, to a log as well; what it can't send is noticed."""

@@ -28,6 +28,8 @@ from dask_train.shared_data.run_data import RunData
 
 # How often deadlines are looked at, and those who look from elsewhere are told.
 TICK_S = 0.25
+# A look at deadlines that comes so much later tells that this process was stopped, or its event loop blocked.
+SLEPT_S = 1.0
 # How long a role's progress waits for that of others, as each answer costs the scheduler a message, and at most which
 # part of the time that a run may take to make any; where a stop rule may count steps it does not wait.
 PROGRESS_S, PROGRESS_PART = 1.0, 0.05
@@ -144,16 +146,16 @@ class Driver(Course):
     def _wait_begins(self) -> None:
         self._num_waits += 1
         if self._num_waits == 1:
-            self.happened(events.ClientWaits(time=time.time(), waits=True))
+            self.happened(events.ClientWaits(time=self.now(), waits=True))
 
     def _wait_ends(self) -> None:
         self._num_waits -= 1
         if not self._num_waits:
-            self.happened(events.ClientWaits(time=time.time(), waits=False))
+            self.happened(events.ClientWaits(time=self.now(), waits=False))
 
     def stop(self, reason: str) -> None:
         """End the run in order; on the event loop."""
-        self.happened(events.StopAsked(time=time.time(), reason=reason))
+        self.happened(events.StopAsked(time=self.now(), reason=reason))
 
     def send(self, keys: Sequence[commands.Key], value: bytes) -> None:
         """Send a pickled value to roles, as soon as they are there; on the event loop."""
@@ -180,8 +182,11 @@ class Driver(Course):
 
     async def _tick(self) -> None:
         while True:
+            began = time.monotonic()
             await asyncio.sleep(TICK_S)
-            self.happened(events.Ticked(time=time.time()))
+            if (late_s := time.monotonic() - began - TICK_S) > SLEPT_S:
+                self.now.leave_out(late_s)
+            self.happened(events.Ticked(time=self.now()))
             self._judge()  # rules may look at the clock
 
     async def _note(self) -> None:
@@ -198,7 +203,7 @@ class Driver(Course):
             return
 
         def progressed() -> None:
-            self.happened(events.DataProgressed(time=time.time()))
+            self.happened(events.DataProgressed(time=self.now()))
 
         every_s = self.state.plan.progress_s / LOOKS
         try:
@@ -206,9 +211,9 @@ class Driver(Course):
                 await self.data.described(progressed)
         except DataError as error:
             self.history.driver_error = error.__cause__
-            self.happened(events.DataFailed(time=time.time(), error=str(error)))
+            self.happened(events.DataFailed(time=self.now(), error=str(error)))
         else:
-            self.happened(events.DataReady(time=time.time()))
+            self.happened(events.DataReady(time=self.now()))
 
     async def _follow(self) -> None:
         since = 0
@@ -221,7 +226,7 @@ class Driver(Course):
                 record = await self.peer.ask("train_run_show", run=self.job.id, output=False)
                 why = record.get("summary", {}).get("outcome", "it was started again")
                 what = f"The scheduler has ended run {self.job.id}: {why}."
-                self.happened(events.DriverFailed(time=time.time(), error=what))
+                self.happened(events.DriverFailed(time=self.now(), error=what))
                 return
             since += len(answer["events"])
             for raw in answer["events"]:
@@ -235,7 +240,7 @@ class Driver(Course):
         rule = self.job.stop
         if rule is None or self.state.phase is not Phase.RUNNING:
             return
-        seconds = time.time() - self.state.since
+        seconds = self.now() - self.state.since
         progress = RunProgress(
             steps=self.history.most_steps, seconds=seconds, reported=self.history.reported_as_progress
         )
@@ -243,7 +248,7 @@ class Driver(Course):
             reason = rule.met(self.history.scores, progress, since=self._rule_seen)
         except BaseException as error:  # also SystemExit, which would end the event loop, and with it the client
             self.history.driver_error = error
-            self.happened(events.DriverFailed(time=time.time(), error=f"The stop rule raised {in_words(error)}."))
+            self.happened(events.DriverFailed(time=self.now(), error=f"The stop rule raised {in_words(error)}."))
             return
         self._rule_seen = len(self.history.scores)
         if reason:
@@ -260,7 +265,7 @@ class Driver(Course):
             await self.peer.ask("train_run_silent", addresses=list(addresses), silent_s=self.job.plan.progress_s / 2)
         stalled = self.history.stalled(there, self.state)
         frozen = self.history.frozen(there)
-        self.happened(events.Diagnosed(time=time.time(), stalled=stalled, silent=silent, frozen=frozen))
+        self.happened(events.Diagnosed(time=self.now(), stalled=stalled, silent=silent, frozen=frozen))
 
     async def picture(self, keys: Sequence[commands.Key] | None = None) -> str:
         """Phases, last words and Python stacks of roles, all that are alive where ``keys`` is None, as text."""

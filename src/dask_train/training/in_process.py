@@ -195,7 +195,7 @@ class _InProcessRun:
             result = self._result(value)
             return result if finish is None else finish(result)
 
-        state, _ = begin(self._job.plan, time.time())
+        state, _ = begin(self._job.plan, self._history.now())
         self._history.begin(state)
         self._history.attempts[-1].places[f"{ROLE.role}/{ROLE.rank}"] = "this process"
         if shown is not None:

@@ -41,7 +41,7 @@ class InProcessLink:
     def __init__(self, job: Job, history: History, data: InProcessData) -> None:
         self._job, self._history, self._data = job, history, data
         self.spent = TimeSpent()
-        self._began = time.time()
+        self._began = time.monotonic()
         self._reason = ""
         self._rule_seen = 0
         self._doing = "starting"
@@ -60,7 +60,7 @@ class InProcessLink:
             return self._reason
         history = self._history
         progress = RunProgress(
-            steps=history.most_steps, seconds=time.time() - self._began, reported=history.reported_as_progress
+            steps=history.most_steps, seconds=time.monotonic() - self._began, reported=history.reported_as_progress
         )
         self._reason = rule.met(history.scores, progress, since=self._rule_seen)
         self._rule_seen = len(history.scores)
@@ -79,7 +79,7 @@ class InProcessLink:
 
     def report(self, scores: dict[str, Any]) -> None:
         """Note scores."""
-        self._history.moved(ROLE.key, Reported(scores=[scores]), time.time(), 0.0)
+        self._history.moved(ROLE.key, Reported(scores=[scores]), self._history.now(), 0.0)
         _ = self.stop_reason
         self._show()
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import threading
+import time
 import traceback
 import weakref
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import pytest
 from distributed.utils import LoopRunner
 
 from dask_train.cluster import peer as peer_module
-from dask_train.cluster.peer import Peer
+from dask_train.cluster.peer import Peer, answered_within
 from dask_train.errors import RoleLostError
 
 
@@ -127,3 +128,38 @@ def test_a_ctrl_c_before_it_has_begun_cancels_it_and_is_no_error(caplog):
         goes_on.set()
         runner.stop()
     assert (told, caplog.messages) == (["cancelled"], [])
+
+
+def test_a_process_that_slept_reads_the_answer_that_has_come():
+    async def story():
+        answered = asyncio.get_running_loop().create_future()
+
+        async def answer():
+            return await answered
+
+        waiting = asyncio.ensure_future(answered_within(answer(), 0.5))
+        await asyncio.sleep(0)
+        time.sleep(1.5)
+        asyncio.get_running_loop().call_later(0.05, answered.set_result, "answer")
+        return await waiting
+
+    assert asyncio.run(story()) == "answer"
+
+
+def test_what_does_not_answer_is_cancelled():
+    cancelled = []
+
+    async def never():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    async def story(limit_s):
+        await asyncio.wait_for(answered_within(never(), limit_s), 0.1)
+
+    for limit_s in (0.05, 60.0):  # its own deadline, and that of whoever waits for it
+        with pytest.raises(TimeoutError):
+            asyncio.run(story(limit_s))
+    assert cancelled == [True, True]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dask_train.data.stream import Stream
+from dask_train.driver.clock import RunClock
 from dask_train.driver.heard import Heard
 from dask_train.process.messages import (
     DataSetWanted,
@@ -35,6 +36,7 @@ class Course:
     def __init__(self) -> None:
         self.state = SimpleNamespace(roles={("worker", 0): SimpleNamespace(attempt=1, awaits_client=False)})
         self.history = SimpleNamespace(moved=lambda _key, message, _time, _interval: getattr(message, "moved", True))
+        self.now = RunClock()
         self.events: list[events.Event] = []
         self.happened = self.events.append
         self.lost: list[str] = []

@@ -35,10 +35,9 @@ async def test_its_status_is_told_in_plain_values(driven):
     assert "its training roles have returned" in status_of(it.driver)["outcome"]
 
 
-def test_its_seconds_stop_with_it(monkeypatch):
+def test_its_seconds_stop_with_it():
     attempts = [SimpleNamespace(started=100.0, ended=None)]
-    driver: Any = SimpleNamespace(history=SimpleNamespace(attempts=attempts))
-    monkeypatch.setattr(watching, "time", SimpleNamespace(time=lambda: 130.0))
+    driver: Any = SimpleNamespace(history=SimpleNamespace(attempts=attempts, now=lambda: 130.0))
     assert seconds_of(driver) == 30.0
     attempts[0].ended = 110.0
     attempts.append(SimpleNamespace(started=111.0, ended=None))
