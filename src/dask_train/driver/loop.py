@@ -21,7 +21,7 @@ from dask_train.errors import DaskTrainError, DataError, in_words
 from dask_train.masking import masked_value
 from dask_train.process.messages import Diagnose, Value, from_plain
 from dask_train.run import commands, events
-from dask_train.run.state import ALIVE, Phase, RolePhase
+from dask_train.run.state import ALIVE, Phase, RolePhase, RunState
 from dask_train.run.stopping import RunProgress
 from dask_train.run.transitions import step
 from dask_train.shared_data.run_data import RunData
@@ -83,14 +83,20 @@ class Driver(Course):
                 before = self.state
                 self.state, todo = step(before, event)
                 self.history.turned(before, event, self.state, todo)
-                if isinstance(event, events.OfRole) and self.state.roles[event.key].phase not in ALIVE:
-                    self.data.left(*event.key)
+                self._let_data_go(before)
                 self.tell()
         except Exception as error:  # what is our bug, or the scheduler's end, must reach whoever waits
             self.finish = commands.Finish(verdict=commands.Verdict.DRIVER, what=in_words(error))
             self.history.driver_error = error
         finally:
             await self._close()
+
+    def _let_data_go(self, before: RunState) -> None:
+        """Forget what processes read that have ended, whoever has told of that, and what their roles have left."""
+        for key, role in self.state.roles.items():
+            was = before.roles[key]
+            if (was.phase in ALIVE and role.phase not in ALIVE) or role.attempt != was.attempt:
+                self.data.left(*key)
 
     async def _open(self) -> None:
         await ensure_plugin(self.peer)

@@ -13,6 +13,7 @@ from dask_train.errors import DataError, RoleLostError
 from dask_train.process import messages
 from dask_train.run import events
 from dask_train.run.commands import Verdict
+from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RolePhase
 from dask_train.run.stopping import StopRule
 
@@ -246,3 +247,16 @@ async def test_what_the_scheduler_is_told_has_no_secrets(driven):
     (ended,) = it.scheduler.questions("train_run_end")
     assert "http://***@h" in ended["summary"]["outcome"]
     assert "hunter2" not in repr(ended)
+
+
+async def test_what_is_lost_with_a_dask_worker_has_left_nothing(driven):
+    async with driven({}, {"recovery": RecoveryPolicy(scope="gang")}, worker=2) as it:
+        await it.running()
+        it.driver.happened(events.WorkerLost(time=it.driver.now(), address="b"))
+        await it.scheduler.until(lambda: ("worker", 1) in it.data.have_left)
+        await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
+        assert it.data.have_left == [("worker", 1)]
+        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker", 0)
+        await it.scheduler.until(lambda: it.driver.state.roles["worker", 1].attempt == 1)
+        assert it.data.have_left.count(("worker", 1)) == 2, "what was told of it meanwhile is forgotten, too"
+        it.driver.stop("enough")
