@@ -8,10 +8,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask.callbacks import Callback
-from distributed import Client, wait
+from distributed import CancelledError, Client, wait
 
 from dask_train.cluster.peer import Peer
+from dask_train.errors import PredictionError, in_words
 
+# What Dask raises of values that were lost with the Dask workers that held them, and can't be computed again.
+LOST = (CancelledError,)
 # How often one looks at what is done.
 LOOK_S = 0.25
 
@@ -41,16 +44,20 @@ def gathered(client: Client, lazy: Any, *, parts: Sequence[Any] = (), watch: Wat
                 wait(futures[0], timeout=LOOK_S)
         watch(range(len(parts)))
         return client.gather(futures[0])
-    except BaseException:
+    except BaseException as error:
         _release(futures)
+        if isinstance(error, LOST):
+            raise _lost(error) from error
         raise
 
 
 def _gathered(client: Client, futures: Any) -> Any:
     try:
         return client.gather(futures)
-    except BaseException:
+    except BaseException as error:
         _release(futures)  # the traceback holds them
+        if isinstance(error, LOST):
+            raise _lost(error) from error
         raise
 
 
@@ -95,9 +102,19 @@ async def gathered_later(client: Client, lazy: Any) -> Any:
     futures = client.compute(lazy)
     try:
         return await client.gather(futures)
-    except BaseException:
+    except BaseException as error:
         _release(futures)
+        if isinstance(error, LOST):
+            raise _lost(error) from error
         raise
+
+
+def _lost(error: BaseException) -> PredictionError:
+    return PredictionError(
+        f"What was computed is lost: {in_words(error)}",
+        "The model, or data that can't be computed again, lay on Dask workers that have left.",
+        "Call it again; look at the Dask workers' logs for why they left.",
+    )
 
 
 def _release(futures: Any) -> None:

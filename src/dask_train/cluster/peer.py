@@ -218,6 +218,10 @@ class Peer:
         future: Future = futures[key]
         return future
 
+    async def num_copies(self, key: str) -> int:
+        """On how many Dask workers a value lies."""
+        return len((await self.call("who_has", keys=[key]))[key])
+
     async def gather(self, futures: Sequence[Future]) -> list[Any]:
         """Results of Dask in this process, from a client; of a lost one the error is that of Dask."""
         results: list[Any] = await self.while_it_answers(self.dask_end._gather(list(futures)))

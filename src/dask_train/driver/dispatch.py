@@ -180,9 +180,13 @@ class Dispatch:
         versions = {"python": platform.python_version(), "dask_train": __version__}
         brief: Any = self._brief
         if len(brief) > LARGE_BYTES:
-            brief = self._briefs[address] = await self._peer.put(
-                f"train-brief-{uuid.uuid4().hex}", brief, address=address
-            )
+            try:
+                brief = self._briefs[address] = await self._peer.put(
+                    f"train-brief-{uuid.uuid4().hex}", brief, address=address
+                )
+            except (OSError, KeyError, ValueError):  # what Dask raises of a Dask worker that leaves meanwhile
+                self._course.happened(events.WorkerLost(time=self._course.now(), address=address))
+                return
         future = self._peer.dask_end.submit(
             ByValue(agent_task.run_agent, agent_task),
             self._job.id,

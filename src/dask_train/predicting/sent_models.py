@@ -8,6 +8,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, Future
 
+from dask_train.cluster.gathered import LOST
 from dask_train.cluster.given_up import until_given_up
 from dask_train.cluster.peer import Peer
 from dask_train.driver.preflight import how_to_send, lacked_modules, modules_of
@@ -17,6 +18,8 @@ from dask_train.predicting.server.values import ModelParts
 
 # With one the loss of a Dask worker would be that of the model, before any other has fetched it.
 NUM_FIRST = 2
+# How often it is tried to put a model there, while Dask workers leave.
+MOST_TRIES = 5
 # Pickles up to this size are looked through for modules, in seconds at most; what others lack is seen where they open.
 LOOKED_THROUGH_BYTES = 4 << 20
 
@@ -45,9 +48,35 @@ async def _on_dask(client: Client, model: Any) -> Future:
     if state is not None and state.status == "finished":
         return Future(key, client)
     await _check_modules(client, model)
-    if state is None:
-        await until_given_up(client, key)
-    return await Peer(client).put(key, model, num_copies=NUM_FIRST)
+    del state  # else its key would not be given up
+    return await _put(Peer(client), key, model)
+
+
+async def _put(peer: Peer, key: str, model: Any) -> Future:
+    """Put a model on Dask workers, again where those leave that were to hold it.
+
+    Raises
+    ------
+    PredictionError
+        They have left each time.
+    """
+    lost: Exception | None = None
+    for _ in range(MOST_TRIES):
+        if key not in peer.dask_end.futures:
+            await until_given_up(peer.dask_end, key)
+        try:
+            future = await peer.put(key, model, num_copies=NUM_FIRST)
+        except (OSError, KeyError, *LOST) as error:  # whatever Dask raises of one that leaves meanwhile
+            lost = error
+            continue
+        if await peer.num_copies(key):
+            return future
+        del future  # gone with its only holder
+    raise PredictionError(
+        f"Model {model.name!r} could not be put on the Dask workers: {MOST_TRIES} times one that was to hold it left.",
+        "They are killed, perhaps for want of memory, or are retired.",
+        "Look at the Dask workers' logs.",
+    ) from lost
 
 
 def as_collection(model: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from distributed.client import FutureCancelledError
 
 from dask_train.cluster.gathered import gathered, gathered_later
+from dask_train.errors import PredictionError
 
 
 class Future:
@@ -82,3 +84,14 @@ def test_a_wait_that_is_broken_off(get, kind, error, lazy, released):
     with pytest.raises(error):
         get(client, lazy)
     assert [future.released for future in client.futures] == released
+
+
+@BOTH
+@pytest.mark.parametrize("lazy", [["a"], "a"])
+def test_what_is_lost_with_dask_workers_is_an_error_of_ours(get, kind, lazy):
+    lost = FutureCancelledError(key="model-t", reason="lost dependencies")
+    client = kind(lost)
+    with pytest.raises(PredictionError, match="What was computed is lost: FutureCancelledError: model-t") as raised:
+        get(client, lazy)
+    assert raised.value.__cause__ is lost
+    assert client.futures[0].released

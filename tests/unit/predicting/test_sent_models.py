@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,3 +48,48 @@ def test_a_framework_that_no_dask_worker_has(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_modules_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(monkeypatch, ObjectModel(json.loads, None, "loads", "t")) == {"dask_train", "json"}
+
+
+class Leaving:
+    """A peer whose Dask workers leave while a model is put: each time in another way, and then no more."""
+
+    def __init__(self, *ways: Exception | int) -> None:
+        self.ways, self.keys = list(ways), []
+        self.dask_end: Any = SimpleNamespace(futures={}, id="me")
+
+    async def put(self, key: str, _: Any, *, num_copies: int) -> str:
+        self.keys.append(key)
+        self.now = self.ways.pop(0) if self.ways else num_copies
+        if isinstance(self.now, Exception):
+            raise self.now
+        return f"future of {key}"
+
+    async def num_copies(self, _: str) -> int:
+        assert isinstance(self.now, int)
+        return self.now
+
+
+@pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of which the scheduler was asked whether they are given up."""
+    keys: list[str] = []
+
+    async def until_given_up(_: Any, key: str) -> None:
+        keys.append(key)
+
+    monkeypatch.setattr(models, "until_given_up", until_given_up)
+    return keys
+
+
+def test_a_model_is_put_elsewhere_where_a_dask_worker_leaves(given_up: list[str]) -> None:
+    peer: Any = Leaving(OSError("closed"), KeyError("tcp://h:1"), CancelledError(), 0)
+    assert asyncio.run(models._put(peer, "model-t", KERAS)) == "future of model-t"
+    assert peer.keys == given_up == ["model-t"] * 5
+
+
+def test_dask_workers_that_leave_each_time_are_an_error_of_ours(given_up: list[str]) -> None:
+    peer: Any = Leaving(*[OSError("closed")] * models.MOST_TRIES)
+    with pytest.raises(PredictionError, match="Model 'm' could not be put on the Dask workers: 5 times") as raised:
+        asyncio.run(models._put(peer, "model-t", KERAS))
+    assert isinstance(raised.value.__cause__, OSError)
+    assert len(given_up) == models.MOST_TRIES
