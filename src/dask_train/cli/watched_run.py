@@ -96,6 +96,6 @@ def tell_result(result: Result, seconds: float) -> None:
     returned = [(role, rank, value) for role, all_ in result.results.items() for rank, value in enumerate(all_)]
     returned = [(role, rank, value) for role, rank, value in returned if value is not None]
     for role, rank, value in returned[:MOST_RESULTS]:
-        click.echo(f"{role} {rank} returned {reprlib.repr(value)}")
+        click.echo(harmless(f"{role} {rank} returned {reprlib.repr(value)}"))
     if len(returned) > MOST_RESULTS:
         click.echo(f"and {len(returned) - MOST_RESULTS} more results")
