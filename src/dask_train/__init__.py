@@ -34,6 +34,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cluster.after_import import call_after_import
+from dask_train.printing import set_up_logger
 
 if TYPE_CHECKING:
     from dask_train import linear_model as linear_model
@@ -220,5 +221,6 @@ def _let_torch_modules_travel() -> None:
     modules_by_name.register("torch")
 
 
+set_up_logger()  # now: programs may change it from here on
 call_after_import("distributed", _let_keras_models_travel)
 call_after_import("torch", _let_torch_modules_travel)

@@ -6,15 +6,15 @@ The library's own frames are left out of the tracebacks of such errors.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from importlib import import_module
-from inspect import currentframe
+from inspect import currentframe, iscoroutine
 from types import FrameType, TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from dask_train.extras import MissingPackageError
-from dask_train.masking import mask_error
+from dask_train.masking import mask_error, masked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +40,7 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
     @wraps(verb)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return verb(*args, **kwargs)
+            found = verb(*args, **kwargs)
         except (TypeError, ValueError, MissingPackageError) as error:
             if _is_of_a_check(error.__traceback__) and not _is_whole():
                 error.__traceback__ = None
@@ -50,6 +50,7 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
         except Exception as error:
             mask_error(error)
             raise
+        return cast(R, _without_secrets(found)) if iscoroutine(found) else found
 
     return called
 
@@ -59,7 +60,16 @@ def warn_at_the_call(message: str, category: type[Warning] = UserWarning) -> Non
     frame, level = currentframe(), 1
     while frame is not None and _package(frame) in _WARNING:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(masked(message), category, stacklevel=level)
+
+
+async def _without_secrets(verb: Coroutine[Any, Any, T]) -> T:
+    """What a verb gives later, with an asynchronous client, whose errors show no secrets either."""
+    try:
+        return await verb
+    except Exception as error:
+        mask_error(error)
+        raise
 
 
 def made_at_the_call(kind: type[T]) -> type[T]:

@@ -82,13 +82,13 @@ def say(text: str, *, level: int = logging.INFO) -> None:
         SafeFile().write(f"dask_train: {masked(text)}\n")
 
 
-def _set_up() -> None:
+def set_up_logger() -> None:
+    """Give the logger a handler for standard error, which a program may take away again."""
+    if any(type(handler).__name__ == _Lines.__name__ for handler in logger.handlers):
+        return  # the package was imported anew
     handler = _Lines()
     handler.setFormatter(logging.Formatter("dask_train: %(message)s"))
     logger.addHandler(handler)
     logger.propagate = False  # else a program with handlers of its own shows each line twice
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
-
-
-_set_up()

@@ -162,6 +162,10 @@ PIECES: dict[Place, Piece] = {
     ("docs/keras.md", 3): Piece(given=KERAS),
     ("docs/keras.md", 4): Piece(given=KERAS),
     ("docs/logging.md", 0): Piece(given=KERAS, then="assert not result.notices, result.notices"),
+    ("docs/logging.md", 1): Piece(
+        given="import logging; lines = list(logging.getLogger('dask_train').handlers)",
+        then="logger.handlers[:], logger.propagate = lines, False",
+    ),
     ("docs/prediction.md", 0): Piece(
         given=DATA.format(columns=2)
         + "import keras\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dask_train as dt
 from dask_train.config import Deadlines
-from dask_train.input_errors import raises_at_the_call
+from dask_train.input_errors import raises_at_the_call, warn_at_the_call
 from dask_train.linear_model import LinearRegression, LogisticRegression, collections
 from dask_train.sklearn import Incremental
 
@@ -168,3 +169,19 @@ def test_no_error_of_an_argument_shows_a_secret(call: Callable[[str], Any]) -> N
 
 def test_the_repr_of_a_place_shows_no_secret() -> None:
     assert repr(dt.Checkpoint("http://u:hunter2@h")).startswith("Checkpoint(url='http://***@h', every_steps=None")
+
+
+def test_nor_does_what_a_verb_raises_later_or_warns_of() -> None:
+    @raises_at_the_call
+    def verb(url: str) -> Any:
+        warn_at_the_call(f"{url} is slow")
+
+        async def later() -> None:
+            raise ValueError(f"{url} is away")
+
+        return later()
+
+    with pytest.warns(UserWarning, match=r"^http://\*\*\*@h is slow$"):
+        awaited = verb("http://u:hunter2@h")
+    with pytest.raises(ValueError, match=r"^http://\*\*\*@h is away$"):
+        asyncio.run(awaited)

@@ -19,6 +19,7 @@ from dask_train.checkpoint.best import is_better
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import ClosedError, StalledError
+from dask_train.masking import shows_no_secrets
 from dask_train.searching.trial_checkpoints import brought_over
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dask_train.role.session import Session
 
 
+@shows_no_secrets
 @dataclass(frozen=True, kw_only=True)
 class TrialPlace:
     """Where a trial keeps checkpoints, and where earlier starts of it have."""
