@@ -128,7 +128,8 @@ def roles_that_hang(turn: StateUpdate) -> list[Key]:
     """
     if turn.wait_for_each_other():
         return []
-    running = [key for key in turn.plan.training_keys() if turn.roles[key].phase is RolePhase.RUNNING]
+    begun = (RolePhase.MEETING, RolePhase.RUNNING)  # it may be frozen before it has told that its function is entered
+    running = [key for key in turn.plan.training_keys() if turn.roles[key].phase in begun]
     return [key for key in running if turn.time - turn.last_moved(turn.roles[key]) > turn.plan.progress_s]
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 
 import dask
 import pytest
@@ -241,6 +242,53 @@ def test_a_role_that_only_asks_whether_to_stop_hides_no_stopped_peer(client):
         ):
             dt.train(worker, roles={"worker": 2}, recovery=None)
         assert dt.train(worker, roles={"worker": 2}).stop_reason == "worker 1 was replaced"
+
+
+@pytest.mark.parametrize("recovery", [None, "role"])
+def test_a_stopped_role_is_noticed_while_others_go_on(client, recovery):
+    def worker(session):
+        if session.rank == 1:
+            if session.attempt:
+                session.stop("worker 1 was replaced")
+            else:
+                os.kill(os.getpid(), signal.SIGSTOP)
+        while not session.should_stop():
+            session.report(x=1)
+            time.sleep(0.05)
+
+    with dask.config.set({"train.progress.timeout": "2s"}):
+        if recovery:
+            assert dt.train(worker, roles={"worker": 2}, recovery=recovery).stop_reason == "worker 1 was replaced"
+            return
+        with pytest.raises(
+            dt.StalledError, match=r"worker 1 made no progress for 2 s: worker 1 \(process \d+\) does not"
+        ):
+            dt.train(worker, roles={"worker": 2}, recovery=recovery)
+
+
+def test_a_run_whose_standard_error_nobody_reads_ends(client, monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with suppress(BrokenPipeError), open(write, "w", buffering=1) as closed:
+        monkeypatch.setattr(sys, "stderr", closed)
+        result = dt.train(
+            lambda session: session.report(loss=1.0), roles={"worker": 1}, stop="los < 0.1", progress=False
+        )
+        monkeypatch.undo()
+        assert "stop looks at los, which was never reported" in result.notices[0]
+
+
+def test_what_no_message_can_hold_ends_with_the_roles_own_words(client):
+    def raises(session):
+        session.notice("cannot read a\udcff.npy")
+        raise FileNotFoundError("no file 'a\udcff.npy'")
+
+    with pytest.raises(dt.RoleFailedError, match=r"worker 0 raised FileNotFoundError: no file 'a\\udcff.npy'"):
+        dt.train(raises, roles={"worker": 1})
+    with pytest.raises(
+        dt.RoleFailedError, match=r"report\(seed=\.\.\.\) was given \d+; whole numbers have up to 64 bits"
+    ):
+        dt.train(lambda session: session.report(seed=2**70), roles={"worker": 1})
 
 
 def test_a_run_that_nobody_holds_any_more_is_stopped(client, until, wait_for, state):
