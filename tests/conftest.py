@@ -88,12 +88,12 @@ def pytest_collection_finish() -> None:
 KEPT_THREADS = ("Dask-Offload", "pytest_timeout")
 
 
-def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """The first true value of ``condition()``; fails with ``what`` when there is none in time."""
+def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = 30.0) -> Any:
+    """Return the first true value of ``condition()``; fail with ``what``, or what that returns, after the time."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {timeout_s:g} s")
+            pytest.fail(f"{what() if callable(what) else what}: not within {timeout_s:g} s")
         time.sleep(0.01)
     return value
 
@@ -288,7 +288,10 @@ def no_leaks() -> Iterator[None]:
         (_children, _listening, _threads, _files),
         strict=True,
     ):
-        wait_for(lambda old=old, look=look: not _new(look(), old), f"{what} are gone: {_new(look(), old)}")
+        wait_for(
+            lambda old=old, look=look: not _new(look(), old),
+            lambda what=what, old=old, look=look: f"{what} are gone: {_new(look(), old)}",
+        )
 
 
 def _new(now: Any, old: Any) -> Any:
