@@ -25,6 +25,7 @@ from dask_train.fitting.loss_trial import check_losses
 from dask_train.fitting.result import FitResult, trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
+from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.settings import FitSettings
 from dask_train.fitting.shown import display_of
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION, FitTask, InPlace
@@ -287,13 +288,14 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     header, arrays = ({}, []) if in_process and kept is None else taken_apart(model)
     if workers > 1 and not ps:
         check_losses(model, (header, arrays), data, weights)
+    variables = Variables() if in_process else Variables.of(listed)
     task = FitTask(
         header=header,
         arrays=arrays,
         in_place=InPlace(model=model, callbacks=listed) if in_process else None,
         layout=data.layout,
         validation_layout=None if validation is None else validation.layout,
-        callbacks=b"" if in_process else send_callbacks(listed),
+        callbacks=b"" if in_process else send_callbacks(listed, variables),
         epochs=epochs,
         initial_epoch=initial_epoch,
         batch_size=rows,
@@ -342,6 +344,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
             trained,
             model=model,
             callbacks=listed,
+            variables=variables,
             params={"verbose": 1 if verbose == "auto" else verbose, "epochs": epochs},
             categories=data.categories,
         ),

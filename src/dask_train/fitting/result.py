@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
@@ -20,6 +20,9 @@ from dask_train.fitting.spec import Outcome
 from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
 from dask_train.report.formats import score_text
+
+if TYPE_CHECKING:
+    from dask_train.fitting.roles.variables import Variables
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -128,9 +131,14 @@ class FitResult(RunAccount):
 
 
 def trained(
-    result: Result, model: Any, callbacks: Sequence[Any], params: Mapping[str, Any], categories: Categories
+    result: Result,
+    model: Any,
+    callbacks: Sequence[Any],
+    params: Mapping[str, Any],
+    categories: Categories,
+    variables: Variables,
 ) -> FitResult:
-    """The result of a run of ``fit``; the user's model and callbacks take over what was trained.
+    """The result of a run of ``fit``; the user's model and callbacks, with their variables, take over what was trained.
 
     Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
     """
@@ -144,7 +152,11 @@ def trained(
     if outcome.header:  # else it is the very model that was trained
         load_parts(model, outcome.header, outcome.arrays)
     note_learnt(model, categories)
-    take_states(callbacks, outcome.callbacks)
+    if kept := take_states(callbacks, outcome.callbacks, variables, keep_changed=True):
+        warn_at_the_call(
+            f"{', '.join(kept)} changed here while callbacks changed the copy in the first worker, and stays as it is "
+            "here. Hand each call of fit a list or dict of its own."
+        )
     model.history = _history(model, callbacks, {**params, "steps": outcome.num_steps}, outcome)
     known.update(ledger=ledger_of_training(result.ledger, outcome))
     for message in outcome.warnings:

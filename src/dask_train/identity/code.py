@@ -37,7 +37,7 @@ _DESCRIPTORS = (
     types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
 )
-_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others are Python's own, and of C extensions
+IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others are Python's own, and of C extensions
 
 
 def code_parts(value: Any, sources: Sources) -> Parts:
@@ -49,9 +49,7 @@ def code_parts(value: Any, sources: Sources) -> Parts:
         return Parts("by name", ("" if source else module, value.__qualname__, source))
     if not isinstance(value, type):
         return _function_parts(value, sources)
-    return (
-        _class_parts(value) if value.__flags__ & _IN_PYTHON else Parts("type", (value.__module__, value.__qualname__))
-    )
+    return _class_parts(value) if value.__flags__ & IN_PYTHON else Parts("type", (value.__module__, value.__qualname__))
 
 
 def module_of(value: Any) -> str | None:

@@ -46,6 +46,13 @@ def global_names(code: CodeType) -> frozenset[str]:
 
 
 @functools.lru_cache(1 << 14)
+def assigned_names(code: CodeType) -> frozenset[str]:
+    """The names around a function that it, or one within it, assigns: globals, and variables of its closure."""
+    closed = _arguments(code, ("STORE_DEREF",)) & {*code.co_freevars}
+    return _arguments(code, ("STORE_GLOBAL",)) | closed
+
+
+@functools.lru_cache(1 << 14)
 def imported_names(code: CodeType) -> frozenset[str]:
     """The modules that a function, or one within it, imports."""
     return _arguments(code, ("IMPORT_NAME",))

@@ -14,6 +14,7 @@ from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine
 from dask_train.driver.result import Attempt, Result
 from dask_train.fitting.result import FitResult, ledger_of_training, trained
+from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.spec import Outcome
 from dask_train.keras_models.serialization import model_to_parts
 
@@ -68,7 +69,7 @@ def test_the_user_s_model_has_the_weights_and_history_and_warns():
     callbacks = [keras.callbacks.History(), keras.callbacks.History()]
     came = replace(OUTCOME, header=header, arrays=arrays, warnings=["of a kind"], callbacks=[b"", b""])
     with pytest.warns(UserWarning, match="of a kind"):
-        found = trained(result_of(came), mine, callbacks, {"epochs": 4, "verbose": 0}, {})
+        found = trained(result_of(came), mine, callbacks, {"epochs": 4, "verbose": 0}, {}, Variables())
     for one, other in zip(mine.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert mine.history is callbacks[0]
@@ -81,7 +82,7 @@ def test_the_user_s_model_has_the_weights_and_history_and_warns():
 def test_what_was_trained_in_place_stays_and_has_a_history_too():
     model = network()
     before = model.get_weights()
-    trained(result_of(OUTCOME), model, [], {"epochs": 4}, {})
+    trained(result_of(OUTCOME), model, [], {"epochs": 4}, {}, Variables())
     assert model.history.history == OUTCOME.history
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
 
@@ -89,7 +90,7 @@ def test_what_was_trained_in_place_stays_and_has_a_history_too():
 def test_a_run_that_was_ended_early_leaves_the_model_alone(tmp_path):
     model = network()
     model.history = "that of before"
-    found = trained(result_of(None, line(0, 0, 4, 4)), model, [], {}, {})
+    found = trained(result_of(None, line(0, 0, 4, 4)), model, [], {}, {}, Variables())
     assert (found.history, found.epoch, found.best_epoch, model.history) == ({}, [], None, "that of before")
     assert found.ledger.trained == 4
     assert [path.name for path in found._save(tmp_path)] == ["ledger.json"], "there is nothing else to keep"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_train.identity.instructions import code_digest, global_names, imported_names
+from dask_train.identity.instructions import assigned_names, code_digest, global_names, imported_names
 
 
 def of(source: str, name: str = "f"):
@@ -39,3 +39,9 @@ def test_names_that_a_function_looks_up():
     code = of(f"def f(x):\n    import a.b\n{inner}    return x.attribute")
     assert imported_names(code) == {"a.b", "c"}
     assert global_names(code) == {"late"}
+
+
+def test_names_that_a_function_assigns():
+    code = of("def f():\n    global a\n    a = b = 1\n    def g():\n        nonlocal b\n        b = 2\n    return g")
+    assert assigned_names(code) == {"a"}
+    assert assigned_names(code.co_consts[2]) == {"b"}

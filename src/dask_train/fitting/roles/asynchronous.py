@@ -91,7 +91,7 @@ class AsynchronousWorker(Worker):
         self.epoch, self.batch = self.epochs.place(self.epochs.first(self.task.initial_epoch) + steps)
         if self.leads and remembered is not None:  # this one takes the place of one that was lost
             history, epochs, held = remembered
-            callbacks.resume(self.batch, history, epochs, held)
+            callbacks.resume(self.batch, history, epochs, self.taking(held))
         self.pushing.note()
         self._begin_step()
 
@@ -116,7 +116,7 @@ class AsynchronousWorker(Worker):
     def epoch_over(self) -> None:
         """Let a server remember what would be lost with this worker."""
         history = self.model.history
-        self.servers.remember((history.history, history.epoch, states_of(self.callbacks)))
+        self.servers.remember((history.history, history.epoch, states_of(self.callbacks, self.variables)))
 
     def _begin_step(self) -> None:
         self.pushing.begin_step(self.steps + 1, looks=self.batch + 1 == self.epochs.size(self.epoch))

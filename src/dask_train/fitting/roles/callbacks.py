@@ -16,7 +16,6 @@ from keras import callbacks as keras_callbacks
 from dask_train.fitting.roles.aside import Aside
 from dask_train.fitting.roles.control import Control, Flags
 from dask_train.fitting.roles.score_names import scores_of
-from dask_train.fitting.roles.sent_callbacks import take_states
 from dask_train.fitting.roles.weights import WatchedWeights, Weights
 
 # How often scores are told between the ends of epochs, which takes the sum of all workers' metrics.
@@ -100,13 +99,15 @@ class Leader(keras_callbacks.CallbackList):
         self.epoch = 0
         self._told = time.monotonic()
         self._callbacks = list(callbacks)
-        self._earlier: tuple[dict[str, list[Any]], list[int], list[bytes]] | None = None
+        self._earlier: tuple[dict[str, list[Any]], list[int], Callable[[], Any]] | None = None
         self.first_batch = 0
         self.opens = self.closes = True
 
-    def resume(self, first_batch: int, history: dict[str, list[Any]], epochs: list[int], held: list[bytes]) -> None:
-        """Go on as others did: with that batch, that history, and callbacks that hold what theirs held."""
-        self.first_batch, self._earlier = first_batch, (history, epochs, held)
+    def resume(
+        self, first_batch: int, history: dict[str, list[Any]], epochs: list[int], take: Callable[[], Any]
+    ) -> None:
+        """Resume with that batch and that history; ``take`` lets callbacks hold what those before held."""
+        self.first_batch, self._earlier = first_batch, (history, epochs, take)
 
     def on_train_begin(self, logs: Logs = None) -> None:
         if self.opens:
@@ -120,8 +121,8 @@ class Leader(keras_callbacks.CallbackList):
                 "workers. Pass initial_epoch=, or checkpoint= and resume=True, to dt.fit."
             )
         if self._earlier is not None:
-            self._history.history, self._history.epoch, held = self._earlier
-            take_states(self._callbacks, held)
+            self._history.history, self._history.epoch, take = self._earlier
+            take()
 
     def on_train_end(self, logs: Logs = None) -> None:
         if self.closes:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.variables import Variables
 
 # What Keras sets on a callback; the model stays where it is.
 _KERAS_OWN = ("_model", "params")
@@ -29,58 +30,72 @@ class Held(NamedTuple):
     state: bytes
 
 
-def send_callbacks(callbacks: Sequence[Any]) -> bytes:
-    """The callbacks, pickled, without the model that an earlier ``fit`` has set on them.
+# The name under which variables are kept beside callbacks.
+_VARIABLES = "the variables of callbacks"
+
+
+def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None) -> bytes:
+    """The callbacks, pickled, without the model that an earlier ``fit`` has set on them; with variables that they use.
 
     Raises
     ------
     TypeError
         One of them holds something that can't be sent; the message names it.
     """
-    parts = []
-    for callback in callbacks:
-        try:
-            parts.append(cloudpickle.dumps((type(callback), _held(callback))))
-        except Exception as error:
-            raise TypeError(
-                f"Callback {type(callback).__name__} can't be sent to the first worker, where callbacks run: "
-                f"{type(error).__name__}: {error}. It holds a lock, a file or a connection; open that in "
-                "on_train_begin instead."
-            ) from error
-    return pickle.dumps(parts)
+    parts = [(type(callback), _held(callback)) for callback in callbacks]
+    try:
+        # In one pickle, so that what callbacks share they share there, too.
+        return bytes(cloudpickle.dumps((parts, [] if variables is None else variables.sent)))
+    except Exception as error:
+        name = next((cls.__name__ for cls, held in parts if not _can_travel((cls, held))), parts[0][0].__name__)
+        raise TypeError(
+            f"Callback {name} can't be sent to the first worker, where callbacks run: {type(error).__name__}: {error}. "
+            "It holds a lock, a file or a connection; open that in on_train_begin instead."
+        ) from error
 
 
-def open_callbacks(sent: bytes) -> list[Any]:
-    """The callbacks, in the first worker."""
+def _can_travel(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
+    """The callbacks, in the first worker, and the variables that they use."""
+    if not sent:
+        return [], Variables()
     callbacks = []
-    for part in pickle.loads(sent) if sent else []:  # noqa: S301 - sent by the client, as all Dask tasks are
-        cls, held = pickle.loads(part)  # noqa: S301
+    parts, variables = pickle.loads(sent)  # noqa: S301 - sent by the client, as all Dask tasks are
+    for cls, held in parts:
         callback = cls.__new__(cls)
         callback.__dict__.update({"params": None, "_model": None, **held})
         callbacks.append(callback)
-    return callbacks
+    return callbacks, Variables.opened(variables, callbacks)
 
 
-def states_of(callbacks: Sequence[Any]) -> list[bytes]:
-    """What each callback holds now, pickled; empty for one that holds what can't be."""
-    found = []
+def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
+    """What each callback holds now, pickled; empty for one that holds what can't be. The last is that of variables."""
+    found, used = [], set[str]()
     for callback in callbacks:
         try:
-            found.append(cloudpickle.dumps(_held(callback)))
+            found.append(variables.dumps(_held(callback), used))
         except Exception:
             found.append(b"")
-    return found
+    return [*found, pickle.dumps(variables.states(used))]
 
 
-def held_by(callbacks: Sequence[Any]) -> list[Held]:
-    """What each callback holds now."""
-    return [Held(type(one).__qualname__, state) for one, state in zip(callbacks, states_of(callbacks), strict=True)]
+def held_by(callbacks: Sequence[Any], variables: Variables) -> list[Held]:
+    """What each callback holds now, and the variables."""
+    names = [*(type(one).__qualname__ for one in callbacks), _VARIABLES]
+    return [Held(name, state) for name, state in zip(names, states_of(callbacks, variables), strict=True)]
 
 
-def matched(callbacks: Sequence[Any], kept: Sequence[Held]) -> tuple[list[bytes], list[str]]:
+def matched(callbacks: Sequence[Any], kept: Sequence[Held], variables: Variables) -> tuple[list[bytes], list[str]]:
     """For each callback what one of the same class held, the first for the first; and which could not be kept.
 
-    Others than were there then begin anew.
+    Others than were there then begin anew. The last is that of variables, which are matched by their names.
 
     Raises
     ------
@@ -88,6 +103,7 @@ def matched(callbacks: Sequence[Any], kept: Sequence[Held]) -> tuple[list[bytes]
         What one held can't be read here.
     """
     waiting, states, lost = list(kept), [], []
+    of_variables = next((each.state for each in kept if each.name == _VARIABLES), b"")
     for callback in callbacks:
         name = type(callback).__qualname__
         held = next((each for each in waiting if each.name == name), None)
@@ -100,21 +116,39 @@ def matched(callbacks: Sequence[Any], kept: Sequence[Held]) -> tuple[list[bytes]
             lost.append(name)
             continue
         try:
-            pickle.loads(held.state)  # noqa: S301 - from the place that the user keeps checkpoints in
+            variables.reader(_opened(of_variables))(held.state)
         except Exception as error:
             raise CheckpointError(
                 f"What callback {name} held can't be read from the checkpoint: {type(error).__name__}: {error}.",
                 "It is pickled, and a class or module that it uses has moved or changed since.",
                 "Make that importable as it was then, or leave the callback out.",
             ) from error
-    return states, lost
+    return [*states, of_variables], lost
 
 
-def take_states(callbacks: Sequence[Any], states: Sequence[bytes]) -> None:
-    """Let callbacks hold what others held that were sent."""
-    for callback, held in zip(callbacks, states, strict=False):
-        if held:
-            callback.__dict__.update(pickle.loads(held))  # noqa: S301 - from our own role process
+def take_states(
+    callbacks: Sequence[Any], states: Sequence[bytes], variables: Variables, *, keep_changed: bool = False
+) -> list[str]:
+    """Let callbacks hold what others held that were sent, and variables, but those that have changed here meanwhile.
+
+    Returns
+    -------
+    list of str
+        The names of these, where they are kept.
+    """
+    if not states:
+        return []
+    *held, of_variables = states
+    known = _opened(of_variables)
+    read = variables.reader(known)
+    for callback, state in zip(callbacks, held, strict=False):
+        if state:
+            callback.__dict__.update(read(state))
+    return variables.take(known, keep_changed=keep_changed)
+
+
+def _opened(states: bytes) -> dict[str, bytes]:
+    return dict(pickle.loads(states)) if states else {}  # noqa: S301 - from our own role process, or a checkpoint
 
 
 def _held(callback: Any) -> dict[str, Any]:

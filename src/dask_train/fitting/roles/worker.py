@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from keras.callbacks import History
@@ -21,10 +22,11 @@ from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.models import build, built_already, made
 from dask_train.fitting.roles.score_names import score_name
-from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of
+from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
 from dask_train.fitting.roles.trackers import means_of_all
 from dask_train.fitting.roles.validation import Validation
+from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.roles.weights import Weights
 from dask_train.fitting.spec import VALIDATION, FitTask, Outcome
 from dask_train.keras_models.serialization import model_to_parts, restore_parts
@@ -70,7 +72,9 @@ class Worker(ABC):
         self.model = made(task.header, task.arrays) if here is None else here.model
         build(self.model, task.layout, self.data.schema.columns)
         seed_torch(task.random, task.seed, session.rank)
-        self.callbacks = here.callbacks if here is not None else open_callbacks(task.callbacks) if self.leads else []
+        self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"")
+        if here is not None:
+            self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
         keeps = self.leads and task.checkpoint is not None
         self.configuration = configuration_of(task, self.data.schema, self.model) if keeps else {}
         self.epochs = Epochs.of(task, self.model, session.num_rows)
@@ -257,7 +261,7 @@ class Worker(ABC):
             arrays=arrays,
             history=self.history_of(history),
             epochs=list(history.epoch),
-            callbacks=held_by(self.callbacks),
+            callbacks=held_by(self.callbacks, self.variables),
             **more,
         )
         self.keeper.keep(kept, as_scored=as_scored)
@@ -282,10 +286,14 @@ class Worker(ABC):
             set_rates(self.model, now["learning_rate"])
         else:
             self.configuration = {**now, "learning_rate": then["learning_rate"]}
-        states, lost = matched(self.callbacks, kept.callbacks)
+        states, lost = matched(self.callbacks, kept.callbacks, self.variables)
         for name in lost:
             self.session.notice(f"Callback {name} begins anew: what it held can't be pickled, so no checkpoint has it.")
-        callbacks.resume(kept.batch, kept.history, kept.epochs, states)
+        callbacks.resume(kept.batch, kept.history, kept.epochs, self.taking(states))
+
+    def taking(self, states: list[bytes]) -> Callable[[], Any]:
+        """What lets callbacks and variables hold what others held."""
+        return partial(take_states, self.callbacks, states, self.variables)
 
     def trained(self, history: dict[str, list[Any]], epochs: list[int], **more: Any) -> Outcome:
         """What the first worker returns, with ``more`` of it, once its last checkpoint is written."""
@@ -294,13 +302,18 @@ class Worker(ABC):
         if best is not None:
             restore_parts(self.model, best.header, best.arrays)
         in_place = self.task.in_place is not None
+        if lost := [] if in_place else self.variables.lost():
+            self.session.notice(
+                f"Callbacks have changed {', '.join(lost)} in the first worker's process, and it stays as it was here. "
+                "Let them gather numbers, text and arrays in a list or dict of the script, or in their attributes."
+            )
         header, arrays = ({}, []) if in_place else model_to_parts(self.model)
         return Outcome(
             header=header,
             arrays=arrays,
             history=history,
             epoch=epochs,
-            callbacks=[] if in_place else states_of(self.callbacks),
+            callbacks=[] if in_place else states_of(self.callbacks, self.variables),
             num_rows=self.session.num_rows,
             warnings=[warning for warning in (*self._warnings, self.keeper.warning) if warning],
             num_steps=self.epochs.num_steps,

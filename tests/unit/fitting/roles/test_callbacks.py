@@ -206,8 +206,9 @@ def test_one_that_goes_on_numbers_batches_as_if_it_had_begun(model):
     own.on_train_batch_end = lambda batch, logs=None: seen.append(("ends", batch))
     held = SimpleNamespace(history={"loss": [1.0]}, epoch=[0])
     leader = leading(synced(model), [own])
-    leader.resume(5, held.history, held.epoch, [b""])
+    leader.resume(5, held.history, held.epoch, lambda: seen.append("holds what those before held"))
     leader.on_train_begin()
+    assert seen.pop() == "holds what those before held"
     assert (leader._history.history, leader._history.epoch) == (held.history, held.epoch)
     for batch in range(2):
         leader.on_train_batch_begin(batch)

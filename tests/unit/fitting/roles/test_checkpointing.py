@@ -21,6 +21,7 @@ from dask_train.fitting.roles.checkpointing import Checkpointer
 from dask_train.fitting.roles.epochs import Epochs
 from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.roles.sent_callbacks import Held, held_by, matched
+from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.serialization import restore_parts
 from dask_train.role.time_spent import TimeSpent
@@ -387,14 +388,14 @@ class Locked(Counting):
 
 
 def test_callbacks_take_what_those_of_their_class_held():
-    held = held_by([Counting(1), Locked(threading.Lock()), Counting(2)])
-    assert [each.name for each in held] == ["Counting", "Locked", "Counting"]
-    assert matched([Locked(0), Counting(0), Counting(0), Counting(0)], held) == (
-        [b"", held[0].state, held[2].state, b""],
+    held = held_by([Counting(1), Locked(threading.Lock()), Counting(2)], Variables())
+    assert [each.name for each in held[:-1]] == ["Counting", "Locked", "Counting"]
+    assert matched([Locked(0), Counting(0), Counting(0), Counting(0)], held, Variables()) == (
+        [b"", held[0].state, held[2].state, b"", held[3].state],
         ["Locked"],
     )
     with pytest.raises(CheckpointError, match="What callback Counting held can't be read from the checkpoint"):
-        matched([Counting(0)], [Held("Counting", b"not pickled")])
+        matched([Counting(0)], [Held("Counting", b"not pickled")], Variables())
 
 
 def test_one_that_was_stored_long_ago_is_read(tmp_path):

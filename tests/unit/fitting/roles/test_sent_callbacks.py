@@ -17,6 +17,7 @@ from dask_train.fitting.roles.sent_callbacks import (
     states_of,
     take_states,
 )
+from dask_train.fitting.roles.variables import Variables
 
 
 class Counting:
@@ -44,9 +45,9 @@ class Explosive:
 
 
 def test_they_arrive_without_the_model_of_an_earlier_fit():
-    (there,) = open_callbacks(send_callbacks([Counting(3)]))
+    (there,), _ = open_callbacks(send_callbacks([Counting(3)]))
     assert (type(there).__name__, there.count, there.params, there._model) == ("Counting", 3, None, None)
-    assert open_callbacks(b"") == []
+    assert open_callbacks(b"") == ([], Variables())
 
 
 def test_one_that_can_not_be_sent_is_named():
@@ -59,28 +60,28 @@ def test_what_they_have_come_to_hold_comes_back():
     mine, there = [Counting(1), Counting(2)], [Counting(10), Counting(20)]
     mine[0].own = "stays"
     model = mine[0]._model
-    take_states(mine, states_of(there))
+    take_states(mine, states_of(there, Variables()), Variables())
     assert [callback.count for callback in mine] == [10, 20]
     assert (mine[0].own, mine[0]._model, mine[0].params) == ("stays", model, {"epochs": 3})
 
 
 def test_one_that_holds_by_now_what_can_not_be_sent_stays_as_it_was():
     mine = Counting(1)
-    take_states([mine], states_of([Locking()]))
+    take_states([mine], states_of([Locking()], Variables()), Variables())
     assert mine.count == 1
 
 
 def test_those_of_a_checkpoint_are_matched_by_class_the_first_to_the_first():
-    kept = held_by([Counting(1), Locking(), Counting(2)])
+    kept = held_by([Counting(1), Locking(), Counting(2)], Variables())
     callbacks = [Locking(), Counting(0), Counting(0), Counting(0)]
-    states, lost = matched(callbacks, kept)
+    states, lost = matched(callbacks, kept, Variables())
     assert lost == ["Locking"]
-    take_states(callbacks, states)
+    take_states(callbacks, states, Variables())
     assert [callback.count for callback in callbacks] == [0, 1, 2, 0], "the last one is new and begins anew"
 
 
 def test_what_a_checkpoint_holds_and_can_not_be_read_is_told():
     kept = [Held("Counting", cloudpickle.dumps({"count": Explosive()}))]
     with pytest.raises(CheckpointError, match="What callback Counting held can't be read from the checkpoint: V"):
-        matched([Counting(0)], kept)
-    assert matched([Locking()], kept) == ([b""], []), "of another class, which nobody has now"
+        matched([Counting(0)], kept, Variables())
+    assert matched([Locking()], kept, Variables()) == ([b"", b""], []), "of another class, which nobody has now"
