@@ -158,9 +158,10 @@ PIECES: dict[Place, Piece] = {
             "model = compiled(*several({'x': 2}, ['price', 'kind']))",
         ),
     ),
-    ("docs/keras.md", 2): Piece(given=KERAS),
+    ("docs/keras.md", 2): Piece(given=KERAS, then="assert len(seen) == 3"),
     ("docs/keras.md", 3): Piece(given=KERAS),
     ("docs/keras.md", 4): Piece(given=KERAS),
+    ("docs/keras.md", 5): Piece(given=KERAS),
     ("docs/logging.md", 0): Piece(given=KERAS, then="assert not result.notices, result.notices"),
     ("docs/logging.md", 1): Piece(
         given="import logging; lines = list(logging.getLogger('dask_train').handlers)",

@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from dask_train.identity.instructions import code_digest, global_names, imported_names
+from dask_train.identity.instructions import assigned_names, code_digest, global_names, imported_names
 from dask_train.identity.parts import Parts
 from dask_train.identity.sources import Sources
 
@@ -96,7 +96,9 @@ def _class_parts(cls: type) -> Parts:
 
 def _function_parts(function: types.FunctionType, sources: Sources) -> Parts:
     code, globals_ = function.__code__, function.__globals__
-    used = {name: globals_[name] for name in sorted(global_names(code)) if name in globals_}
+    # What it assigns is no part of its code, but what it has come to.
+    names = sorted(global_names(code) - assigned_names(code))
+    used = {name: globals_[name] for name in names if name in globals_}
     imported = sorted(filter(None, map(sources.digest, imported_names(code))))
     return Parts(
         "function",

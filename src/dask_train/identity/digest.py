@@ -7,6 +7,7 @@ classes whose code may have changed. Here the value is walked as a pickler does 
 from __future__ import annotations
 
 import copyreg
+import functools
 import hashlib
 import types
 from collections.abc import Callable
@@ -54,6 +55,15 @@ def digest(*values: Any) -> str:
         A value can't be taken apart, such as a lock. It could not be pickled either.
     """
     return _Walk(Sources()).of(values).hex()
+
+
+def code_digest(value: Any) -> str:
+    """Compute a digest of a function's code: of all functions, classes and constants that it refers to.
+
+    Objects, arrays, lists and dicts count by their types alone: what a function fills or reads is no part of its code,
+    and need not be such that it could be pickled.
+    """
+    return _CodeWalk(Sources()).of(value).hex()
 
 
 class _Walk:
@@ -106,6 +116,19 @@ class _Walk:
             return _cell_parts(value)
         special = special_parts(value)
         return _object_parts(value) if special is None else special
+
+
+class _CodeWalk(_Walk):
+    """A walk over code, which leaves out what objects hold."""
+
+    def _parts(self, value: Any) -> Parts:
+        if isinstance(value, (tuple, Code, types.CodeType, types.CellType, staticmethod, classmethod, property)):
+            return super()._parts(value)
+        if isinstance(value, functools.partial):
+            return Parts("partial", (value.func, value.args, *sorted(value.keywords)))
+        if isinstance(value, types.MethodType):
+            return Parts("method", (value.__func__, type(value.__self__)))
+        return Parts("some", (type(value),))
 
 
 def _is_value(value: Any) -> bool:

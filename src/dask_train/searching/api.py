@@ -27,6 +27,7 @@ from dask_train.logging.log import check_log
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.checks import check_best, check_search, described
 from dask_train.searching.estimators.result import GridResult
+from dask_train.searching.estimators.texts import code_text
 from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
 from dask_train.searching.opening import open_study
@@ -276,6 +277,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     if study is not None:
         study = opened(study, study_name=study_name)
     arguments: dict[str, Any] = {
+        "build": code_text(build),
         "metric": metric,
         "direction": direction or ("maximize" if study is None else study.directions[0].name.lower()),
         "epochs": epochs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import runpy
@@ -18,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.identity.digest import digest
+from dask_train.identity.digest import code_digest, digest
 
 Pair = namedtuple("Pair", "one other")
 
@@ -191,3 +192,24 @@ def test_classes_and_functions_of_a_script_are_the_same_in_other_processes(tmp_p
     assert len(set(found)) == 4
     runpy.run_path(str(changed), run_name="__main__")
     assert not set(found) & set(json.loads(capsys.readouterr().out))
+
+
+def test_of_code_alone_what_it_fills_and_reads_does_not_count():
+    def build(rate, filled=(), read=None):
+        filled, partial = [*filled], functools.partial(max, read)
+
+        def function(trial):
+            filled.append(trial)
+            return helper(trial, rate), read, partial
+
+        def helper(trial, rate):
+            return trial + rate
+
+        return code_digest(function)
+
+    one = build(0.1)
+    assert one == build(0.1, filled=[1, threading.Lock()])
+    assert build(0.1, read=threading.Lock()) == build(0.1, read=threading.Lock())
+    assert one != build(0.2)
+    assert code_digest(lambda trial: trial + 1) != code_digest(lambda trial: trial + 2)
+    assert code_digest(Holding(a=1)) == code_digest(Holding(a=2)) != code_digest(Color.RED)

@@ -144,7 +144,7 @@ class Variables:
         """Pickle a value in which variables stand for themselves, wherever it is read; note which in ``used``."""
         keys = {id(each.holder): key for key, each in self.known.items() if _is_itself(each)}
 
-        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        class Pickler(cloudpickle.Pickler):
             def persistent_id(self, each: Any) -> str | None:
                 key = keys.get(id(each))
                 if key is not None and used is not None:
@@ -291,7 +291,7 @@ class _Search:
         found = list(values.items())
         self._waiting += [(one, f"{owner}.{name}", in_module) for name, one in found if name not in but]
 
-    def _is_of_the_user(self, cls: type) -> bool:
+    def _is_of_the_user(self, cls: Any) -> bool:
         """Whether it is a class of the user's whose objects pickle by their attributes, and no framework's parts."""
         plainly = cls.__reduce_ex__ is object.__reduce_ex__ and cls.__reduce__ is object.__reduce__
         if not plainly or "__dict__" not in dir(cls) or hasattr(cls, "__setstate__"):

@@ -28,7 +28,7 @@ from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.rows import Shape
 from dask_train.searching.estimators.scoring import METRIC, check_names, counting, scoring_of
 from dask_train.searching.estimators.tasks import EstimatorTasks
-from dask_train.searching.estimators.texts import text_of
+from dask_train.searching.estimators.texts import code_text, text_of
 from dask_train.searching.estimators.weights import check_takes_weight
 from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
@@ -183,6 +183,7 @@ def search_trials(  # noqa: PLR0913 - of dt.search
     if study is not None:
         study = opened_study(study, study_name=study_name)
     asked: dict[str, Any] = {
+        "build": code_text(build),
         "metric": METRIC,
         "direction": direction or ("maximize" if study is None else study.directions[0].name.lower()),
         "scoring": text_of(scoring),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.identity.digest import digest
+from dask_train.identity.digest import code_digest, digest
 from dask_train.identity.sources import Sources
 
 
@@ -36,6 +36,12 @@ def text_of(value: Any) -> str:
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}{_code(value)}"
     told = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     return told if told == repr(value) and not _code(type(value)) else f"{told}{_digest(value)}"
+
+
+def code_text(function: Any) -> str:
+    """Tell of a function in text, with a digest of its code; what it reads and fills does not count."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{name} #{code_digest(function)[:8]}"
 
 
 def _code(value: Any) -> str:

@@ -90,7 +90,8 @@ def test_callbacks_and_validation_are_those_of_keras(fitted):
     )
     check_alike(found.outcome, wanted, told)
     assert found.outcome.epoch == [0, 1], "the rule has ended it"
-    (state, _) = map(pickle.loads, found.outcome.callbacks)
+    state, _, of_variables = map(pickle.loads, found.outcome.callbacks)
+    assert of_variables == {}, "none were sent"
     assert state["seen"] == theirs.seen
     of_epochs = [report for report in found.link.reports if "step" not in report]
     assert [{name: report[name] for name in ("epoch", "loss", "val_loss")} for report in of_epochs] == [

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from dask_train.searching.estimators.texts import text_of
+from dask_train.searching.estimators.texts import code_text, text_of
 
 
 def test_text_is_the_same_in_each_process():
@@ -44,3 +44,17 @@ def test_text_tells_that_code_has_changed():
     assert changed(1) == changed(1)
     assert changed(1)[0] != changed(2)[0]
     assert changed(1)[1] != changed(2)[1]
+
+
+def test_the_text_of_a_function_tells_its_code_and_not_what_it_fills():
+    def changed(factor, filled):
+        def build(trial):
+            filled.append(trial)
+            return factor
+
+        return code_text(build)
+
+    assert changed(1, []).startswith(
+        "test_the_text_of_a_function_tells_its_code_and_not_what_it_fills.<locals>.changed"
+    )
+    assert changed(1, []) == changed(1, [object()]) != changed(2, [])
