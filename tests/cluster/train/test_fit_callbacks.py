@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -90,6 +92,47 @@ def test_early_stopping_restores_the_best_weights_on_all(client):
     check_same(fitted(alone, 0), fitted(among, 2, client))
     assert among[0].best_epoch == alone[0].best_epoch
     assert among[0].best == pytest.approx(alone[0].best, rel=1e-3)
+
+
+class Gathering(keras.callbacks.Callback):
+    """Gathers into a list that it is handed."""
+
+    def __init__(self, into):
+        super().__init__()
+        self.into = into
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.into.append(logs["loss"])
+
+
+def test_lists_of_the_script_are_filled_once_also_where_training_resumes(client, tmp_path):
+    seen, handed, locks, count = [], [], [], 0
+
+    def note(epoch, logs):
+        nonlocal count
+        seen.append(logs["loss"])
+        locks.append(threading.Lock())
+        count += 1
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=note), Gathering(handed)]
+    model, (x, y) = made(), rows()
+    for epochs in (1, 3):
+        result = dt.fit(
+            model,
+            x,
+            y,
+            workers=2,
+            batch_size=50,
+            epochs=epochs,
+            callbacks=callbacks,
+            checkpoint=tmp_path,
+            resume=True,
+            client=client,
+        )
+        assert seen == handed == result.history["loss"]
+        assert (len(seen), count, callbacks[1].into is handed) == (epochs, epochs, True)
+        assert any("Callbacks have changed locks in" in notice for notice in result.notices)
+    assert locks == []
 
 
 def test_a_rule_ends_all_and_a_second_call_goes_on(client):

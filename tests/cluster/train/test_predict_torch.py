@@ -10,7 +10,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = """
+PROGRAM = '''
+import importlib, os, sys
+from pathlib import Path
 import dask, dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd, torch
 from distributed import Client, LocalCluster
 import warnings
@@ -33,6 +35,19 @@ class Net(torch.nn.Module):
 class Lying(torch.nn.Module):
     def forward(self, x):
         return x[:, 0] if x.any() else x[:, 0].to(torch.int8)
+
+OWN_NET = """
+import torch
+from own_factor import scale
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(5))
+
+    def forward(self, x):
+        return scale(x @ self.weight)
+"""
 
 def check(net, x, shift, expected):
     lazy = dt.predict(net, {"x": da.from_array(x, chunks=(30, 2)), "shift": shift}, batch_size=7)
@@ -68,6 +83,17 @@ if __name__ == "__main__":
         Client(cluster) as client,
     ):
         check(net, x, shift, expected)
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, os.getcwd())
+        ones = da.ones((40, 5), chunks=(10, 5), dtype="f4")
+        for factor in (1, 10):  # the net's own module is the same
+            Path("own_factor.py").write_text(f"def scale(x): return x * {factor}")
+            Path("own_net.py").write_text(OWN_NET)
+            importlib.invalidate_caches()
+            for name in ("own_factor", "own_net"):
+                sys.modules.pop(name, None)
+                client.upload_file(f"{name}.py")
+            assert (dt.predict(importlib.import_module("own_net").Net(), ones).compute() == 5 * factor).all()
     fixed = torch.export.export(torch.nn.Linear(2, 1), (torch.zeros(4, 2),))
     lying = Lying()
     for call in (
@@ -79,7 +105,7 @@ if __name__ == "__main__":
             call()
         except (TypeError, ValueError) as error:
             print(error)
-"""
+'''
 
 
 def test_a_module_on_a_cluster_and_without_one(tmp_path: Path) -> None:
