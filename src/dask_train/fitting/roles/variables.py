@@ -66,15 +66,15 @@ class Variable:
         pairs = holder if type(holder) in _DICTS else None if _is_container(holder) else vars(holder)
         return list(holder) if pairs is None else [each for pair in list(pairs.items()) for each in pair]
 
-    @property
-    def copied(self) -> Any:
-        """A shallow copy of what it holds, for :meth:`take`."""
+    def copied(self, before: list[Any]) -> Any:
+        """A shallow copy of what it holds, for :meth:`take`; of an object without parts that are the same as before."""
         if self.name:
             return self.content
         if _is_container(self.holder):
             return copy.copy(self.holder)
         made = object.__new__(type(self.holder))
-        vars(made).update(vars(self.holder))
+        same = {id(value) for value in before if not (_is_plain(value) or _is_container(value))}
+        vars(made).update({name: value for name, value in vars(self.holder).items() if id(value) not in same})
         return made
 
     def take(self, copied: Any) -> None:
@@ -96,7 +96,6 @@ class Variable:
             holder.clear()
             holder.update(copied)
         else:
-            vars(holder).clear()
             vars(holder).update(vars(copied))
 
 
@@ -170,7 +169,7 @@ class Variables:
         if not variable.comes_back:
             return b""
         try:
-            return self.dumps(variable.copied, used)
+            return self.dumps(variable.copied(self.before[variable.key]), used)
         except Exception:
             return b""
 
@@ -232,7 +231,7 @@ class _Search:
         self._found: list[Variable] = []
         self._seen: dict[int, Any] = {}
         self._sources = Sources()
-        self._waiting: list[tuple[Any, str, bool]] = []
+        self._waiting: deque[tuple[Any, str, bool]] = deque()
 
     def of(self, callbacks: Any) -> list[Variable]:
         for callback in callbacks:
@@ -241,7 +240,7 @@ class _Search:
             self._wait(vars(callback), cls.__name__, but=("_model", "params"))  # which come back as a whole
             self._waiting.append((cls, cls.__name__, False))
         while self._waiting:
-            value, name, in_module = self._waiting.pop(0)
+            value, name, in_module = self._waiting.popleft()
             if id(value) not in self._seen and not isinstance(value, _PLAIN):
                 self._seen[id(value)] = value
                 self._look(value, name, in_module)
@@ -256,7 +255,7 @@ class _Search:
         if _is_container(value):
             self._add(value, name, in_module)
             within = value.values() if type(value) in _DICTS else () if isinstance(value, np.ndarray) else value
-            self._waiting += [(one, f"{name}[...]", in_module) for one in within]
+            self._waiting += [(one, f"{name}[...]", in_module) for one in within if not isinstance(one, _PLAIN)]
         elif isinstance(value, FunctionType):
             self._function(value)
         elif isinstance(value, type):
@@ -265,7 +264,7 @@ class _Search:
                 self._wait(vars(value), value.__name__, in_module=module is not None)
                 self._waiting += [(base, base.__name__, False) for base in value.__bases__]
         elif within := _PARTS.get(type(value)):
-            self._waiting += [(one, name, in_module) for one in within(value)]
+            self._waiting += [(one, name, in_module) for one in within(value) if not isinstance(one, _PLAIN)]
         elif self._is_of_the_user(type(value)):
             self._add(value, name, in_module)
             self._wait(vars(value), name, in_module=in_module)

@@ -96,6 +96,25 @@ def test_bound_methods_and_objects_of_the_users_own_classes():
     assert callbacks[2].tracker is tracker
 
 
+def test_parts_of_an_object_that_stay_the_same_are_no_copies_and_need_not_be_pickled_again():
+    tracker = Tracker()
+    tracker.part = part = Calling(None)
+
+    def change(one):
+        one.function.__self__.log(1)
+        one.function.__self__.part.lock = threading.Lock()
+
+    lost, _ = ran([Calling(tracker.log)], change)
+    assert (tracker.values, tracker.count, tracker.part is part) == ([1], 1, True)
+    assert lost == ["Calling.function.part"]
+
+
+def test_long_lists_are_looked_at_once():
+    seen = list(range(300_000))
+    assert ran([Calling(seen.append)], lambda one: one.function(-1)) == ([], [])
+    assert seen[-2:] == [299_999, -1]
+
+
 def of_script(source):
     """The names of a script, whose functions travel by value."""
     names = {"__name__": "__main__"}
