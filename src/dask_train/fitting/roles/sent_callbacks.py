@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.variables import Variables
+from dask_train.identity.code import module_of
 
 # What Keras sets on a callback; the model stays where it is.
 _KERAS_OWN = ("_model", "params")
@@ -80,7 +82,7 @@ def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
     found, used = [], set[str]()
     for callback in callbacks:
         try:
-            found.append(variables.dumps(_held(callback), used))
+            found.append(variables.dumps(_state(callback), used))
         except Exception:
             found.append(b"")
     return [*found, pickle.dumps(variables.states(used))]
@@ -153,3 +155,9 @@ def _opened(states: bytes) -> dict[str, bytes]:
 
 def _held(callback: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(callback).items() if name not in _KERAS_OWN}
+
+
+def _state(callback: Any) -> dict[str, Any]:
+    """What a callback holds, but for functions by value: a checkpoint must not bring back code of then."""
+    held = _held(callback).items()
+    return {name: value for name, value in held if not (isinstance(value, FunctionType) and module_of(value) is None)}

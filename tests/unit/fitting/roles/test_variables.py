@@ -211,6 +211,28 @@ def test_one_that_resumes_drops_what_came_after_the_checkpoint():
     assert again.function.__self__ is again.into
 
 
+def test_functions_of_one_that_resumes_are_those_of_now():
+    def counting(step):
+        count = 0
+
+        def gather():
+            nonlocal count
+            count += step
+
+        return [Calling(gather)], lambda: count
+
+    earlier, _ = counting(1)
+    variables = Variables.of(earlier)
+    earlier[0].function()
+    kept = held_by(earlier, variables)
+    later, count = counting(10)
+    states, _ = matched(later, kept, Variables.of(later))
+    take_states(later, states, Variables.of(later))
+    assert count() == 1
+    later[0].function()
+    assert count() == 11, "by its own code"
+
+
 def test_a_checkpoint_of_other_callbacks_is_read():
     seen = []
     earlier = [Calling(None, a=1), Calling(None, into=seen)]
