@@ -121,7 +121,7 @@ class Variables:
 
     @classmethod
     def opened(cls, found: list[Variable], callbacks: Any = ()) -> Variables:
-        """Those that have come with callbacks in one pickle, and the ones of modules that callbacks use here."""
+        """Collect variables that came with callbacks in one pickle, and those of modules that callbacks use here."""
         found = [*found, *_Search(of_modules=True).of(callbacks)]
         return cls({each.key: each for each in found}, {each.key: each.content for each in found})
 
@@ -132,7 +132,7 @@ class Variables:
 
     @property
     def changed(self) -> list[str]:
-        """Those that hold something else than at first."""
+        """Keys of the variables that hold something else than at first."""
         return [key for key, each in self.known.items() if not _same(self.before[key], each.content)]
 
     def lost(self) -> list[str]:
