@@ -69,6 +69,15 @@ def frame_source(what: str, form: PartitionForm) -> Source:
     )
 
 
+def belong_together(frames: Sequence[Any]) -> bool:
+    """Whether frames and columns surely have the same rows in each partition, by their index."""
+    try:
+        _check_one_origin("data", frames)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:
     """One delayed tuple a partition, in order: the pieces of frames and columns that were cut from one frame.
 

@@ -11,7 +11,6 @@ import numpy as np
 from dask.array.utils import meta_from_array
 from scipy.sparse import issparse
 
-from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import is_in_task
 from dask_train.collections.blocks import check_unmasked, delayed_blocks
 from dask_train.errors import RoleFailedError
@@ -48,10 +47,10 @@ def _no_numbers(name: Any, dtype: Any, mended: str) -> str:
     )
 
 
-def as_array(name: str, given: Any, like: Any = None, *, lazy: bool = False) -> Any:
-    """A Dask array of a collection, or of what NumPy takes; in the chunks of another one's rows.
+def as_array(name: str, given: Any, like: Any = None) -> Any:
+    """A Dask array of a collection, lazily, or of what NumPy takes; in the chunks of another one's rows.
 
-    Rows are whole, in one chunk. Unless it is ``lazy``, it is known how many there are, for which a frame is computed.
+    Rows are whole, in one chunk.
 
     Raises
     ------
@@ -60,18 +59,16 @@ def as_array(name: str, given: Any, like: Any = None, *, lazy: bool = False) -> 
     """
     check_unmasked(name, given)
     if hasattr(given, "to_dask_array"):
-        given = plain_dtypes(given).to_dask_array(lengths=None if lazy else True)
+        given = plain_dtypes(given).to_dask_array()
     if not dask.is_dask_collection(given):
         given = given if issparse(given) else np.asarray(given)
         chunks = like.chunks[0] if like is not None and like.shape[0] == given.shape[0] else "auto"
         return da.from_array(given, chunks=(chunks, *given.shape[1:]), asarray=False)
-    if not lazy and any(np.isnan(size) for size in given.chunks[0]):
-        given = given.compute_chunk_sizes()
     return given.rechunk({1: -1}) if given.ndim == 2 and given.numblocks[1] > 1 else given
 
 
-def as_features(given: Any, *, lazy: bool = False) -> Any:
-    """Features as a Dask array of numbers; see :func:`as_array`.
+def as_features(given: Any) -> Any:
+    """Features of a collection as numbers: a frame as it is, an array with its rows whole.
 
     Raises
     ------
@@ -88,8 +85,8 @@ def as_features(given: Any, *, lazy: bool = False) -> Any:
             if not is_number(dtype):
                 raise ValueError(_no_numbers(name, dtype, f"X.categorize(columns=[{name!r}])"))
         truths = {name: "float64" for name, dtype in given.dtypes.items() if dtype.kind == "b"}
-        given = given.astype(truths) if truths else given
-    found = as_array("X", given, lazy=lazy)
+        return given.astype(truths) if truths else given
+    found = as_array("X", given)
     if found.dtype.kind not in "biufO":
         raise ValueError(f"X has the dtype {found.dtype}, and a linear model takes real numbers. Make such of it.")
     return found.astype(np.float64) if found.dtype.kind == "O" else found
@@ -175,34 +172,6 @@ def check_is_matrix(X: Any) -> None:
         raise ValueError(
             f"X has the shape {X.shape}; a matrix has two dimensions, a row each. Of one feature pass X[:, None]."
         )
-
-
-def columns_of(X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
-    """Features, targets and perhaps weights, as one data set.
-
-    Raises
-    ------
-    ValueError
-        They have different numbers of rows, the features are no matrix of numbers, or weights are more than one a row;
-        or the client is asynchronous.
-    """
-    check_waits(client_or_none(None))
-    X = as_features(X)
-    check_is_matrix(X)
-    for name, each in (("y", y), ("sample_weight", sample_weight if sample_weight is not None else ())):
-        if not is_dask(each) and np.ndim(each) == 0:
-            raise ValueError(f"{name} is {each!r}; it is the values themselves, one a row, such as frame['column'].")
-    if sample_weight is not None and getattr(sample_weight, "ndim", 1) != 1:
-        raise ValueError(f"sample_weight has {sample_weight.ndim} dimensions; it is (n,), a weight of each row.")
-    columns = [X, as_array("y", y, X)]
-    columns += [] if sample_weight is None else [as_array("sample_weight", sample_weight, X)]
-    lengths = [len(column) for column in columns]
-    if len(set(lengths)) > 1:
-        names = ("X", "y", "sample_weight")[: len(lengths)]
-        told = ", ".join(f"{name} {rows:,}" for name, rows in zip(names, lengths, strict=True))
-        raise ValueError(f"Numbers of rows differ: {told}. Pass as many of each.")
-    rows = X.chunks[0]
-    return X, *(column if column.chunks[0] == rows else column.rechunk({0: rows}) for column in columns[1:])
 
 
 def fit_on_dask(task: Callable[[Ranks], Any], columns: tuple[Any, ...], workers: int | None) -> Any:

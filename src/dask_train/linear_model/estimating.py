@@ -21,10 +21,10 @@ from dask_train.linear_model.collections import (
     check_is_matrix,
     check_rows_unmasked,
     check_text_columns,
-    columns_of,
     fit_on_dask,
     is_dask,
 )
+from dask_train.linear_model.columns import columns_of, computed_here, computed_in_shared_memory, lazy_columns
 from dask_train.linear_model.fitting import Fitted, Task
 from dask_train.linear_model.penalised_squares import PenalisedSquares
 from dask_train.linear_model.ranks import Alone, Ranks
@@ -46,10 +46,8 @@ class LinearEstimator(BaseEstimator):
         self.categories_ = categories_of(X)
         X = with_indicators(X, self.categories_) if self.categories_ else X
         if is_dask(X, y, sample_weight):
-            columns = columns_of(X, y, sample_weight)
             self._check_features(X, reset=True)
-            if not len(columns[0]):
-                raise ValueError("X has no rows, so there is nothing to fit. Pass one at least.")
+            columns = columns_of(X, y, sample_weight, self.workers)
             if columns[1].ndim == 1 or checks.get("multi_output"):
                 return columns
             raise ValueError(f"y has the shape {columns[1].shape}; it is (n,), a number or a label each. Pass y[:, 0].")
@@ -81,7 +79,7 @@ class LinearEstimator(BaseEstimator):
             return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         check_is_matrix(X)
         self._check_features(X, reset=False)
-        return as_features(X, lazy=True)
+        return as_features(X)
 
     def _of_block(self, then: Callable[[np.ndarray], np.ndarray]) -> Prediction:
         return Prediction(self.coef_, self.intercept_, then)
@@ -89,13 +87,14 @@ class LinearEstimator(BaseEstimator):
     def _predicted(self, X: Any, then: Callable[[np.ndarray], np.ndarray], width: int = 0, dtype: Any = float) -> Any:
         """What is made of predictions before the link, lazily of a Dask collection: ``(n,)``, or ``(n, width)``."""
         X = self._seen(X)
+        X = as_array("X", X) if dask.is_dask_collection(X) else X
         predict = self._of_block(then)
         return by_block(predict, X, width, dtype) if dask.is_dask_collection(X) else predict(X)
 
     def _to_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
-        """Dask arrays in the same chunks."""
+        """Features, targets and perhaps weights as one data set, of which nothing need be computed yet."""
         X = self._seen(as_array("X", X) if not is_dask(X) else X)
-        return columns_of(X, y, sample_weight)
+        return lazy_columns(X, y, sample_weight, computed_here if self.workers == 0 else computed_in_shared_memory)
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn's checks have to know."""

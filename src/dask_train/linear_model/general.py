@@ -125,7 +125,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
             return tweedie_deviance(y, mean, power)
 
         columns = self._to_score(X, y, sample_weight)
-        return explained(self._of_block(family.inverse_link), deviance, *columns)
+        return explained(self._of_block(family.inverse_link), deviance, columns)
 
 
 class PoissonRegressor(_GeneralizedRegressor):

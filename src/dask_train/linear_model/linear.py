@@ -123,7 +123,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
             check_rows_unmasked(X, y, sample_weight)
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
         columns = self._to_score(X, y, sample_weight)  # first, as it sees whether there is a model
-        return explained(self._of_block(np.asarray), _squared, *columns)
+        return explained(self._of_block(np.asarray), _squared, columns)
 
 
 def _squared(y: np.ndarray, predicted: np.ndarray) -> np.ndarray:

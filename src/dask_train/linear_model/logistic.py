@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.blocks import over_blocks
-from dask_train.linear_model.checks import check_class_weight, check_labels, check_number, check_solving, sorting_labels
+from dask_train.linear_model.checks import check_class_weight, check_number, check_solving, sorting_labels
 from dask_train.linear_model.collections import check_rows_unmasked, is_dask
 from dask_train.linear_model.estimating import LinearEstimator, warn
 from dask_train.linear_model.families import Family, Logistic, Multinomial
@@ -241,8 +241,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
             check_rows_unmasked(X, y, sample_weight)
             return float(super().score(X, y, sample_weight))
         columns = self._to_score(X, y, sample_weight)
-        check_labels(self.classes_, columns[1])
-        return accuracy(self._of_block(partial(_labels, classes=self.classes_)), *columns)
+        return accuracy(self._of_block(partial(_labels, classes=self.classes_)), self.classes_, columns)
 
 
 def _confidence(raw: np.ndarray) -> np.ndarray:

@@ -1,17 +1,19 @@
-"""Scores of Dask collections from sums over their blocks: nothing is gathered but these."""
+"""Scores of Dask collections from sums over their partitions: nothing is gathered but these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import dask.array as da
+import dask
 import numpy as np
 
 from dask_train.collections.blocks import check_unmasked
 from dask_train.collections.missing import check_none_missing
 from dask_train.input_errors import warn_at_the_call
-from dask_train.linear_model.blocks import OfBlock, over_blocks
+from dask_train.linear_model.blocks import OfBlock
+from dask_train.linear_model.checks import check_labels
+from dask_train.linear_model.columns import computed, over_rows
 from dask_train.linear_model.moments import check_total
 from dask_train.linear_model.rows import check_finite
 
@@ -19,15 +21,17 @@ from dask_train.linear_model.rows import check_finite
 Loss = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def accuracy(predict: OfBlock, X: da.Array, y: da.Array, *weight: da.Array) -> float:
+def accuracy(predict: OfBlock, classes: np.ndarray, columns: Sequence[Any]) -> float:
     """The part of the rows whose label is predicted, each with its weight.
 
     Parameters
     ----------
     predict
         Labels of a block.
-    X, y, weight
-        Dask arrays with the same chunks of rows.
+    classes
+        Those that there are.
+    columns
+        Features, labels and perhaps weights, as :func:`~dask_train.linear_model.columns.lazy_columns` gives them.
 
     Returns
     -------
@@ -37,23 +41,27 @@ def accuracy(predict: OfBlock, X: da.Array, y: da.Array, *weight: da.Array) -> f
     Raises
     ------
     ValueError
-        A label or a weight is NaN, labels are several a row, or no row counts.
+        A label or a weight is NaN, labels are several a row or text where classes are not, or no row counts.
     """
 
-    def right(x: Any, y: Any, weight: Any = None) -> np.ndarray:
+    def right(part: list[Any]) -> np.ndarray:
+        x, y, *weight = part
+        if not len(y):
+            return np.zeros(2)
+        check_labels(classes, y)
         found = predict(x)
-        y, weight = _checked(y, found, weight)
-        return np.array([weight @ (found == y), weight.sum()])
+        y, counted = _checked(y, found, *weight)
+        return np.array([counted @ np.asarray(found == y), counted.sum()])
 
-    counted, total = sum(over_blocks(right, X, y, *weight), np.zeros(2))
+    counted, total = sum(computed(over_rows(right, columns)), np.zeros(2))
     return float(counted) / check_total(float(total))
 
 
-def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: da.Array) -> float:
+def explained(predict: OfBlock, loss: Loss, columns: Sequence[Any]) -> float:
     """The part of the loss of a constant prediction, the mean, that a model saves: R² or D².
 
-    In two passes, the second over the targets only, so that no digits are lost where their mean is far from 0. Of
-    several targets it is the mean.
+    In two passes, the second over the targets only, which stay in memory, so that no digits are lost where their mean
+    is far from 0. Of several targets it is the mean.
 
     Parameters
     ----------
@@ -61,8 +69,8 @@ def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: d
         Predictions of a block.
     loss
         Squared errors, or deviances.
-    X, y, weight
-        Dask arrays with the same chunks of rows.
+    columns
+        Features, targets and perhaps weights, as :func:`~dask_train.linear_model.columns.lazy_columns` gives them.
 
     Returns
     -------
@@ -75,35 +83,43 @@ def explained(predict: OfBlock, loss: Loss, X: da.Array, y: da.Array, *weight: d
     ValueError
         A target or a weight is NaN, targets are of another shape than predictions, or no row counts.
     """
-    if len(X) < 2:
+
+    def first(part: list[Any]) -> Any:
+        x, y, *weight = part
+        if not len(y):
+            return None
+        predicted = predict(x)
+        y, counted = _checked(y, predicted, *weight)
+        y = y.astype(np.float64)
+        sums = [counted @ y, counted @ loss(y, predicted), counted @ np.ones_like(y), np.full(y.shape[1:], len(y))]
+        return np.stack(sums), y, counted
+
+    def second(mean: np.ndarray, kept: Any) -> Any:
+        if kept is None:
+            return None
+        _, y, counted = kept
+        return counted @ loss(y, np.broadcast_to(mean, y.shape))
+
+    kept = over_rows(first, columns, keep=True)
+    found = [each for each in computed([dask.delayed(_first_of)(each) for each in kept]) if each is not None]
+    targets, left, total, rows = np.sum(found, axis=0) if found else np.zeros((4, 1))
+    if np.min(rows) < 2:
         warn_at_the_call("The score is not well-defined with less than two samples.")
         return float("nan")
-
-    def first(x: Any, y: Any, weight: Any = None) -> np.ndarray:
-        predicted = predict(x)
-        y, weight = _checked(y, predicted, weight)
-        y = y.astype(np.float64)
-        return np.stack([weight @ y, weight @ loss(y, predicted), weight @ np.ones_like(y)])
-
-    targets, left, total = np.sum(over_blocks(first, X, y, *weight), axis=0)
     check_total(float(np.min(total)))
-    mean = targets / total
-
-    def second(y: Any, weight: Any = None) -> np.ndarray:
-        y = np.asarray(y, np.float64)
-        return _summed(loss(y, np.broadcast_to(mean, y.shape)), weight)
-
-    whole = np.sum(over_blocks(second, y, *weight), axis=0)
+    of_mean = dask.delayed(second, pure=False)
+    losses = computed([of_mean(targets / total, each) for each in kept])
+    whole = np.sum([each for each in losses if each is not None], axis=0)
     constant = whole == 0
     share = 1 - left / np.where(constant, 1.0, whole)
     return float(np.mean(np.where(constant, np.where(left == 0, 1.0, 0.0), share)))
 
 
-def _summed(values: np.ndarray, weight: Any) -> np.ndarray:
-    return np.asarray(values.sum(axis=0) if weight is None else np.asarray(weight) @ values)
+def _first_of(kept: Any) -> Any:
+    return None if kept is None else kept[0]
 
 
-def _checked(y: Any, predicted: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
+def _checked(y: Any, predicted: np.ndarray, weight: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """Targets in the shape of the predictions, and float64 weights; both finite."""
     for name, values in (("y", y), ("sample_weight", weight)):
         check_unmasked(f"A block of {name}", values)

@@ -18,6 +18,8 @@ from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.segments import SharedSegments
 
 if TYPE_CHECKING:
+    import dask.array as da
+
     from dask_train.cluster.clients import Client
     from dask_train.collections import Source
 
@@ -226,8 +228,25 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     return _persisted(peer, source, progress)
 
 
-def _persisted(peer: Peer, source: Source | SharedSegments, progress: bool | None) -> Any:
-    what = "what is to be persisted"
+@frees_its_thread
+def shared_arrays(what: str, columns: tuple[Any, ...], client: Client | None = None) -> tuple[da.Array, ...]:
+    """Columns of the same rows as :func:`persist` gives them; frames of Dask, too, each partition computed once.
+
+    Raises
+    ------
+    TypeError, ValueError, DataError
+        As of :func:`persist`; the message calls the data ``what``.
+    """
+    source = published.as_source(what, columns)
+    if isinstance(source, SharedSegments):
+        return columns
+    arrays: tuple[da.Array, ...] = _persisted(Peer(client_or_local(client, 0)), source, progress=False, what=what)
+    return arrays
+
+
+def _persisted(
+    peer: Peer, source: Source | SharedSegments, progress: bool | None, what: str = "what is to be persisted"
+) -> Any:
     check_progress(progress, waits=not peer.asynchronous)
     if peer.asynchronous:
         return _arrays(peer, what, source, None)

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
 from dask_train.collections.blocks import check_unmasked
+from dask_train.collections.partition.form import is_frame
 from dask_train.linear_model.checks import sorting_labels
 from dask_train.linear_model.collections import is_number, plain_dtypes
 
@@ -120,6 +121,11 @@ def targets(y: Any) -> Any:
     if y.ndim > 2 or y.ndim == 0:
         raise ValueError(f"y has {y.ndim} dimensions; it is (rows,) or (rows, targets).")
     return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def one_column(y: Any) -> Any:
+    """The only column of a frame, as a column; all else as it is."""
+    return y[y.columns[0]] if is_frame(y) and len(y.columns) == 1 else y
 
 
 def classes_of(y: Any) -> np.ndarray:

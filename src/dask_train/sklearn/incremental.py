@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import dask
@@ -15,8 +16,9 @@ from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
 from dask_train.fitting.checks import check_counts
 from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict
-from dask_train.sklearn.collections import as_array, check_features, classes_of, is_dask, targets
+from dask_train.sklearn.collections import as_array, check_features, classes_of, is_dask, one_column, targets
 from dask_train.sklearn.learning import Learning
 from dask_train.training.api import train
 
@@ -160,7 +162,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         if taken := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
             raise ValueError(f"train_kwargs has {', '.join(sorted(taken))}, which fit sets itself. Leave it out.")
         check_features(self, X, reset=reset)
-        columns = [as_array(X)] + [targets(each) for each in (y, weight) if each is not None]
+        columns = self._columns(X, y, weight, settings)
         more: dict[str, Any] = {}
         if is_classifier(estimator):
             if y is None:
@@ -182,6 +184,18 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         if more:  # not before: labels belong to what was learnt of them
             self.classes_ = more["classes"]
         return self
+
+    @staticmethod
+    def _columns(X: Any, y: Any, weight: Any, settings: Mapping[str, Any]) -> Sequence[Any]:
+        """Features, and targets and weights where there are some; of Dask collections computed once, if in memory."""
+        columns = [as_array(X)] + [targets(each) for each in (y, weight) if each is not None]
+        if not is_dask(*columns) or settings.get("streaming"):
+            return columns
+        compute = partial(computed_in_shared_memory, client=settings.get("client"))
+        given = [X] + [one_column(each) for each in (y, weight) if each is not None]
+        is_frame = [is_dask(each) and hasattr(each, "to_dask_array") for each in given]
+        rows = given if all(is_frame) else columns  # frames go by their index
+        return compute(together(dict(zip(("X", "y", "sample_weight"), rows, strict=False)), compute))
 
     def _asked(self, method: str, X: Any) -> Any:
         check_is_fitted(self, "estimator_")

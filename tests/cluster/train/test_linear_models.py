@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import dask.array as da
 import dask.dataframe as dd
 import joblib
@@ -10,9 +12,11 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn import linear_model as plain
+from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GridSearchCV
 
 from dask_train import linear_model as ours
+from dask_train.sklearn import Incremental
 from dask_train.testing import check_dask_estimator
 
 RANDOM = np.random.default_rng(0)
@@ -112,3 +116,48 @@ def test_searches_of_scikit_learn_take_dask_arrays_also_in_tasks_of_joblibs_dask
 )
 def test_they_hold_to_the_suite_for_dask_collections(client, estimator):
     assert "check_methods_are_lazy" in check_dask_estimator(estimator, client)
+
+
+class Counted:
+    """Partitions whose making is counted, on whatever process."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, number):
+        (self.folder / uuid.uuid4().hex).touch()
+        rows = np.random.default_rng(number).normal(size=(50, 2))
+        return pd.DataFrame({"a": rows[:, 0], "b": rows[:, 1], "y": (rows[:, 0] > 0).astype(int)})
+
+    def times(self):
+        """How often, since this was asked last."""
+        files = list(self.folder.iterdir())
+        for file in files:
+            file.unlink()
+        return len(files)
+
+
+def test_each_verb_computes_lazy_partitions_once(client, tmp_path):
+    made = Counted(tmp_path)
+    frame = dd.from_map(made, range(3), meta=pd.DataFrame({"a": [0.0], "b": [0.0], "y": [0]}))
+    rows, y = frame[["a", "b"]], frame["y"]
+    for workers in (1, 0):
+        model = ours.LogisticRegression(workers=workers)
+        for verb in (model.fit, model.score, ours.Ridge(workers=workers).fit):
+            verb(rows, y)
+            assert made.times() == 3
+    ours.Ridge().fit(frame[["a"]], frame["b"]).score(frame[["a"]], frame["b"])
+    assert made.times() == 6
+    Incremental(SGDClassifier()).fit(rows, y)
+    assert made.times() == 3
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, as it reads an index
+def test_a_few_columns_of_parquet_whose_partitions_dask_joins(client, tmp_path):
+    wide = pd.DataFrame(X, columns=list("abcd")).assign(y=X @ [1, 2, 0, 0], **{f"w{n}": 1.0 for n in range(20)})
+    dd.from_pandas(wide, npartitions=6).to_parquet(tmp_path, compute_kwargs={"scheduler": "sync"})
+    frame = dd.read_parquet(tmp_path)
+    model = ours.LinearRegression().fit(frame[["a", "b"]], frame["y"])
+    np.testing.assert_allclose(model.coef_, [1, 2])
+    assert model.score(frame[["a", "b"]], frame["y"]) == pytest.approx(1.0)
+    assert ours.LinearRegression().fit(frame[["a", "b"]], wide["y"].to_numpy()).coef_ == pytest.approx([1, 2])

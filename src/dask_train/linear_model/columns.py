@@ -1,0 +1,194 @@
+"""The rows of a verb on Dask collections, as one data set whose partitions are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.array.utils import meta_from_array
+from scipy.sparse import issparse
+
+from dask_train.cluster.clients import client_or_none
+from dask_train.collections.blocks import delayed_blocks
+from dask_train.collections.frames import belong_together
+from dask_train.errors import DataError
+from dask_train.linear_model.collections import (
+    as_array,
+    as_features,
+    check_is_matrix,
+    check_rows_unmasked,
+    check_waits,
+    is_dask,
+    plain_dtypes,
+)
+from dask_train.shared_data.api import shared_arrays
+from dask_train.shared_data.parts import PART
+from dask_train.shared_data.published import as_source
+from dask_train.shared_data.segments import SharedSegments
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+DATA = "the data"
+# Computes collections of the same rows, and gives them as arrays whose lengths are known.
+Compute = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What a partition shows to be no data of a model is a ValueError, as scikit-learn's estimators have it."""
+    try:
+        yield
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    except DataError as error:
+        if isinstance(error.__cause__, TypeError | ValueError):
+            raise ValueError(str(error)) from error.__cause__
+        raise
+
+
+def computed_here(columns: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """The rows of collections as arrays of this process, each partition computed once."""
+    source = as_source(DATA, tuple(columns))
+    if isinstance(source, SharedSegments):
+        arrays: tuple[np.ndarray, ...] = dask.compute(*columns)
+        return arrays
+    with _refusing():
+        parts = dask.compute(*source.delayed_parts(PART, list))
+    filled = [part for part in parts if len(part[0])] or parts[:1]
+    return tuple(np.concatenate(each) for each in zip(*filled, strict=True))
+
+
+def computed_in_shared_memory(columns: Sequence[Any], client: Client | None = None) -> tuple[da.Array, ...]:
+    """The rows of collections as Dask arrays on shared memory, which a run uses without a copy."""
+    with _refusing():
+        return shared_arrays(DATA, tuple(columns), client)
+
+
+def lazy_columns(X: Any, y: Any, sample_weight: Any, compute: Compute) -> tuple[Any, ...]:
+    """Features, targets and perhaps weights as one data set: frames of Dask, or arrays.
+
+    Raises
+    ------
+    ValueError
+        They have different numbers of rows, the features are no matrix of numbers, or weights are more than one a row;
+        or the client is asynchronous.
+    """
+    check_waits(client_or_none(None))
+    check_rows_unmasked(X, y, sample_weight)
+    for name, each in (("y", y), ("sample_weight", sample_weight if sample_weight is not None else ())):
+        if not is_dask(each) and np.ndim(each) == 0:
+            raise ValueError(f"{name} is {each!r}; it is the values themselves, one a row, such as frame['column'].")
+    if sample_weight is not None and getattr(sample_weight, "ndim", 1) != 1:
+        raise ValueError(f"sample_weight has {sample_weight.ndim} dimensions; it is (n,), a weight of each row.")
+    X = as_features(X)
+    check_is_matrix(X)
+    named = {"X": X, "y": y} | ({} if sample_weight is None else {"sample_weight": sample_weight})
+    return together(named, compute)
+
+
+def together(named: Mapping[str, Any], compute: Compute) -> tuple[Any, ...]:
+    """Columns of one data set, by their names: frames that were cut from one as they are; else arrays, by position.
+
+    Raises
+    ------
+    ValueError
+        They have different numbers of rows.
+    """
+    columns = [_with_values(each) for each in named.values()]
+    if all(map(_is_dask_frame, columns)) and belong_together(columns):
+        return tuple(columns)
+    if issparse(meta_from_array(columns[0])):
+        arrays = _persisted(columns)
+    else:
+        arrays = [each if is_dask(each) else _in_memory(name, each) for name, each in zip(named, columns, strict=True)]
+        unknown = [_is_dask_frame(each) or bool(np.isnan(each.shape[0])) for each in arrays]
+        if any(map(_is_dask_frame, arrays)) or not all(unknown) or len({each.numblocks[0] for each in arrays}) > 1:
+            arrays = [compute([each])[0] if odd else each for each, odd in zip(arrays, unknown, strict=True)]
+    lengths = [each.shape[0] for each in arrays]
+    known = [length for length in lengths if not np.isnan(length)]
+    if 0 in known:
+        raise ValueError("X has no rows, so there is nothing to fit or to score. Pass one at least.")
+    if len(set(known)) > 1:
+        told = ", ".join(f"{name} {int(rows):,}" for name, rows in zip(named, lengths, strict=True))
+        raise ValueError(f"Numbers of rows differ: {told}. Pass as many of each.")
+    return tuple(arrays)
+
+
+def columns_of(X: Any, y: Any, sample_weight: Any, workers: int | None) -> tuple[Any, ...]:
+    """Features, targets and perhaps weights of a fit, computed once: in shared memory, or here with ``workers=0``.
+
+    Raises
+    ------
+    ValueError, DataError
+        As of :func:`lazy_columns`, or a partition can't be computed.
+    """
+    compute = computed_here if workers == 0 else computed_in_shared_memory
+    columns = lazy_columns(X, y, sample_weight, compute)
+    if not issparse(meta_from_array(columns[0])):
+        return compute(columns)
+    rows = columns[0].chunks[0]
+    return tuple(each.rechunk({0: rows}) for each in columns)
+
+
+def over_rows(function: Callable[[list[Any]], Any], columns: Sequence[Any], *, keep: bool = False) -> Sequence[Any]:
+    """Delayed results of a function of the columns of each partition, also of one without rows.
+
+    With ``keep`` they are computed from now on, once, and stay in Dask's memory for as long as these are there.
+    """
+    lazy = _over_rows(function, columns)
+    with _refusing():  # without a client all is computed here
+        kept: tuple[Any, ...] = dask.persist(*lazy) if keep else tuple(lazy)
+    return kept
+
+
+def computed(delayed: Sequence[Any]) -> tuple[Any, ...]:
+    """Values that are delayed.
+
+    Raises
+    ------
+    ValueError
+        A partition can't be data of a model.
+    """
+    with _refusing():
+        values: tuple[Any, ...] = dask.compute(*delayed)
+    return values
+
+
+def _over_rows(function: Callable[[list[Any]], Any], columns: Sequence[Any]) -> list[Any]:
+    if not issparse(meta_from_array(columns[0])):
+        source = as_source(DATA, tuple(columns))
+        if not isinstance(source, SharedSegments):
+            return source.delayed_parts(PART, function)
+    rows = columns[0].chunks[0]
+    cut = [each.rechunk({0: rows}) for each in columns]
+    make = dask.delayed(function, pure=False)
+    return [make(list(blocks)) for blocks in zip(*delayed_blocks(cut), strict=True)]
+
+
+def _persisted(columns: Sequence[Any]) -> list[da.Array]:
+    """Sparse rows, which shared memory does not take as they are, in Dask's own memory; what goes with them, too."""
+    arrays = [each.to_dask_array() if _is_dask_frame(each) else each for each in columns]
+    lazy = [number for number, each in enumerate(arrays) if is_dask(each)]
+    for number, each in zip(lazy, dask.persist(*(arrays[number] for number in lazy)), strict=True):
+        arrays[number] = each.compute_chunk_sizes() if np.isnan(each.shape[0]) else each
+    return [as_array("y", each, arrays[0]) for each in arrays]
+
+
+def _in_memory(name: str, given: Any) -> da.Array:
+    return as_array(name, plain_dtypes(given) if hasattr(given, "iloc") else given)
+
+
+def _is_dask_frame(given: Any) -> bool:
+    return is_dask(given) and hasattr(given, "to_dask_array")
+
+
+def _with_values(given: Any) -> Any:
+    """A column of categories as what they stand for; all else as it is."""
+    if _is_dask_frame(given) and given.ndim == 1 and str(given.dtype) == "category":
+        return given.astype(given.dtype.categories.dtype if given.cat.known else object)
+    return given
