@@ -6,13 +6,14 @@ The library's own frames are left out of the tracebacks of such errors.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import wraps
 from importlib import import_module
-from inspect import currentframe, iscoroutine
+from inspect import Parameter, currentframe, iscoroutine, signature
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from dask_train.errors import nearest
 from dask_train.extras import MissingPackageError
 from dask_train.masking import mask_error, masked
 
@@ -40,6 +41,7 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
     @wraps(verb)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            _check_names(verb, kwargs)
             found = verb(*args, **kwargs)
         except (TypeError, ValueError, MissingPackageError) as error:
             if _is_of_a_check(error.__traceback__) and not _is_whole():
@@ -53,6 +55,24 @@ def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
         return cast(R, _without_secrets(found)) if iscoroutine(found) else found
 
     return called
+
+
+def _check_names(verb: Callable[..., object], given: Mapping[str, object]) -> None:
+    """Check the names of arguments, but of a verb that checks them itself, for the kind of model that it is given.
+
+    Raises
+    ------
+    TypeError
+        There is no such argument; the message has the nearest one.
+    """
+    if not given or getattr(verb, "checks_its_arguments", False):
+        return
+    taken = signature(verb).parameters.values()
+    names = [one.name for one in taken if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    unknown = [name for name in given if name not in names]
+    if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in taken):
+        listed = ", ".join(f"{name}=" for name in names if name != "self")
+        raise TypeError(f"{verb.__name__} takes no {unknown[0]}=.{nearest(unknown[0], names)} It takes {listed}.")
 
 
 def warn_at_the_call(message: str, category: type[Warning] = UserWarning) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -185,3 +186,19 @@ def test_nor_does_what_a_verb_raises_later_or_warns_of() -> None:
         awaited = verb("http://u:hunter2@h")
     with pytest.raises(ValueError, match=r"^http://\*\*\*@h is away$"):
         asyncio.run(awaited)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: dt.search(None, None, n_trials=4), "search takes no n_trials=. Did you mean 'trials'"),
+        (lambda: dt.train(print, role={}), "train takes no role=. Did you mean 'roles'"),
+        (lambda: dt.predict(None, None, batchsize=3), "predict takes no batchsize=. Did you mean 'batch_size'"),
+        (lambda: dt.predict_to("out", None, None, colums="a"), "predict_to takes no colums=. Did you mean 'columns'"),
+        (lambda: dt.publish_dataset(1, names="a"), "publish_dataset takes no names=. Did you mean 'name'"),
+        (lambda: LinearRegression().fit(1, 2, weight=3), "fit takes no weight=. "),
+    ],
+)
+def test_an_argument_that_there_is_not_has_the_nearest_one_named(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(told)):
+        call()

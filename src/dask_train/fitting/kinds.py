@@ -51,6 +51,7 @@ def by_kind_of_model(served: Mapping[str, str]) -> Callable[[Callable[..., R]], 
             _check_arguments(f"dask_train.{verb.__name__}", function, kind, model, kwargs)
             return function(*args, **kwargs)
 
+        called.checks_its_arguments = True  # type: ignore[attr-defined]
         return called
 
     return decorated

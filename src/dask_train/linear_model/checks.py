@@ -54,6 +54,8 @@ def check_solving(estimator: Any) -> None:
         check_number(name, getattr(estimator, name))
     if not isinstance(estimator.max_iter, Integral):
         raise ValueError(f"max_iter is {estimator.max_iter!r}; it is a whole number of steps.")
+    if estimator.max_iter < 1 and not hasattr(estimator, "predict_proba"):
+        raise ValueError(f"max_iter is {estimator.max_iter!r}; it is 1 or more. A classifier takes 0, too.")
     if l1_ratio > 1:
         raise ValueError(f"l1_ratio is {l1_ratio!r}; it is a number from 0 to 1.")
     known = WITH_L1 if l1_ratio else SOLVERS

@@ -125,7 +125,7 @@ class Task:
 
     def _start(self, objective: Objective, mean: float) -> np.ndarray:
         if self.start is not None and self.start.size == objective.size:
-            return self.start.ravel()
+            return np.asarray(self.start, np.float64).ravel()
         start = np.zeros(objective.size)
         if self.fit_intercept and self.classes is None:
             start[-1] = self.family.link(mean)

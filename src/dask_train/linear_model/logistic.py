@@ -150,7 +150,8 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         self.classes_, coef = classes, found.coef  # not before: labels belong to the coefficients
         self.coef_ = coef[:, : task.num_features]
         self.intercept_ = coef[:, -1] if self.fit_intercept else np.zeros(len(coef))
-        self.n_iter_ = np.array([found.steps], np.int32)
+        steps = max(found.steps, min(1, self.max_iter))  # scikit-learn counts the look at where it begins
+        self.n_iter_ = np.array([steps], np.int32)
         return self
 
     def _start(self) -> np.ndarray:

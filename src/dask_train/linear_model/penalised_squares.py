@@ -54,7 +54,7 @@ class PenalisedSquares:
         spread = np.sqrt(ranks.all_reduce(squares) / total)
         start = np.zeros((num_targets, self.num_features))
         if self.start is not None and self.start.shape == start.shape:
-            start = self.start
+            start = np.asarray(self.start, np.float64)
         found = []
         for target in range(num_targets):
             own = [(x, y[:, target] - of_y[target], weight) for x, y, weight in parts]

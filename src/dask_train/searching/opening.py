@@ -114,7 +114,9 @@ def points_left(study: Any) -> float:
     if not isinstance(sampler, optuna_here().samplers.GridSampler) or num_points is None:
         return math.inf
     visited = {trial.system_attrs.get("grid_id") for trial in study.get_trials(deepcopy=False)}
-    return float(num_points - len(visited - {None}))
+    waiting = study.get_trials(deepcopy=False, states=(optuna_here().trial.TrialState.WAITING,))
+    enqueued = sum("grid_id" not in trial.system_attrs for trial in waiting)  # which are beside the grid
+    return float(num_points - len(visited - {None}) + enqueued)
 
 
 def _storage(storage: Any) -> Any:

@@ -341,6 +341,11 @@ class Trials:
         final = value if state == "COMPLETE" else None
         places = [] if is_repeated else self._places.pop(trial.number, [])
         self._keep((trial.number, state, final))
-        self.study.tell(trial, final, self._state[state])
+        try:
+            self.study.tell(trial, final, self._state[state])
+        except KeyError as unknown:
+            # Optuna's grid looks for the point of a trial that was enqueued, which has none, after it is told.
+            if unknown.args != ("grid_id",):
+                raise
         if self._kept is not None:
             self._kept.remove(places)

@@ -165,3 +165,23 @@ def test_rows_that_are_not_finite_are_refused_also_where_scikit_learn_does_not_l
     columns[where].reshape(-1)[1] = np.inf
     with pytest.raises(ValueError, match=f"{where} has values that are NaN or infinite"):
         rows_of(*columns.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "y"), [(ours.ElasticNet, SIGNAL), (ours.Lasso, SIGNAL), (ours.LogisticRegression, SIGNAL > 0)]
+)
+def test_a_warm_start_may_begin_with_whole_numbers_and_counts_as_scikit_learn_does(kind, y):
+    model = kind(warm_start=True, tol=1e-10).fit(X, y)
+    wanted = model.coef_.copy()
+    model.coef_ = np.round(model.coef_).astype(int)
+    np.testing.assert_allclose(model.fit(X, y).coef_, wanted, rtol=1e-6, atol=1e-9)
+    if kind is ours.LogisticRegression:
+        assert model.fit(X, y).n_iter_.tolist() == [1]
+
+
+def test_no_step_at_all_is_for_classifiers_as_in_scikit_learn():
+    for kind in (ours.ElasticNet, ours.Lasso, ours.PoissonRegressor):
+        with pytest.raises(ValueError, match="max_iter is 0; it is 1 or more"):
+            kind(max_iter=0).fit(X, np.abs(SIGNAL))
+    with pytest.warns(ConvergenceWarning):
+        assert ours.LogisticRegression(max_iter=0).fit(X, SIGNAL > 0).n_iter_.tolist() == [0]

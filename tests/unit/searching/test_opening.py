@@ -100,3 +100,11 @@ def test_a_grid_ends_and_nothing_else_does():
     by_hand = opened(sampler=optuna.samplers.GridSampler({"x": [0, 1]}, seed=0))
     by_hand.add_trial(optuna.trial.create_trial(value=1.0))
     assert points_left(by_hand) == 2, "a trial of elsewhere is no point of the grid"
+
+
+def test_a_trial_that_was_enqueued_is_beside_the_grid() -> None:
+    study = opened(sampler=optuna.samplers.GridSampler({"x": [0, 1, 2]}, seed=0))
+    study.enqueue_trial({"x": 1})
+    assert points_left(study) == 4
+    study.ask()
+    assert points_left(study) == 3

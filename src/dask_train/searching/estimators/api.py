@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.model_selection import ParameterGrid
 
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
+from dask_train.driver.result import leave_result
 from dask_train.errors import CheckpointError
 from dask_train.fitting.checks import check_counts
 from dask_train.fitting.data import FitData
@@ -98,7 +99,12 @@ def search_grid(  # noqa: PLR0913 - of dt.search
         told = search_log(loggers, f"grid-{uuid.uuid4().hex[:6]}", {**asked, "cv": text_of(cv)})
         work = GridWork(build, candidates, splits, rule, counts, kept=kept, log=told)
         display = SearchDisplay(progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
-        _gone_through(place.slots(EstimatorLoop(shape=shape), work, most=work.num_left), work, display)
+        try:
+            _gone_through(place.slots(EstimatorLoop(shape=shape), work, most=work.num_left), work, display)
+        except KeyboardInterrupt as error:
+            work.cut_short()
+            leave_result(error, GridResult(work, list(rule.scorers), len(splits), counts))
+            raise
     work.warn()
     return GridResult(work, list(rule.scorers), len(splits), counts)
 

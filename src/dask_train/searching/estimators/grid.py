@@ -223,6 +223,16 @@ class GridWork:
         if len(self._scores) == len(self._candidates) * len(self._splits):
             self._choose()
 
+    def cut_short(self) -> None:
+        """What is not scored by now has failed, and the best candidate so far is not fitted on all rows."""
+        error = "The search was ended before."
+        for number in range(len(self._candidates)):
+            for fold in range(len(self._splits)):
+                self._scores.setdefault((number, fold), Score(candidate=number, error=error))
+        self.table = results_table(self._candidates, self._scores, len(self._splits), list(self._scoring.scorers))
+        if self._refit is not None and any(not score.error for score in self._scores.values()):
+            self.best_index = int(self.table[f"rank_test_{self._refit}"].argmin())
+
     def _choose(self) -> None:
         """All candidates are scored: make the table, and have the best one fitted."""
         scorers = list(self._scoring.scorers)

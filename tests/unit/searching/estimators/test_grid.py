@@ -337,3 +337,22 @@ def test_rounds_of_estimators():
     check_rounds(KNeighborsClassifier(), 1)
     with pytest.raises(ValueError, match="There are sample weights, and KNeighborsClassifier takes none: its fit has"):
         check_rounds(make_pipeline(PCA(), KNeighborsClassifier()), 1, has_weights=True)
+
+
+def test_a_grid_that_is_cut_short_keeps_what_it_has_found():
+    scorers = {"score": check_scoring(Ridge())}
+    splits = Folds(2, len(X), X.shape[1:], X[:, 0], None).of(Ridge())
+    work = GridWork(
+        Ridge(), [{"alpha": 1.0}, {"alpha": 9.0}], splits, Scoring(scorers=scorers, of_last_step=True), "score"
+    )
+    tables = {"data": Table(Rows(X, X[:, 0]), Shape(layout=Layout.of_batch(2)))}
+    for _ in range(3):
+        handed = work.next()
+        work.done(handed, handed.order.task(handed.order, None, tables))
+    work.cut_short()
+    found = GridResult(work, ["score"], 2, "score")
+    scores = found.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).sum() == 1
+    assert found.best_index == int(np.nanargmax(scores))
+    with pytest.raises(DaskTrainError, match="not fitted on all rows"):
+        _ = found.best_estimator
