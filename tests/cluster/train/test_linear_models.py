@@ -150,6 +150,8 @@ def test_each_verb_computes_lazy_partitions_once(client, tmp_path):
     assert made.times() == 6
     Incremental(SGDClassifier()).fit(rows, y)
     assert made.times() == 3
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        Incremental(SGDClassifier()).fit(rows.mask(rows > 0), y)
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, as it reads an index

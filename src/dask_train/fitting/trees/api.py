@@ -8,10 +8,13 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dask_train.checkpoint.policy import Checkpoint, check_best_of_train, check_checkpoint
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.collections import Source
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.categories import check_categories
@@ -204,12 +207,15 @@ def start(  # noqa: PLR0913
     features, label = columns
     if (count := workers) is None:
         if client_or_none(client) is None:  # then a cluster is started, of which wrong data has no need
-            _check_taken(model, tree_data("data", *rows, features=features, label=label).plan)
+            looked_at = tree_data("data", *rows, features=features, label=label)
+            _check_taken(model, looked_at.plan)
+            _check_labels(model, library, looked_at)
         client = client_or_local(client, 0)
         count = default_fit_workers(client, launched["on"])
     made = partial(tree_data, features=features, label=label, workers=count)
     data = made("data", *rows)
     _check_taken(model, data.plan)
+    _check_labels(model, library, data)
     if workers is None and data.num_parts is not None:
         count = min(count, data.num_parts)
     is_streamed = check_streaming(streaming) is not None
@@ -375,6 +381,21 @@ def _check_taken(model: Any, plan: RowsPlan) -> None:
         raise ValueError(
             f"{', '.join(named)} are categories, which {type(model).__name__} takes with enable_categorical=True. Set "
             "it, or make numbers of them."
+        )
+
+
+def _check_labels(model: Any, library: str, data: TreeData) -> None:
+    """Refuse text as labels, as far as its type is known, where the library takes numbers alone."""
+    columns = data.source.columns if isinstance(data.source, Source) else data.source.schema.columns
+    dtype = None if columns is None else np.dtype(columns[data.plan.places["y"]].dtype)
+    if dtype is None or dtype.kind not in "USO":
+        return
+    is_classifier = hasattr(model, "predict_proba")
+    if library == "xgboost" or not is_classifier:
+        raise ValueError(
+            f"The labels are text, and {type(model).__name__} takes numbers"
+            + (": 0, 1 and so on for classes" if is_classifier else "")
+            + ". Make such of them, with frame[label].astype('category').cat.codes for instance."
         )
 
 

@@ -61,6 +61,23 @@ def test_what_can_not_be(model, settings, why):
         dt.fit(model, X, Y, **settings)
 
 
+@pytest.mark.parametrize("texts", [np.array(["a", "b"] * 4), np.array(["a", "b"] * 4, object)], ids=["fixed", "object"])
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (xgboost.XGBClassifier(), "The labels are text, and XGBClassifier takes numbers: 0, 1 and so on for classes"),
+        (xgboost.XGBRegressor(), r"The labels are text, and XGBRegressor takes numbers\. "),
+        (lightgbm.LGBMRegressor(), r"The labels are text, and LGBMRegressor takes numbers\. "),
+    ],
+)
+def test_text_is_no_label_of_what_takes_numbers(model, why, texts):
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=texts)
+    with pytest.raises(ValueError, match=why):
+        dt.fit(model, X, texts)
+    with pytest.raises(ValueError, match=why):
+        dt.fit(model, frame, label="y")
+
+
 def test_arguments_of_other_kinds_of_models_are_named():
     with pytest.raises(
         TypeError, match=r"takes no epochs= for a model of type XGBClassifier, an .* the estimator's n_estimators\."
