@@ -149,11 +149,9 @@ def test_a_warm_start_begins_with_what_was_found_and_counts_one_look(fit_interce
     np.testing.assert_allclose(model.coef_, cold.coef_, rtol=1e-3, atol=1e-4)
 
 
-def test_too_few_steps_are_told_and_no_steps_are_the_start():
-    with pytest.warns(ConvergenceWarning, match="newton-cholesky did not converge to tol=0.0001 within 0 steps"):
-        model = PoissonRegressor(max_iter=0).fit(X, COUNTS)
-    assert model.coef_.tolist() == [0.0, 0.0]
-    np.testing.assert_allclose(model.predict(X), COUNTS.mean())
+def test_too_few_steps_are_told():
+    with pytest.warns(ConvergenceWarning, match="newton-cholesky did not converge to tol=1e-10 within 1 steps"):
+        PoissonRegressor(max_iter=1, tol=1e-10).fit(X, COUNTS)
 
 
 def test_it_has_to_be_fitted_first():
