@@ -9,6 +9,7 @@ from typing import Any
 
 from distributed import Client
 
+from dask_train.cluster.devices import Gpus, ask_offers, count_devices
 from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.config import Deadlines
@@ -28,12 +29,13 @@ def default_workers(client: Client, on: Sequence[str] | None) -> int:
     return len(on) if on is not None else max(1, len(_present(client, on)))
 
 
-def default_fit_workers(client: Client, on: Sequence[str] | None) -> int:
-    """How many workers train one model together where no number is named: one a host, with all of its cores.
+def default_fit_workers(client: Client, on: Sequence[str] | None, gpus: Gpus = None) -> int:
+    """Count the workers that train one model together where no number is named: one per host, with all of its cores.
 
-    On the cores of one host that is faster than one a Dask worker, for small models and large ones, with TensorFlow and
-    torch, and about as fast with JAX (``benchmarks/backends.py``, ``benchmarks/step.py``); and so it is for boosted
-    trees (``benchmarks/trees.py``). It is one for each Dask worker where these have devices of their own, a GPU each.
+    With ``gpus`` there is one for each device that these give. On the cores of one host that is faster than one a Dask
+    worker, for small models and large ones, with TensorFlow and torch, and about as fast with JAX
+    (``benchmarks/backends.py``, ``benchmarks/step.py``); and so it is for boosted trees (``benchmarks/trees.py``).
+    Where ``gpus`` is None there is one for each Dask worker if these have a GPU each.
 
     Raises
     ------
@@ -41,8 +43,11 @@ def default_fit_workers(client: Client, on: Sequence[str] | None) -> int:
         As of :func:`default_workers`.
     """
     workers = _present(client, on)
-    has_devices = any("gpu" in worker or "GPU" in worker["resources"] for worker in workers)
     num_hosts = len({worker["host"] for worker in workers})
+    if gpus is not None:
+        offers = {} if gpus == 0 else Peer(client).run(ask_offers, Peer(client), None if on is None else list(on))
+        return count_devices(offers.values(), gpus) or max(1, num_hosts)
+    has_devices = any("gpu" in worker or "GPU" in worker["resources"] for worker in workers)
     return max(1, len(workers if on is None else on)) if has_devices or not workers else num_hosts
 
 

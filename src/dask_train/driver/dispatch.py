@@ -16,6 +16,7 @@ from distributed.protocol.pickle import dumps
 
 from dask_train.cluster.by_value import ByValue
 from dask_train.driver.course import Course
+from dask_train.driver.devices import RunDevices
 from dask_train.printing import say
 from dask_train.process import messages
 from dask_train.process.messages import Message, RoleProcess, to_plain
@@ -55,6 +56,8 @@ class Dispatch:
         self._secret = secrets.token_bytes(32)
         self._placing: dict[tuple[commands.Key, ...], asyncio.Task[Any]] = {}
         plan = self._job.plan
+        with_device = [role for role in plan.counts if role != "ps"]
+        self._devices = RunDevices(self._peer, self._job.gpus, with_device, course.history.notice)
         self._brief = pickle.dumps(
             Brief(
                 run=self._job.id,
@@ -87,7 +90,10 @@ class Dispatch:
     def _worded(self, command: commands.OfRole) -> Message:
         match command:
             case commands.Start():
-                return messages.Start(roles_on_host=self._roles_on_host(command.address))
+                use = self._devices.use_of((command.role, command.rank), command.address)
+                return messages.Start(
+                    roles_on_host=self._roles_on_host(command.address), device=use.entry, num_sharing=use.num_sharing
+                )
             case commands.Load():
                 return messages.Load()
             case commands.Go():
@@ -236,6 +242,7 @@ class Dispatch:
                 roles=wanted,
                 on=self._job.on,
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
+                devices=await self._devices.request(self._job.on),
             )
             status = answer["status"]
             if status == "OK":
@@ -268,8 +275,9 @@ class Dispatch:
 
     def _placed(self, command: commands.Place, answer: dict[str, Any]) -> None:
         self._placing.pop(command.roles, None)
-        self._hosts.update({address: host for _, _, address, host in answer["places"]})
-        places = {f"{role}/{rank}": address for role, rank, address, _ in answer["places"]}
+        self._hosts.update({address: host for _, _, address, host, _ in answer["places"]})
+        self._devices.placed({(role, rank): device for role, rank, _, _, device in answer["places"]})
+        places = {f"{role}/{rank}": address for role, rank, address, _, _ in answer["places"]}
         if answer["threads"] < len(places) and not self._told_of_sharing:
             self._told_of_sharing = True
             shared = f"{len(places)} roles share {answer['threads']} threads of the Dask cluster"

@@ -135,7 +135,7 @@ class History:
         if rule is not None and finish is not None and finish.verdict is Verdict.OK and not finish.what:
             self._notice_unreported(rule)
         for note in finish.notes if finish is not None else ():
-            self._notice(note)
+            self.notice(note)
         if finish is None:
             self.outcome = "cancelled"
         elif finish.verdict is Verdict.OK:
@@ -159,7 +159,7 @@ class History:
             names = sorted(seen - ORIGIN)
             told = f"Roles reported {', '.join(names[:20])}." if names else "Roles reported no scores."
             hint = nearest(min(left), names)
-            self._notice(f"stop looks at {', '.join(sorted(left))}, which was never reported. {told}{hint}")
+            self.notice(f"stop looks at {', '.join(sorted(left))}, which was never reported. {told}{hint}")
 
     def _ending(self, finish: Finish | None) -> Ending:
         good = finish is not None and finish.verdict is Verdict.OK
@@ -169,7 +169,7 @@ class History:
 
     def log_to(self, log: Log) -> None:
         """Send scores, and how the run ends, to a log as well; what it can't send is noticed."""
-        self.sent_to, log.tell = log, self._notice
+        self.sent_to, log.tell = log, self.notice
 
     def result(self, results: dict[str, list[Any]], num_rows: Mapping[tuple[str, int], int], reason: str) -> Result:
         """What ``train`` returns of it: besides what its functions returned, by role, what every run leaves."""
@@ -226,9 +226,10 @@ class History:
             case WentOn():
                 self._covers.append((of.key, of.attempt, message.covers))
             case Notice():
-                self._notice(message.text, f"{name_of(of.key)}: ")
+                self.notice(message.text, f"{name_of(of.key)}: ")
 
-    def _notice(self, text: str, who: str = "") -> None:
+    def notice(self, text: str, who: str = "") -> None:
+        """Keep a notice for the result, and print it; ``who`` is whom it is from."""
         text = masked(text)
         self.notices.append(text)
         say(f"{who}{text}", level=logging.WARNING)

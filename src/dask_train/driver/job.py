@@ -37,6 +37,8 @@ class Job:
         What templates of its role processes import; None where there are none.
     runs_on_host
         How many runs like this one share each host's cores.
+    gpus
+        Which devices its roles get: ``"auto"``, 0 or 1; None for those that their Dask workers see.
     client_s
         How long the client may be silent until the scheduler ends the run.
     """
@@ -52,4 +54,5 @@ class Job:
     checkpoint: CheckpointPlace | None
     preload: Preload | None = None
     runs_on_host: int = 1
+    gpus: str | int | None = None
     client_s: float = 300.0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.arrivals import default_fit_workers, default_workers
 from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.devices import Gpus, check_gpus
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
@@ -104,6 +105,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     recovery: str | RecoveryPolicy | None = DEFAULT,
     on: Sequence[str] | None = None,
     resources: Mapping[str, Any] | None = None,
+    gpus: Gpus = "auto",
     client: Client | None = None,
     wait: bool = True,
     name: str | None = None,
@@ -167,9 +169,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         a list of labels has one for each.
     workers
         How many. Where it is None: one a host, which has all of the host's cores, as on one host that trains as fast
-        as several or faster; one a Dask worker where these have a GPU each, and with ``ps``. 0 trains in this process,
-        as one worker would, where a debugger can follow it: the model and the callbacks that were passed, as they are,
-        and what they raise is raised as it is.
+        as several or faster; one for each GPU that ``gpus`` gives; one a Dask worker with ``ps``. 0 trains in this
+        process, as one worker would, where a debugger can follow it: the model and the callbacks that were passed, as
+        they are, and what they raise is raised as it is.
     ps
         How many parameter servers share the weights; 0 trains synchronously. Between hosts weights and gradients go
         over TCP, with the cluster's TLS where it has some.
@@ -200,6 +202,11 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     recovery
         What a lost worker means: all start again, from the last checkpoint of this call (the default), or, with None,
         an error; or a :class:`~dask_train.RecoveryPolicy`.
+    gpus
+        Device of each worker and scorer. ``"auto"`` (default): a device that the cluster gave the Dask worker
+        (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
+        outnumber devices; on clusters that gave none, CPUs. 1: a device of its own for each, of all that the hosts
+        have. 0: CPUs.
     on, resources, client, name, log
         As in :func:`dask_train.train`; a log gets the model, its parameters and the page of ``result.report`` as well.
     wait
@@ -247,6 +254,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     )
     check_start(name=name, wait=wait)
     check_log(log)
+    check_gpus(gpus)
     progress = progress_of(verbose)
     listed = fit_checks.check_callbacks(callbacks)
     rule = check_stop(stop)
@@ -281,7 +289,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     server_checks.check_served(model, ps)
     if not in_process:
         client = client_or_local(client, workers or 0)
-        workers = workers or (default_workers if ps else default_fit_workers)(client, on)
+        workers = workers or (default_workers(client, on) if ps else default_fit_workers(client, on, gpus))
     assert workers is not None
     fit_checks.check_share(rows, workers)
     fit_checks.check_together(model, workers, ps=ps)
@@ -333,6 +341,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         resume=bool(resume),
         on=on,
         resources=resources,
+        gpus=gpus,
         client=client,
         wait=wait,
         name=name or "fit",

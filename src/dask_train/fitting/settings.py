@@ -44,6 +44,7 @@ class FitSettings(TypedDict, total=False):
     recovery: str | RecoveryPolicy | None
     on: Sequence[str] | None
     resources: Mapping[str, Any] | None
+    gpus: str | int | None
     client: Client | None
     name: str | None
     log: Any

@@ -13,12 +13,14 @@ import numpy as np
 from dask.utils import format_bytes
 from distributed import Worker
 
+from dask_train.cluster.devices import device_environment
 from dask_train.cluster.worker_plugin import OwnPlugin
 from dask_train.config import PredictLimits
 from dask_train.errors import PredictionError, StalledError
 from dask_train.predicting.model_process import LOOK_S, ModelProcess, ProcessLostError
 from dask_train.predicting.server.runners import imports_of
 from dask_train.predicting.server.values import Call, ModelParts
+from dask_train.process.devices import DeviceUse
 from dask_train.process.templates import name_of
 from dask_train.worker.room import room, share_bytes
 from dask_train.worker.templates import TemplateProcesses
@@ -168,7 +170,8 @@ class ModelProcesses(OwnPlugin):
         """
         self._check_room(parts)
         num_threads = limits.threads or max(1, self._worker.state.nthreads)
-        return ModelProcess(parts, limits, num_threads, TemplateProcesses.of(self._worker).start)
+        environment = device_environment(DeviceUse(num_sharing=0))  # with roles, and with other models
+        return ModelProcess(parts, limits, num_threads, TemplateProcesses.of(self._worker).start, environment)
 
     def _check_room(self, parts: ModelParts) -> None:
         with self._changed:

@@ -7,7 +7,7 @@ import pickle
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -68,6 +68,8 @@ class ModelProcess:
         Of the process.
     starting
         Starts processes of the Dask worker.
+    environment
+        Variables that it has besides those of the Dask worker and of the model.
 
     Raises
     ------
@@ -85,6 +87,7 @@ class ModelProcess:
         limits: PredictLimits,
         num_threads: int,
         starting: Starting,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self._limits = parts.name, limits
         self._slots = [Slot(number) for number in range(NUM_SLOTS)]
@@ -99,7 +102,7 @@ class ModelProcess:
         self._reader = FrameReader()
         self._child = Child(f"dask-train-model-{parts.name[:40]}")
         try:
-            self._start(parts, num_threads, starting)
+            self._start(parts, num_threads, starting, environment or {})
             self._open(parts, num_threads)
         except BaseException:
             self.end("its model could not be opened")
@@ -115,7 +118,7 @@ class ModelProcess:
         """Whether nothing can be asked any more."""
         return self._ended
 
-    def _start(self, parts: ModelParts, num_threads: int, starting: Starting) -> None:
+    def _start(self, parts: ModelParts, num_threads: int, starting: Starting, environment: Mapping[str, str]) -> None:
         launch = Launch(
             module="dask_train.predicting.server",
             arguments=(parts.name,),
@@ -126,7 +129,7 @@ class ModelProcess:
             preload=Preload(
                 modules=imports_of(parts), environment=parts.environment, idle_s=self._limits.template_idle_s
             ),
-        )
+        ).with_environment(environment)
         try:
             self._child.start(launch, starting).result(self._limits.launch_s)
         except TimeoutError:

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from dask_train.process.devices import read_at_import
 
 # Libraries read their number of threads from these when they are first used. A Dask worker has them at 1, because it
 # runs tasks side by side; a role process has its share of the host for itself.
@@ -84,6 +86,14 @@ class Launch:
     num_threads: int
     environment: Mapping[str, str] = field(default_factory=dict)
     preload: Preload | None = None
+
+    def with_environment(self, environment: Mapping[str, str]) -> Launch:
+        """Return the same with more variables; its template gets those that its modules read when imported."""
+        preload = self.preload
+        if preload is not None:
+            early = read_at_import(environment, preload.modules)
+            preload = replace(preload, environment={**preload.environment, **early})
+        return replace(self, environment={**self.environment, **environment}, preload=preload)
 
     def whole_environment(self) -> dict[str, str]:
         """All variables of the child."""

@@ -250,9 +250,14 @@ class WorkerLost(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Start(Message):
-    """Start the role process, one of so many on this host."""
+    """Start the role process, one of so many on this host.
+
+    ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`.
+    """
 
     roles_on_host: int
+    device: str | None = None
+    num_sharing: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,7 +75,15 @@ class RoleChild:
 
     # Start
 
-    async def start(self, run: str, num_threads: int, folder: str, starting: Starting, preload: Preload | None) -> None:
+    async def start(
+        self,
+        run: str,
+        num_threads: int,
+        folder: str,
+        starting: Starting,
+        preload: Preload | None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Start the process, unless it is killed before there is one.
 
         Parameters
@@ -90,6 +98,8 @@ class RoleChild:
             Starts processes of the Dask worker.
         preload
             What its template imports, if it has one.
+        environment
+            Variables that it has besides those of the Dask worker.
 
         Raises
         ------
@@ -105,7 +115,7 @@ class RoleChild:
                 output=self.output.descriptor,
                 num_threads=num_threads,
                 preload=preload,
-            )
+            ).with_environment(environment or {})
             await asyncio.wrap_future(self._child.start(launch, starting))
         except GivenUpError:
             self._close()

@@ -26,7 +26,7 @@ from dask_train.transport.frames import FrameReader, encode
 # Threads that a fork does not need: jemalloc, which comes with Arrow, starts its own again after a fork.
 HARMLESS_THREADS = frozenset({"jemalloc_bg_thd"})
 # Devices that are open in a process can't be used in a fork of it.
-DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
+DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/dxg")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .placement import Capacity, never, place, why_waiting
+from .devices import DeviceRequest, DeviceRoom
+from .placement import Capacity, Place, never, place, why_waiting
 from .runs import Key, Run, Runs
 from .taken import lock, lock_user, unlock, why_taken
 
@@ -26,6 +27,7 @@ class PlacementRequest:
     run: Run
     roles: list[tuple[Key, dict[str, float]]]
     on: list[str] | None
+    devices: DeviceRequest = field(default_factory=DeviceRequest)
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
@@ -33,6 +35,10 @@ class PlacementRequest:
     @property
     def needs(self) -> list[dict[str, float]]:
         return [need for _, need in self.roles]
+
+    @property
+    def with_device(self) -> list[bool]:
+        return [role in self.devices.roles for (role, _), _ in self.roles]
 
 
 class Gang:
@@ -69,7 +75,11 @@ class Gang:
         A run that starts lost roles again is first in line, and nobody is served between the room that it gives back
         for them and the room that it asks for; else the first one that waits would take its place.
         """
-        if why := never(request.needs, self.capacities(request.on)):
+        capacities = self.capacities(request.on)
+        if why := never(request.needs, capacities):
+            return why
+        num_devices = sum(request.with_device)
+        if num_devices and capacities and (why := request.devices.never(num_devices, [c.address for c in capacities])):
             return why
         goes_on = bool(request.run.places)
         self._give_back(request.run, [key for key, _ in request.roles])
@@ -87,21 +97,35 @@ class Gang:
             capacities = self.capacities(request.on)
             own = self._own(request, capacities) if request.run.shares else 0
             num_threads = sum(capacity.threads for capacity in capacities)
-            found = place(request.needs, capacities, own=own)
+            room = self._device_room(request)
+            found = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device)
             if found is None:
                 return
             self.waiting.pop(0)
             request.run.shares = request.run.shares or len(request.needs) + own > num_threads
-            for (key, need), address in zip(request.roles, found, strict=True):
-                self._take(request.run, key, need, address)
-                request.granted[key] = address
+            for (key, need), granted in zip(request.roles, found, strict=True):
+                self._take(request.run, key, need, granted)
+                request.granted[key] = granted.address
             request.run.placed = request.run.placed or time.time()
             request.changed.set()
+
+    def _device_room(self, request: PlacementRequest) -> DeviceRoom:
+        room = DeviceRoom(request.devices)
+        for run in self.runs.by_id.values():
+            for key, device in run.devices.items():
+                room.in_use.setdefault(run.places[key][0], set()).add(device)
+                if run is request.run:
+                    room.num_roles[device] += 1
+        others = [run for run in self.runs.by_id.values() if run is not request.run]
+        return replace(room, held=frozenset(device for run in others for device in run.devices.values()))
 
     def why(self, request: PlacementRequest) -> str:
         """For what a request waits."""
         ahead = self.waiting.index(request) if request in self.waiting else 0
         text = why_waiting(request.needs, self.capacities(request.on), self._holders())
+        if num_devices := sum(request.with_device):
+            held = len(self._device_room(request).held)
+            text += f" {num_devices} of them need a GPU, and {held} GPUs are used by other runs."
         return text + (f" {ahead} other runs are first in line." if ahead else "")
 
     def _holders(self) -> dict[str, str]:
@@ -114,10 +138,12 @@ class Gang:
             for address, ids in holders.items()
         }
 
-    def _take(self, run: Run, key: Key, need: dict[str, float], address: str) -> None:
-        if not lock_user(self.scheduler, address):
-            lock(self.scheduler, [address], _LOCK.format(address))
-        run.places[key] = (address, need)
+    def _take(self, run: Run, key: Key, need: dict[str, float], granted: Place) -> None:
+        if not lock_user(self.scheduler, granted.address):
+            lock(self.scheduler, [granted.address], _LOCK.format(granted.address))
+        run.places[key] = (granted.address, need)
+        if granted.device:
+            run.devices[key] = granted.device
 
     def _own(self, request: PlacementRequest, capacities: list[Capacity]) -> int:
         """How many roles its run has in these capacities."""
@@ -135,6 +161,7 @@ class Gang:
             self.waiting.remove(request)
             request.changed.set()
         left = {run.places.pop(key)[0] for key in chosen if key in run.places}
+        run.devices = {key: device for key, device in run.devices.items() if key in run.places}
         for address in left - self.carrying():
             if lock_user(self.scheduler, address) == _LOCK.format(address):
                 unlock(self.scheduler, _LOCK.format(address))

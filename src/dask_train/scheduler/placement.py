@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from .devices import DeviceRoom
 
 Needs = Mapping[str, float]
+
+
+class Place(NamedTuple):
+    """Where a role goes: a Dask worker's address, and the device that it gets there, empty for none."""
+
+    address: str
+    device: str = ""
 
 
 @dataclass
@@ -31,12 +41,19 @@ class Capacity:
         return all(self.declared.get(name, 0) >= amount for name, amount in needs.items())
 
 
-def place(needs: Sequence[Needs], workers: Sequence[Capacity], *, own: int = 0) -> list[str] | None:
-    """An address for each role, or None where they don't all fit now.
+def place(
+    needs: Sequence[Needs],
+    workers: Sequence[Capacity],
+    *,
+    own: int = 0,
+    devices: DeviceRoom | None = None,
+    with_device: Sequence[bool] = (),
+) -> list[Place] | None:
+    """Find a place for each role, or return None where they don't all fit now.
 
     A run with more roles than all these Dask workers have threads shares them, once they carry nothing else: four roles
     run on a laptop with two cores, but never beside another run's. ``own`` is how many roles of a run that shares are
-    there already, when one of them starts again.
+    there already, when one of them starts again. ``with_device`` says of each role whether it gets one of ``devices``.
     """
     open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]
     num_threads = sum(worker.threads for worker in workers)
@@ -44,22 +61,35 @@ def place(needs: Sequence[Needs], workers: Sequence[Capacity], *, own: int = 0) 
     per_host: dict[str, int] = {}
     for worker in open_workers:
         per_host[worker.host] = per_host.get(worker.host, 0) + worker.used
+    room = DeviceRoom() if devices is None else devices.copy()
     found = []
-    for need in needs:
+    for need, needs_device in zip(needs, with_device or [False] * len(needs), strict=True):
         fitting = [
             worker for worker in open_workers if worker.provides(need) and (may_share or worker.used < worker.threads)
         ]
+        choices = {worker.address: room.choice(worker.address) for worker in fitting if needs_device}
+        if needs_device:
+            fitting = [worker for worker in fitting if choices[worker.address]]
         if not fitting:
             return None
         chosen = min(
             fitting,
-            key=lambda worker: (worker.used >= worker.threads, worker.used, per_host[worker.host], -worker.threads),
+            key=lambda worker: (
+                room.num_roles[choices.get(worker.address, "")],
+                worker.used >= worker.threads,
+                worker.used,
+                per_host[worker.host],
+                -worker.threads,
+            ),
         )
         chosen.used += 1
         per_host[chosen.host] += 1
         for name, amount in need.items():
             chosen.resources[name] -= amount
-        found.append(chosen.address)
+        device = choices.get(chosen.address, "")
+        if device:
+            room.take(chosen.address, device)
+        found.append(Place(chosen.address, device))
     return found
 
 

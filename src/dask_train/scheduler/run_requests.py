@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from .computing import computes
+from .devices import DeviceRequest
 from .gang import Gang, PlacementRequest
 from .results import Results
 from .runs import MAX_BEHIND, Run, Runs
@@ -75,9 +76,20 @@ class RunRequests:
         return {"status": "OK"}
 
     async def train_run_place(
-        self, *, run: str, request: str, roles: list[Any], on: list[str] | None, timeout_s: float
+        self,
+        *,
+        run: str,
+        request: str,
+        roles: list[Any],
+        on: list[str] | None,
+        timeout_s: float,
+        devices: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Room for roles, ``[role, rank, needs]``; asked again with the same ``request`` until it is granted."""
+        """Room for roles, ``[role, rank, needs]``; asked again with the same ``request`` until it is granted.
+
+        ``devices`` are as :meth:`DeviceRequest.of <.devices.DeviceRequest.of>` reads them, with the offers of all Dask
+        workers that the driver knows by now.
+        """
         entry = self.runs.by_id.get(run)
         if entry is None:
             return _GONE
@@ -86,17 +98,22 @@ class RunRequests:
             if unknown := [address for address in on or () if address not in self.scheduler.workers]:
                 return {"status": "unknown", "addresses": unknown, "known": list(self.scheduler.workers)}
             wanted = [((role, rank), dict(needs)) for role, rank, needs in roles]
-            known = PlacementRequest(entry, wanted, None if on is None else list(on))
+            known = PlacementRequest(entry, wanted, None if on is None else list(on), DeviceRequest.of(devices))
             if why := self.gang.ask(known):
                 return {"status": "never", "why": why}
             self._requests[run, request] = known
+        elif devices is not None:  # Dask workers may have come since
+            known.devices = DeviceRequest.of(devices)
         self.gang.serve()  # a MultiLock of another library may have been released, or a paused worker run again
         await changed_within(known.changed, timeout_s)
         if known.granted:
             self._requests.pop((run, request), None)
             threads = {ws.address: ws.nthreads for ws in self.scheduler.workers.values()}
             hosts = {ws.address: ws.host for ws in self.scheduler.workers.values()}
-            places = [[role, rank, a, hosts.get(a, "")] for (role, rank), a in known.granted.items()]
+            places = [
+                [role, rank, address, hosts.get(address, ""), entry.devices.get((role, rank), "")]
+                for (role, rank), address in known.granted.items()
+            ]
             return {"status": "OK", "places": places, "threads": sum(threads.get(a, 0) for a in {p[2] for p in places})}
         if known.changed.is_set():  # freed before it was granted
             self._requests.pop((run, request), None)

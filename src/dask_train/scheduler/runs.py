@@ -76,6 +76,7 @@ class Run:
     ended: float = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
     places: dict[Key, tuple[str, dict[str, float]]] = field(default_factory=dict)
+    devices: dict[Key, str] = field(default_factory=dict)  # of the roles that were given one
     events: Mailbox = field(default_factory=Mailbox)
     inboxes: dict[str, Mailbox] = field(default_factory=dict)  # by agent
     agents: dict[str, str] = field(default_factory=dict)  # agent: Dask worker

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from dask_train.checkpoint.policy import Checkpoint, check_best_of_train
+from dask_train.cluster.devices import Gpus
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.driver.handle import Run
 from dask_train.driver.result import Result
@@ -38,6 +39,7 @@ class TrainSettings(TypedDict, total=False):
     resume: bool
     on: Sequence[str] | None
     resources: Mapping[str, Any] | None
+    gpus: Gpus
     client: Client | None
     name: str | None
     progress: bool | None
@@ -71,6 +73,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     resume: bool = False,
     on: Sequence[str] | None = None,
     resources: Mapping[str, Any] | None = None,
+    gpus: Gpus = None,
     client: Client | None = None,
     wait: bool = True,
     name: str | None = None,
@@ -131,6 +134,11 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     resources
         What each role process needs of the Dask workers' resources, such as ``{"GPU": 1}`` for all roles but
         parameter servers, or by role ``{"worker": {"GPU": 1}}``. A key may not be both.
+    gpus
+        Device of each role process but parameter servers. ``"auto"``: a device that the cluster gave the Dask worker
+        (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
+        outnumber devices, and none where no Dask worker was given one. 1: a device of its own. 0: none. Default: None,
+        all devices that the Dask worker sees.
     client
         The task's own client in a Dask task, whose thread is free for others while this waits; else
         ``distributed.default_client()`` where it is None; where there is none, a local cluster is started.
@@ -193,6 +201,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         resume=resume,
         on=on,
         resources=resources,
+        gpus=gpus,
         client=client,
         wait=wait,
         name=name,

@@ -16,6 +16,7 @@ from weakref import finalize
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.policy import check_checkpoint
 from dask_train.cluster.clients import client_or_none
+from dask_train.cluster.devices import check_gpus
 from dask_train.cluster.peer import Peer
 from dask_train.config import Deadlines, logging_timeout_s
 from dask_train.data.account import Account, read_account
@@ -76,6 +77,7 @@ def run_in_process(  # noqa: PLR0913 - one keyword for each thing that a run can
     resume: bool = False,
     on: Any = None,
     resources: Any = None,
+    gpus: Any = None,
     client: Any = None,
     wait: bool = True,
     name: str | None = None,
@@ -102,6 +104,11 @@ def run_in_process(  # noqa: PLR0913 - one keyword for each thing that a run can
         check_recovery(recovery)  # nothing is lost here that could be replaced
     launching.check_on(on)
     resources_by_role(resources, list(_COUNTS))
+    check_gpus(gpus)
+    if gpus in (0, 1):
+        _refuse(
+            f"gpus={gpus!r} is about processes of the cluster; here the framework's own device is used", "leave it out"
+        )
     kept = check_checkpoint(checkpoint, resume)
     rule = check_stop(stop)
     own = {

@@ -16,6 +16,7 @@ from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.arrivals import default_workers
 from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.devices import Gpus, check_gpus
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.collections.source import Source
@@ -68,6 +69,7 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     resume: bool = False,
     on: Sequence[str] | None = None,
     resources: Mapping[str, Any] | None = None,
+    gpus: Gpus = None,
     client: Client | None = None,
     wait: bool = True,
     name: str | None = None,
@@ -90,6 +92,7 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     policy = None if recovery == DEFAULT else check_recovery(recovery)
     kept = check_checkpoint(checkpoint, resume)
     check_on(on)
+    check_gpus(gpus)
     counts = None if roles is None else check_jobs(roles, {}, "roles")
     check_start(name=name, wait=wait)
     given_roles = counts or functions
@@ -128,6 +131,7 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         checkpoint=None if kept is None else place_of(kept, id_of_run, resume),
         preload=_preload(adapter),
         runs_on_host=runs_on_host,
+        gpus=gpus,
         client_s=Deadlines.from_dask_config().client_s,
     )
     pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here

@@ -18,9 +18,11 @@ from dask.system import CPU_COUNT
 from distributed import Worker
 
 from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.cluster.devices import device_environment
 from dask_train.cluster.peer import Peer
 from dask_train.errors import DaskTrainError, DataError, StalledError
 from dask_train.frameworks.base import RoleInfo
+from dask_train.process.devices import DeviceUse
 from dask_train.process.launch import Preload
 from dask_train.process.messages import (
     Accounted,
@@ -201,21 +203,25 @@ class Agent:
             # Known at once: what comes with the next command may already be for it.
             fresh = RoleChild(*of, on_message=self._heard, on_exit=self._gone)
             self.children[of.key] = fresh
-            starting = asyncio.create_task(self._start(fresh, command.roles_on_host, child))
+            starting = asyncio.create_task(self._start(fresh, command, child))
             self._starting.add(starting)
             starting.add_done_callback(self._starting.discard)
             starting.add_done_callback(self._done)
         elif child is not None and child.attempt == of.attempt:  # else it has been replaced
             _OBEYED[type(command)](self, child, command)
 
-    async def _start(self, child: RoleChild, roles_on_host: int, old: RoleChild | None) -> None:
+    async def _start(self, child: RoleChild, command: Start, old: RoleChild | None) -> None:
         if old is not None and not old.done.is_set():
             self._old.append(old)
             old.kill()
-        num_threads = max(1, CPU_COUNT // roles_on_host)
+        num_threads = max(1, CPU_COUNT // command.roles_on_host)
+        use = DeviceUse(entry=command.device, num_sharing=command.num_sharing)
+        environment = await asyncio.to_thread(device_environment, use)
         try:
             starting = TemplateProcesses.of(self.worker).start
-            await child.start(self.brief.run, num_threads, self.worker.local_directory, starting, self.brief.preload)
+            await child.start(
+                self.brief.run, num_threads, self.worker.local_directory, starting, self.brief.preload, environment
+            )
         except OSError as error:
             self._tell(child, Failed(error=f"{error}.", launching=True))
             return

@@ -55,3 +55,14 @@ def test_an_asynchronous_client_can_not_count_them_before_the_call_returns():
         with pytest.raises(ValueError, match=r"this client is asynchronous: .* Pass their number: workers="):
             count(client, None)
     assert default_workers(client, ["tcp://0"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("gpus", "num_devices", "count"), [("auto", 4, 4), ("auto", 0, 2), (1, 4, 4), (1, 0, 2), (0, 0, 2)]
+)
+def test_one_a_device_trains_where_devices_are_asked_for(monkeypatch, gpus, num_devices, count):
+    client = client_of(A, B, {"host": "a", "gpu": {"name": "H100"}})
+    client.run = lambda ask, *args: ask(*args)
+    monkeypatch.setattr(arrivals, "ask_offers", lambda *_: {})
+    monkeypatch.setattr(arrivals, "count_devices", lambda *_: num_devices)
+    assert default_fit_workers(client, None, gpus) == count

@@ -171,7 +171,7 @@ class Scheduler:
         return {"status": "OK"}
 
     async def _train_run_place(self, roles: list[list[Any]], **_: Any) -> dict[str, Any]:
-        places = [[role, rank, "ab"[rank % 2], "host"] for role, rank, _ in roles]
+        places = [[role, rank, "ab"[rank % 2], "host", ""] for role, rank, _ in roles]
         return {"status": "OK", "places": places, "threads": 8}
 
     async def _train_run_post(self, messages: list[tuple[str, list[Any]]], **_: Any) -> dict[str, Any]:

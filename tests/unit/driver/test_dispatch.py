@@ -145,7 +145,7 @@ async def test_a_run_that_waits_for_room_says_for_what(driven):
 
 async def test_too_few_threads_are_told(driven, capfd):
     async with driven(worker=2) as it:
-        places = [["worker", rank, "a", "host"] for rank in (0, 1)]
+        places = [["worker", rank, "a", "host", ""] for rank in (0, 1)]
         it.scheduler.answers["train_run_place"] = {"status": "OK", "places": places, "threads": 1}
         await started(it, num=2)
         it.driver.stop("enough")

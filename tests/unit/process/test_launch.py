@@ -6,7 +6,7 @@ import dask
 import distributed  # noqa: F401 - sets its configuration
 import pytest
 
-from dask_train.process.launch import NANNYS_TRIM, child_environment
+from dask_train.process.launch import NANNYS_TRIM, Launch, Preload, child_environment
 
 INHERITED = {
     "PATH": "/bin",
@@ -46,3 +46,13 @@ def test_it_is_what_nannies_set():
 def test_malloc_keeps_memory_as_in_any_process_unless_users_say_otherwise(value, is_left):
     found = child_environment({**INHERITED, "MALLOC_TRIM_THRESHOLD_": value}, 1, [])
     assert ("MALLOC_TRIM_THRESHOLD_" in found) == is_left
+
+
+def test_variables_that_imports_read_go_to_the_template_as_well():
+    preload = Preload(modules=("torch", "keras"), environment={"KERAS_BACKEND": "torch"}, idle_s=1.0)
+    launch = Launch(module="m", arguments=(), descriptors=(), output=1, num_threads=1, preload=preload)
+    given = launch.with_environment({"KERAS_TORCH_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "-1"})
+    assert given.preload is not None
+    assert given.preload.environment == {"KERAS_BACKEND": "torch", "KERAS_TORCH_DEVICE": "cpu"}
+    assert given.whole_environment()["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert launch.with_environment({}) == launch

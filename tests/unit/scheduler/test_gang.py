@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dask_train.scheduler.devices import DeviceRequest, Offer
 from dask_train.scheduler.gang import Gang, PlacementRequest
 from dask_train.scheduler.runs import Run, Runs
 
@@ -238,3 +239,38 @@ def test_a_role_that_was_never_placed_gives_nothing_back(cluster):
     cluster.ask("r1", 1)
     cluster.gang.free(cluster.run("r1"), [("worker", 7)])
     assert len(cluster.run("r1").places) == 1
+
+
+# Devices
+
+
+def with_devices(cluster: Cluster, name: str, count: int, devices: str, **more: Any) -> PlacementRequest:
+    """Workers of a run that need one of these devices each, all of which each Dask worker sees."""
+    request = cluster.request(name, count, **more)
+    offers = dict.fromkeys("abc", Offer(tuple(devices), len(devices)))
+    request.devices = DeviceRequest(frozenset({"worker"}), may_share=False, offers=offers)
+    return request
+
+
+def test_a_device_is_given_once_in_the_cluster_and_again_when_its_run_is_over(cluster):
+    first, second = with_devices(cluster, "r1", 2, "xyz"), with_devices(cluster, "r2", 2, "xyz")
+    assert (cluster.gang.ask(first), cluster.gang.ask(second)) == ("", "")
+    assert sorted(cluster.run("r1").devices.values()) == ["x", "y"]
+    assert not second.granted
+    assert cluster.gang.why(second).endswith("2 of them need a GPU, and 2 GPUs are used by other runs.")
+    cluster.gang.free(cluster.run("r1"))
+    assert (cluster.run("r1").devices, len(second.granted)) == ({}, 2)
+
+
+def test_a_lost_role_gets_its_device_again(cluster):
+    assert cluster.gang.ask(with_devices(cluster, "r1", 2, "xy")) == ""
+    lost = cluster.run("r1").devices["worker", 1]
+    assert cluster.gang.ask(with_devices(cluster, "r1", 1, "xy", first=1)) == ""
+    assert cluster.run("r1").devices["worker", 1] == lost
+
+
+def test_more_devices_than_there_are_can_never_be_given(cluster):
+    assert cluster.gang.ask(with_devices(cluster, "r1", 2, "x")) == (
+        "2 roles need a GPU each, and the Dask workers have 1 GPU"
+    )
+    assert cluster.gang.waiting == []

@@ -7,7 +7,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.scheduler.placement import Capacity, never, place, why_waiting
+from dask_train.scheduler import placement
+from dask_train.scheduler.placement import Capacity, never, why_waiting
+
+
+def place(needs: list[dict[str, float]], rooms: list[Capacity], **more: int) -> list[str] | None:
+    """The addresses of the places."""
+    found = placement.place(needs, rooms, **more)
+    return None if found is None else [each.address for each in found]
 
 
 def room(

@@ -109,7 +109,11 @@ def test_room_is_found_at_once(desk):
     async def story(desk):
         assert await desk.open() == {"status": "OK"}
         answer = await desk.place()
-        assert answer == {"status": "OK", "places": [["worker", 0, "a", "h"], ["worker", 1, "b", "h"]], "threads": 2}
+        assert answer == {
+            "status": "OK",
+            "places": [["worker", 0, "a", "h", ""], ["worker", 1, "b", "h", ""]],
+            "threads": 2,
+        }
         assert desk.scheduler.locked == {"a": ["train-roles-on-a"], "b": ["train-roles-on-b"]}
 
     desk(story)
@@ -124,7 +128,7 @@ def test_room_is_waited_for(desk):
         assert "1 role needs a free thread, and 0 of 2 are free. a carries 1 role of r1." in answer["why"]
         asked = await waits(desk.place("r2", 1, timeout_s=LONG_S))
         await desk.requests.train_run_free(run="r1", roles=[["worker", 1]])
-        assert (await asked)["places"] == [["worker", 0, "b", "h"]]
+        assert (await asked)["places"] == [["worker", 0, "b", "h", ""]]
 
     desk(story)
 

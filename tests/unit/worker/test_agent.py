@@ -38,7 +38,10 @@ class Child:
         self.num_threads = 0
         Child.made.append(self)
 
-    async def start(self, run: str, num_threads: int, folder: str, starting: Any, preload: Any) -> None:
+    async def start(
+        self, run: str, num_threads: int, folder: str, starting: Any, preload: Any, environment: Any
+    ) -> None:
+        self.environment = environment
         assert (run, folder, starting, preload) == ("run", "folder", "templates start it", None)
         if self.can_not_start is not None:
             self.done.set()

@@ -12,6 +12,7 @@ from dask_train.checkpoint.best import AUTO, mode_by_name
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.devices import Gpus, check_gpus
 from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
@@ -69,6 +70,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     recovery: str | RecoveryPolicy | None = DEFAULT,
     on: Sequence[str] | None = None,
     resources: Mapping[str, Any] | None = None,
+    gpus: Gpus = "auto",
     client: Client | None = None,
     wait: bool = True,
     name: str | None = None,
@@ -127,7 +129,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
         Whether to go on with the last whole checkpoint there, if there is one, to the same end to the last bit; with
         the same module, loss, optimizer, scheduler, data and arguments, or it is an error that says what differs. Free
         are ``epochs``, ``workers``, metrics, validation and what concerns the run.
-    recovery, on, resources, client, wait, name, log
+    recovery, on, resources, gpus, client, wait, name, log
         As :func:`dask_train.fit`; a log gets the module's ``state_dict``.
 
     Returns
@@ -169,6 +171,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     )
     check_start(name=name, wait=wait)
     check_log(log)
+    check_gpus(gpus)
     progress, rule = progress_of(verbose), check_stop(stop)
     kept = check_checkpoint(checkpoint, resume)
     resources_by_role(resources, ["worker"])
@@ -195,7 +198,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     fit_checks.check_order(epochs=epochs, shuffle=shuffle, seed=seed, batch_size=rows, validation_freq=validation_freq)
     if not in_process:
         client = client_or_local(client, workers or 0)
-        workers = workers or default_fit_workers(client, on)
+        workers = workers or default_fit_workers(client, on, gpus)
     assert workers is not None
     fit_checks.check_share(rows, workers)
     checks.check_together(module, workers)
@@ -238,6 +241,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
         resume=resume,
         on=on,
         resources=resources,
+        gpus=gpus,
         client=client,
         wait=wait,
         name=name or "fit",
