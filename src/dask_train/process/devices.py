@@ -56,7 +56,7 @@ class NvmlError(Exception):
 
 
 class _Memory(ctypes.Structure):
-    """``nvmlMemory_t``."""
+    """Memory of a device in bytes, as NVML tells it (``nvmlMemory_t``)."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
@@ -87,17 +87,17 @@ class Nvml:
     def devices(self) -> tuple[Device, ...]:
         """Return the devices that this process may use."""
         count = ctypes.c_uint()
-        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        self._call("nvmlDeviceGetCount_v2", ctypes.pointer(count))
         return tuple(device for index in range(count.value) if (device := self._device(index)) is not None)
 
     def _device(self, index: int) -> Device | None:
         handle = ctypes.c_void_p()
-        status = self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
+        status = self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.pointer(handle))
         if status == _NO_PERMISSION:
             return None
         self._check("nvmlDeviceGetHandleByIndex_v2", status)
         memory = _Memory()
-        self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+        self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.pointer(memory))
         return Device(
             uuid=self._text("nvmlDeviceGetUUID", handle),
             name=self._text("nvmlDeviceGetName", handle),

@@ -49,7 +49,7 @@ class FakeNvml:
     def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802
         if not self.num_open:
             return _NOT_INITIALIZED
-        count._obj.value = len(self._devices)
+        count.contents.value = len(self._devices)
         return 0
 
     def nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, handle: Any) -> int:  # noqa: N802
@@ -59,7 +59,7 @@ class FakeNvml:
             return _INVALID_ARGUMENT
         if self._devices[index.value] is None:
             return _NO_PERMISSION
-        handle._obj.value = index.value + 1  # a null pointer is no handle
+        handle.contents.value = index.value + 1  # a null pointer is no handle
         return 0
 
     def nvmlDeviceGetUUID(self, handle: ctypes.c_void_p, buffer: Any, size: ctypes.c_uint) -> int:  # noqa: N802
@@ -69,7 +69,7 @@ class FakeNvml:
         return self._write(self._device(handle).name, buffer, size)
 
     def nvmlDeviceGetMemoryInfo(self, handle: ctypes.c_void_p, memory: Any) -> int:  # noqa: N802
-        memory._obj.total = self._device(handle).memory_bytes
+        memory.contents.total = self._device(handle).memory_bytes
         return 0
 
     def _device(self, handle: ctypes.c_void_p) -> Device:
