@@ -27,7 +27,7 @@ SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
 AT_ONCE := $(MAKE) --no-print-directory --jobs $(words $(BACKENDS)) --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .venv-docs .venv-glm .venv-ray data demo demo-keras test test-slow check lint types imports docs tutorial pictures dist minimum lock clean
+.PHONY: help .venv .venv-docs .venv-glm .venv-ray data demo demo-keras test test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
 .PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS)
 
 help:  ## list the targets
@@ -122,6 +122,17 @@ dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare env
 	build/bare/bin/python $(PIP_ONCE) dist/*.whl
 	build/bare/bin/python tests/bare_install.py
 	build/bare/bin/dask train --help
+
+# pip takes a platform's name exactly, and wheels name several.
+DEVICE_PLATFORMS := $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64 _2_5_x86_64 1_x86_64)
+
+device-wheels:  ## wheels for benchmarks/device.sh on a machine with a GPU and no network, in build/device-wheels
+	rm -rf build/device-wheels build/device-site
+	$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.12 \
+		--implementation cp $(DEVICE_PLATFORMS) --dest build/device-wheels --requirement requirements/device.txt
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --only-binary=:all: \
+		--python-version 3.12 --implementation cp $(DEVICE_PLATFORMS) --target build/device-site build/device-wheels/*.whl
+	$(BIN)/python benchmarks/device_wheels.py build/device-wheels
 
 # What is tested with extras at their lowest versions; tensorflow, torch, jax and xgboost take gigabytes. Left out are
 # tests that need a framework or TensorBoard, and one that matplotlib 3.9 fails with any pyparsing of today, for a warning,
