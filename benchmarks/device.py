@@ -45,7 +45,7 @@ class Checks:
         return str(read_devices(library))
 
     def fork_of_a_template(self) -> str:
-        def uses_it(session: Any, device: str = self.device) -> float:
+        def uses_it(_: Any, device: str = self.device) -> float:
             import torch
 
             return float(torch.arange(5.0, device=device).sum())
@@ -101,7 +101,7 @@ class Checks:
         made = partial(torch.optim.SGD, lr=RATE)
         result = dt.fit(fitted, x, y, loss=LOSS, optimizer=made, batch_size=32, shuffle=False, verbose=0, **settings)
         pairs = zip(mine.parameters(), fitted.parameters(), strict=True)
-        difference = max(float((one.cpu() - other.cpu()).abs().max()) for one, other in pairs)
+        difference = max(float((one.detach().cpu() - other.detach().cpu()).abs().max()) for one, other in pairs)
         assert difference < TOLERANCE, f"weights differ by {difference:.1e}"
         return f"largest difference {difference:.1e}; notices {result.notices}"
 
