@@ -33,8 +33,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dask_train.cluster.after_import import call_after_import
 from dask_train.printing import set_up_logger
+from dask_train.settings.after_import import call_after_import
 
 if TYPE_CHECKING:
     from dask_train import linear_model as linear_model

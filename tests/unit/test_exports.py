@@ -56,7 +56,7 @@ def test_import_loads_no_framework_and_no_dask():
 def test_whatever_is_imported_first_models_and_torch_s_modules_can_travel(first):
     code = f"""
 import dask_train{"." + first if first else ", distributed"}
-from dask_train.cluster.after_import import _AfterImport
+from dask_train.settings.after_import import _AfterImport
 import sys
 print([finder.module for finder in sys.meta_path if isinstance(finder, _AfterImport)], 'distributed' in sys.modules)
 """

@@ -41,7 +41,9 @@ OF_OTHERS = {
     "namedtuple": ("_asdict", "_replace"),
 }
 PRIVATE_MODULES = {
-    "keras.src": ("keras_models", "fitting"),
+    "keras.src": ("keras_models", "fitting", "settings"),
+    "pandas._config": ("settings",),
+    "tensorflow.python": ("settings",),
     "dask.dataframe.dask_expr._expr": ("collections",),
     "torch.utils.data._utils": ("frameworks",),
 }

@@ -20,7 +20,7 @@ from dask.sizeof import sizeof
 from dask.tokenize import normalize_token
 from dask.utils import Dispatch
 
-from dask_train.cluster.after_import import call_after_import
+from dask_train.settings.after_import import call_after_import
 
 
 def register() -> None:

@@ -66,6 +66,7 @@ class Dispatch:
                 functions=self._job.functions,
                 framework=dumps(self._job.framework),  # one that is defined in a notebook goes by value
                 checkpoint=self._job.checkpoint,
+                settings=self._job.settings,
                 preload=self._job.preload,
                 progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
                 patience_s=plan.progress_s,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.frameworks.base import Framework
 from dask_train.process.launch import Preload
 from dask_train.run.state import RunPlan
 from dask_train.run.stopping import StopRule
+from dask_train.settings.process import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class Job:
         The rule that ends the run, if any.
     checkpoint
         Where checkpoints are kept, if anywhere.
+    settings
+        Of libraries, as they were where the run was asked for.
     preload
         What templates of its role processes import; None where there are none.
     runs_on_host
@@ -52,6 +55,7 @@ class Job:
     on: list[str] | None
     stop: StopRule | None
     checkpoint: CheckpointPlace | None
+    settings: Settings = field(default_factory=Settings)
     preload: Preload | None = None
     runs_on_host: int = 1
     gpus: str | int | None = None

@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import cloudpickle  # type: ignore[import-untyped]
+
 from dask_train.cluster.clients import client_or_none
 from dask_train.predicting.model import predictor
 from dask_train.predicting.over_partitions import as_task, joined, lengths_of, opened, parts_of, shown, shown_later
 from dask_train.predicting.sent_models import on_dask
 from dask_train.predicting.server.scores import Predictions, joined_predictions
 from dask_train.predicting.server.values import Call
-from dask_train.predicting.tasks import predicted_block
+from dask_train.predicting.tasks import as_at_the_call, predicted_block
 from dask_train.report.progress import check_progress, progress_of
+from dask_train.settings.process import Settings, named_in
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -78,7 +81,7 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
     parts = parts_of(x, y, sample_weight, features, label)
     weight = sample_weight if isinstance(sample_weight, str) else None
     block = partial(predicted_block, Call.of_rows(1), features, label, weight)
-    lazy = partial(_lazy, block, partial(_scores, named), parts)
+    lazy = partial(_lazy, block, partial(_scores, named, _settings_of(named)), parts)
     sent = found.value if client is None else on_dask(client, found.value)
     if client is not None and client.asynchronous:
         later: Any = shown_later(client, sent, lazy, _some)
@@ -92,11 +95,18 @@ def _lazy(block: Callable[..., Any], scores: Callable[..., Any], parts: Sequence
     return as_task(scores)(joined(as_task(joined_predictions), predicted)), predicted
 
 
-def _scores(metrics: Metrics, total: Predictions | None) -> dict[str, float] | None:
+def _settings_of(metrics: Metrics) -> Settings:
+    """The settings of libraries that functions of rows use, as far as that can be seen."""
+    named = [library for one in metrics.values() for library in named_in(cloudpickle.dumps(one), one)]
+    return Settings.here("numpy", "pandas", "sklearn", *dict.fromkeys(named))
+
+
+def _scores(metrics: Metrics, settings: Settings, total: Predictions | None) -> dict[str, float] | None:
     if total is None:
         return None
     weights = {} if total.weights is None else {"sample_weight": total.weights}
-    return {name: float(metric(total.truth, total.found, **weights)) for name, metric in metrics.items()}
+    with as_at_the_call(settings):
+        return {name: float(metric(total.truth, total.found, **weights)) for name, metric in metrics.items()}
 
 
 def _some(found: dict[str, float] | None) -> dict[str, float]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.data.columns import Column
@@ -22,6 +23,10 @@ from dask_train.predicting.server.boosters import rows_to_booster
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.scores import ACCURACY, R2
 from dask_train.predicting.server.values import Call, ModelParts
+from dask_train.settings.process import Settings, named_in
+
+# Libraries whose settings hold for estimators and functions; others where these name them.
+_OF_OBJECTS = ("numpy", "pandas", "sklearn", "xgboost")
 
 # Packages whose estimators scikit-learn's check tells to be fitted; in a pipeline there may be others.
 _KNOWS_WHETHER_FITTED = frozenset({"sklearn", "xgboost", "lightgbm", "dask_train"})
@@ -130,7 +135,8 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
     if compiled:
         _check_compiled(model)
     header, arrays = keras_model.take_apart(model, compiled=compiled is not False)
-    token = digest(*keras_contents(header, arrays))
+    settings = Settings.here("numpy", "keras", keras.backend.backend())
+    token = _token(settings, *keras_contents(header, arrays))
     data = pickle.dumps(header)
     return _network(
         ModelParts(
@@ -141,6 +147,7 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
             arrays=arrays,
             opened_bytes=sum(array.nbytes for array in arrays),
             environment=backend_environment(keras.backend.backend()),
+            settings=settings,
         ),
         model,
         travels=travels,
@@ -164,15 +171,17 @@ def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
     if compiled:
         _check_compiled(model)
     header = files.header_of(path, checksum, compiled=compiled)
+    settings = Settings.here("numpy", "keras", keras.backend.backend())
     return _network(
         ModelParts(
             kind="file",
             name=path,
-            token=digest(header, CustomObjects(model).code),
+            token=_token(settings, header, CustomObjects(model).code),
             header=header,
             arrays=(),
             opened_bytes=2 * model_size_bytes(model),  # the file, too
             environment=backend_environment(keras.backend.backend()),
+            settings=settings,
         ),
         model,
         travels=travels,
@@ -217,7 +226,8 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
 
     kind, module = torch_model.kind_of(given)
     header, arrays = torch_model.take_apart(kind, given, module)
-    token = digest(kind, given if kind == torch_model.EXPORTED else module)
+    settings = Settings.here("numpy", "torch")
+    token = _token(settings, kind, given if kind == torch_model.EXPORTED else module)
     return _network(
         ModelParts(
             kind=kind,
@@ -226,6 +236,7 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
             header=header,
             arrays=arrays,
             opened_bytes=sum(array.nbytes for array in arrays) or len(header),
+            settings=settings,
         ),
         module,
         travels=travels,
@@ -234,8 +245,22 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
     )
 
 
+def _token(settings: Settings, *told: Any) -> str:
+    """What tells a model from others, and from the same one under other settings."""
+    differences = settings.differences()
+    return digest(*told, differences) if differences else digest(*told)
+
+
+def _pickled(model: Any) -> bytes:
+    """A pickle without the arrays; empty where there can be none, which is told where it has to travel."""
+    try:
+        return bytes(cloudpickle.dumps(model, protocol=5, buffer_callback=[].append))
+    except Exception:
+        return b""
+
+
 def _network(parts: ModelParts, model: Any, *, travels: bool, **others: Any) -> Predictor:
-    value = parts if travels else LocalModel(model, parts.name, parts.token)
+    value = parts if travels else LocalModel(model, parts.name, parts.token, parts.settings)
     return Predictor(value=value, model=model, **others)
 
 
@@ -254,8 +279,8 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
             "estimator with predict, or a function."
         )
     _check_fitted(model, name)
-    token = digest(method, model)
-    value = ObjectModel(model, method, name, token)
+    settings = Settings.here(*_OF_OBJECTS, *named_in(_pickled(model), model))
+    value = ObjectModel(model, method, name, _token(settings, method, model), settings)
     describe = partial(_shown, value, meta, partial(_promised, model, method))
     return Predictor(value=value, describe=describe, takes_frames=True, scores=scores)
 

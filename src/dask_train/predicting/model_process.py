@@ -144,7 +144,7 @@ class ModelProcess:
         descriptor, places = packed_arrays(parts.arrays)
         slots = (number for slot in self._slots for number in slot.descriptors)
         files = ModelFiles(descriptors=(descriptor, *slots), places=places)
-        order = Open(kind=parts.kind, header=parts.header, num_threads=num_threads, data=files)
+        order = Open(kind=parts.kind, header=parts.header, num_threads=num_threads, settings=parts.settings, data=files)
         limit = _Patience(self._limits.launch_s, "to open its model", "train.launch.timeout")
         try:
             answer = self._answer(order, limit)

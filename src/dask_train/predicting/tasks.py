@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,9 +21,10 @@ from dask_train.config import PredictLimits
 from dask_train.data.columns import Column
 from dask_train.predicting.model_pool import ModelProcesses
 from dask_train.predicting.server.batches import Counted, counted, joined
-from dask_train.predicting.server.in_process import ObjectModel
+from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.scores import Predictions, scored
 from dask_train.predicting.server.values import Call, ModelParts, fitting
+from dask_train.settings.process import Settings
 
 
 def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> Any:
@@ -170,7 +172,8 @@ def predicted_block(
         weights = [] if weight is None else [_complete("weights", piece[weight])]
     if not len(x):
         return None
-    found = np.asarray(model.call(call, [x]))
+    with _as_at_the_call(model):
+        found = np.asarray(model.call(call, [x]))
     return Predictions(truth=np.asarray(truth), found=found, weights=weights[0] if weights else None)
 
 
@@ -178,14 +181,33 @@ def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -
     """What a model says of rows: in its process on a Dask worker, or here."""
     where = _where("a block")
     if isinstance(model, ObjectModel):
-        return model.ask(call, values, where)
+        with _as_at_the_call(model):
+            return model.ask(call, values, where)
     arrays = fitting(where, values, call.columns)
     if call.verb == "predict" and not len(arrays[0]):
         return [column.empty(0) for column in call.outputs]
     if isinstance(model, ModelParts):
         call = replace(call, block_seed=zlib.crc32(where.encode()))
         return ModelProcesses.of(get_worker()).ask(model, limits, call, arrays, where)
-    return model.ask(call, arrays)
+    with _as_at_the_call(model):
+        return model.ask(call, arrays)
+
+
+def _as_at_the_call(model: ObjectModel | LocalModel) -> AbstractContextManager[None]:
+    """The settings of the process that asked for predictions, while one of Dask's threads makes them."""
+    if isinstance(model, ObjectModel):
+        model.opened()  # imports what it needs
+    return as_at_the_call(model.settings)
+
+
+def as_at_the_call(settings: Settings) -> AbstractContextManager[None]:
+    """Settings of a script, while one of Dask's threads works for it."""
+    try:
+        worker = get_worker()
+    except ValueError:
+        return settings.in_task(alone=None)
+    is_own = worker.address.startswith("inproc://")  # so the script's process
+    return settings.in_task(alone=None if is_own else worker.state.nthreads == 1)
 
 
 def chosen(place: int, outputs: tuple[np.ndarray, ...]) -> np.ndarray:

@@ -26,6 +26,7 @@ from dask_train.data.stream import Stream
 from dask_train.data.table import Table
 from dask_train.frameworks.base import RoleInfo
 from dask_train.masking import encodable
+from dask_train.settings.process import Settings
 from dask_train.transport.frames import Files
 
 
@@ -348,7 +349,7 @@ class Mapped(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(Message):
-    """Who the process is, and what it is to do; framework and function are pickled."""
+    """Who the process is, and what it is to do, under which settings; framework and function are pickled."""
 
     me: RoleInfo
     attempt: int
@@ -356,6 +357,7 @@ class Begin(Message):
     function: bytes = field(repr=False)
     checkpoint: CheckpointPlace | None
     scratch: str
+    settings: Settings = field(default_factory=Settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,7 @@ def run_role(end: int, account: int) -> None:
     status = 0
     try:
         me = start.me
+        start.settings.apply()  # before code of the user's is imported
         framework = pickle.loads(start.framework)  # noqa: S301 - sent by the client, as all Dask tasks are
         function = pickle.loads(start.function)  # noqa: S301
         checkpoints = _checkpoints(start)

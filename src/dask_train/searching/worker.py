@@ -21,6 +21,7 @@ from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import ClosedError, StalledError
 from dask_train.masking import shows_no_secrets
 from dask_train.searching.trial_checkpoints import brought_over
+from dask_train.settings.process import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,8 @@ class Order:
         Weights are kept of epochs that are better than this only; None for any.
     place
         Where it keeps checkpoints; None for nowhere.
+    settings
+        Of libraries, as they were once its model was made.
     """
 
     number: int
@@ -62,6 +65,7 @@ class Order:
     mode: str
     to_beat: float | None
     place: TrialPlace | None = None
+    settings: Settings = field(default_factory=Settings.here)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +175,7 @@ def _trained(session: Session, order: Order, held: dict[str, DataSet], noticed: 
     from dask_train.fitting.backends import backend_of
     from dask_train.fitting.roles.synchronous import fit_synchronously
 
+    order.settings.apply()  # others than before where the user's function sets some for each trial
     hosts, memory = session.meeting
     own = session.size == 1
     if own:  # new for each trial, so that what the last one has written is free

@@ -36,6 +36,7 @@ from dask_train.roles import check_jobs, check_run_name
 from dask_train.run.recovery import RecoveryPolicy, check_recovery
 from dask_train.run.state import RunPlan
 from dask_train.run.stopping import StopRule, check_stop
+from dask_train.settings.process import Settings
 from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_second_copies
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.run_data import RunData
@@ -86,6 +87,7 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
 
     With ``runs_on_host`` so many runs like this one share the cores of each host.
     """
+    settings = Settings.here()
     adapter = find_framework(framework)
     functions = functions_of(function)
     rule = check_stop(stop)
@@ -129,6 +131,7 @@ def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         on=None if on is None else list(on),
         stop=rule,
         checkpoint=None if kept is None else place_of(kept, id_of_run, resume),
+        settings=settings,
         preload=_preload(adapter),
         runs_on_host=runs_on_host,
         gpus=gpus,

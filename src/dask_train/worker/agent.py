@@ -57,6 +57,7 @@ from dask_train.process.messages import (
     to_plain,
 )
 from dask_train.process.role_child import RoleChild
+from dask_train.settings.process import Settings
 from dask_train.worker.mail import BUNDLE_S, Mail
 from dask_train.worker.role_data import RoleData
 from dask_train.worker.templates import TemplateProcesses
@@ -88,6 +89,8 @@ class Brief:
         The pickled adapter.
     checkpoint
         Where checkpoints are kept, if anywhere.
+    settings
+        Of libraries, that role processes take over.
     preload
         What templates of the role processes import; None where there are none.
     progress_every_s
@@ -104,6 +107,7 @@ class Brief:
     functions: dict[str, bytes] = field(repr=False)
     framework: bytes = field(repr=False)
     checkpoint: CheckpointPlace | None
+    settings: Settings
     preload: Preload | None
     progress_every_s: float
     patience_s: float
@@ -243,6 +247,7 @@ class Agent:
                 framework=self.brief.framework,
                 function=self.brief.functions[child.role],
                 checkpoint=self.brief.checkpoint,
+                settings=self.brief.settings,
                 scratch=child.scratch,
             )
         )

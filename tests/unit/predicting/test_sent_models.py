@@ -14,6 +14,7 @@ from dask_train.errors import PredictionError
 from dask_train.predicting import sent_models as models
 from dask_train.predicting.server.in_process import ObjectModel
 from dask_train.predicting.server.values import ModelParts
+from dask_train.settings.process import Settings
 
 KERAS = ModelParts(
     kind="file",
@@ -47,7 +48,7 @@ def test_a_framework_that_no_dask_worker_has(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_modules_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check(monkeypatch, ObjectModel(json.loads, None, "loads", "t")) == {"dask_train", "json"}
+    assert check(monkeypatch, ObjectModel(json.loads, None, "loads", "t", Settings())) == {"dask_train", "json"}
 
 
 class Leaving:

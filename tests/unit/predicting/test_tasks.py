@@ -25,6 +25,7 @@ from dask_train.predicting.tasks import (
     scored_block,
     series_or_frame,
 )
+from dask_train.settings.process import Settings
 
 LIMITS = PredictLimits.from_dask_config()
 ROWS = np.arange(6.0).reshape(3, 2)
@@ -36,7 +37,7 @@ def call(*outputs: Column, columns: tuple[Column, ...] = (PAIR,), verb: str = "p
 
 
 def function(made: Any) -> ObjectModel:
-    return ObjectModel(made, None, "made", "token")
+    return ObjectModel(made, None, "made", "token", Settings())
 
 
 class Model:

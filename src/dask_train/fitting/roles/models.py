@@ -1,8 +1,7 @@
-"""Models in a role process: put together as they were sent, and built."""
+"""Models in a role process: built, and called as Keras' own steps call them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,14 +15,6 @@ from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.layout import Layout
 from dask_train.keras_models import state
 from dask_train.keras_models.private_parts import check_private_parts
-from dask_train.keras_models.serialization import parts_to_model
-
-
-def made(header: dict[str, Any], arrays: list[np.ndarray]) -> Any:
-    """The model; the process takes over the sender's ``floatx`` and dtype policy, which layers made later ask for."""
-    keras.config.set_floatx(header["floatx"])
-    keras.config.set_dtype_policy(keras.dtype_policies.deserialize(json.loads(header["dtype_policy"])))
-    return parts_to_model(header, arrays)
 
 
 def build(model: Any, layout: Layout, columns: Sequence[Column]) -> None:

@@ -12,12 +12,13 @@ import numpy as np
 
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.answering import Answering
-from dask_train.fitting.roles.models import build, made
+from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.servers import Gradient, Progress
 from dask_train.fitting.roles.shards import columns_of, shards_of, slot_of
 from dask_train.fitting.roles.weights import scale_of, value_of
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models import state
+from dask_train.keras_models.serialization import parts_to_model
 from dask_train.role.session import Session
 from dask_train.transport.array_layout import ArraySlot
 from dask_train.transport.channels import Channel
@@ -67,7 +68,7 @@ class ParameterServer(Answering):
     def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:
         super().__init__()
         self._session, self._patience_s = session, task.patience_s
-        model = made(task.header, task.arrays)
+        model = parts_to_model(task.header, task.arrays)
         build(model, task.layout, ())
         shard = shards_of(model, session.size)[session.rank]
         self._optimizers = [optimizer for optimizer, _ in state.held_optimizers(model)]

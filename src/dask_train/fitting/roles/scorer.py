@@ -13,12 +13,13 @@ import keras
 from dask_train.fitting.backends import backend_of
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
-from dask_train.fitting.roles.models import build, made
+from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.servers import servers_of
 from dask_train.fitting.roles.spool import SpooledWeights
 from dask_train.fitting.roles.steps import Rank, Steps
 from dask_train.fitting.roles.validation import Validation
 from dask_train.fitting.spec import VALIDATION, FitTask
+from dask_train.keras_models.serialization import parts_to_model
 from dask_train.role.session import Session
 
 # How often it looks whether it is to stop while there are no new weights.
@@ -36,7 +37,7 @@ def score(task: FitTask, session: Session) -> None:
         The rule to stop by, or the best checkpoint, looks at a score of validation that there is none of.
     """
     backend = backend_of(keras.backend.backend())
-    model = made(task.header, task.arrays)
+    model = parts_to_model(task.header, task.arrays)
     data = session.dataset(VALIDATION).whole()
     assert task.validation_layout is not None
     build(model, task.validation_layout, data.schema.columns)

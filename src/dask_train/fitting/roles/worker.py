@@ -20,7 +20,7 @@ from dask_train.fitting.roles.epochs import Epochs
 from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
-from dask_train.fitting.roles.models import build, built_already, made
+from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.score_names import score_name
 from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
@@ -29,7 +29,7 @@ from dask_train.fitting.roles.validation import Validation
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.roles.weights import Weights
 from dask_train.fitting.spec import VALIDATION, FitTask, Outcome
-from dask_train.keras_models.serialization import model_to_parts, restore_parts
+from dask_train.keras_models.serialization import model_to_parts, parts_to_model, restore_parts
 from dask_train.keras_models.torch_state import seed_torch
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
@@ -69,7 +69,7 @@ class Worker(ABC):
         self.task, self.session, self.backend = task, session, backend
         self.leads = session.rank == 0
         here = task.in_place
-        self.model = made(task.header, task.arrays) if here is None else here.model
+        self.model = parts_to_model(task.header, task.arrays) if here is None else here.model
         build(self.model, task.layout, self.data.schema.columns)
         seed_torch(task.random, task.seed, session.rank)
         self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"")

@@ -15,6 +15,7 @@ from dask_train.collections.partition.text import text_rows
 from dask_train.fitting.layout import filled
 from dask_train.predicting.server.runners import Runner, runner_of
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
+from dask_train.settings.process import Settings
 
 
 class LocalModel:
@@ -24,12 +25,12 @@ class LocalModel:
     ----------
     model
         As the user has it, so what is computed later is of the model as it is then.
-    name, token
+    name, token, settings
         As :class:`~dask_train.predicting.server.values.ModelParts` has them.
     """
 
-    def __init__(self, model: Any, name: str, token: str) -> None:
-        self.name, self.token = name, token
+    def __init__(self, model: Any, name: str, token: str, settings: Settings) -> None:
+        self.name, self.token, self.settings = name, token, settings
         self._runner: Runner = runner_of(model)
         self._lock = threading.Lock()
 
@@ -80,12 +81,12 @@ class ObjectModel:
         Whatever can be called, or has the method.
     method
         The name of its method; None to call it.
-    name, token
+    name, token, settings
         As :class:`~dask_train.predicting.server.values.ModelParts` has them.
     """
 
-    def __init__(self, model: Any, method: str | None, name: str, token: str) -> None:
-        self.name, self.token, self._method = name, token, method
+    def __init__(self, model: Any, method: str | None, name: str, token: str, settings: Settings) -> None:
+        self.name, self.token, self.settings, self._method = name, token, settings, method
         self._model = model
         self._opening = threading.Lock()
         self._closed: tuple[bytes, list[Any]] | None = None

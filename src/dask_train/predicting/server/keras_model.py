@@ -16,10 +16,9 @@ import numpy as np
 from dask_train.data.columns import Column
 from dask_train.errors import in_words
 from dask_train.fitting.layout import Layout, filled, leaves
-from dask_train.fitting.roles.models import made
 from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
-from dask_train.keras_models.serialization import model_to_parts
+from dask_train.keras_models.serialization import model_to_parts, parts_to_model
 from dask_train.keras_models.text_inputs import check_text_inputs
 from dask_train.predicting.server.keras_backends import Run, backend_of
 from dask_train.predicting.server.keras_evaluation import Evaluation
@@ -41,7 +40,7 @@ def take_apart(model: Any, *, compiled: bool) -> tuple[dict[str, Any], list[np.n
 def open_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
     """The model; each array is copied once."""
     told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
-    model = made(told, list(arrays))
+    model = parts_to_model(told, list(arrays))
     model.run_eagerly, model.jit_compile = told["run_eagerly"], told["jit_compile"]
     return model
 

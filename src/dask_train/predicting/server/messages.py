@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dask_train.predicting.server.values import Call
+from dask_train.settings.process import Settings
 from dask_train.transport.frames import Files
 
 
@@ -40,6 +41,7 @@ class Open(ModelMessage):
     kind: str
     header: bytes = field(repr=False)
     num_threads: int
+    settings: Settings = field(default_factory=Settings)
     data: ModelFiles
 
 

@@ -49,6 +49,7 @@ class _Server:
         try:
             arrays, *slots = order.data.descriptors
             self._slots = [(_Memory(rows), _Memory(out)) for rows, out in zip(slots[::2], slots[1::2], strict=True)]
+            order.settings.apply()  # before code of the user's is imported
             with without_startup_noise():
                 self._runner = opened(order.kind, order.header, _mapped(arrays, order), order.num_threads)
         except BaseException as error:  # also SystemExit of a module that the model needs

@@ -13,6 +13,7 @@ from dask_train.data.alignment import rounded
 from dask_train.data.columns import Column
 from dask_train.data.text import packed
 from dask_train.fitting.layout import Layout, Places
+from dask_train.settings.process import Settings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,6 +37,8 @@ class ModelParts:
         What its variables take.
     environment
         Variables that its process gets besides those of the Dask worker.
+    settings
+        Of libraries, that its process takes over; the token tells them, too.
     """
 
     kind: str
@@ -45,6 +48,7 @@ class ModelParts:
     arrays: Sequence[np.ndarray] = field(repr=False)
     opened_bytes: int
     environment: Mapping[str, str] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
 
     @property
     def nbytes(self) -> int:

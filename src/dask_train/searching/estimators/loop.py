@@ -61,6 +61,7 @@ class EstimatorLoop:
                 continue  # the end of a trial that has ended by itself meanwhile
             began = time.monotonic()
             try:
+                order.settings.apply()  # others than before where the user's function sets some for each trial
                 with _alive(session, f"working on trial {order.number}"):
                     work: Any = order.task
                     told = work(order, session, tables)

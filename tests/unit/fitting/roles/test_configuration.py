@@ -12,9 +12,8 @@ from dask_train.data.columns import Column, Schema
 from dask_train.errors import CheckpointError
 from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.configuration import check_same, configuration_of, rates_of, set_rates
-from dask_train.fitting.roles.models import made
 from dask_train.fitting.spec import FitTask
-from dask_train.keras_models.serialization import load_parts, model_to_parts
+from dask_train.keras_models.serialization import load_parts, model_to_parts, parts_to_model
 
 SCHEMA = Schema(
     columns=(Column(dtype="<f4", row_shape=(6,)), Column(dtype="<f4", row_shape=())), names=None, is_tuple=True
@@ -62,7 +61,7 @@ def own(**arguments):
 def begun(model, schema=SCHEMA, **more):
     header, arrays = model_to_parts(model)
     task = FitTask(header=header, arrays=arrays, **{"layout": Layout(x=0, y=1), **more})
-    return configuration_of(task, schema, made(header, arrays))
+    return configuration_of(task, schema, parts_to_model(header, arrays))
 
 
 def differ(then, now, *, new_rate=False, rates_then=None):

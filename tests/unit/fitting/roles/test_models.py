@@ -9,30 +9,10 @@ from keras import layers
 
 from dask_train.data.columns import Column
 from dask_train.fitting.layout import Layout
-from dask_train.fitting.roles.models import build, called, is_own, made
-from dask_train.keras_models.serialization import model_to_parts
+from dask_train.fitting.roles.models import build, called, is_own
 
 LAYOUT = Layout(x=0, y=1)
 COLUMNS = (Column(dtype="<f8", row_shape=(3,)), Column(dtype="<f8", row_shape=()))
-
-
-@pytest.fixture
-def own_settings():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
-
-
-def test_layers_that_are_made_later_have_the_senders_dtypes(own_settings):
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    parts = model_to_parts(keras.Sequential([layers.Input((2,)), layers.Dense(1)]))
-    keras.config.set_floatx("float32")
-    keras.config.set_dtype_policy("float32")
-    made(*parts)
-    assert keras.config.floatx() == "float64"
-    assert keras.config.dtype_policy().name == "mixed_bfloat16"
 
 
 def unbuilt(cls=keras.Sequential):

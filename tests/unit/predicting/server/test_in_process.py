@@ -15,6 +15,7 @@ from dask_train.fitting.layout import Layout
 from dask_train.predicting.server import in_process
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.values import Call
+from dask_train.settings.process import Settings
 
 ROWS = np.arange(6.0).reshape(3, 2)
 FRAME = pd.DataFrame(ROWS, columns=["a", "b"], index=[7, 5, 6])
@@ -27,7 +28,7 @@ def call(layout: Any = 0, output: Column = ONE, verb: str = "predict") -> Call:
 
 
 def of(made: Any, method: str | None = None) -> ObjectModel:
-    return ObjectModel(made, method, "made", "token")
+    return ObjectModel(made, method, "made", "token", Settings())
 
 
 class Scaled:
@@ -136,7 +137,7 @@ class Runner:
 def local(monkeypatch):
     runner = Runner()
     monkeypatch.setattr(in_process, "runner_of", lambda _: runner)
-    return runner, LocalModel("a model", "mine", "token")
+    return runner, LocalModel("a model", "mine", "token", Settings())
 
 
 def test_a_model_of_this_process_answers_one_at_a_time_in_its_own_dtypes(local, in_threads):

@@ -15,10 +15,7 @@ from dask_train.searching.worker import Failed, Order
 
 
 def order(number: int, task: Any) -> Order:
-    made = object.__new__(Order)
-    for name, value in {"number": number, "task": task}.items():
-        object.__setattr__(made, name, value)
-    return made
+    return Order(number=number, task=task, metric="score", mode="max", to_beat=None)
 
 
 @pytest.fixture

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 
 import pytest
 
-from dask_train.cluster.after_import import call_after_import
+from dask_train.settings.after_import import call_after_import
 
 
 @pytest.fixture
@@ -46,13 +47,13 @@ def test_when_it_is_imported_and_complete(a_module):
     assert calls == [1]
 
 
-def test_once_for_each_module(a_module):
+def test_each_function_once(a_module):
     calls = []
     a_module("one_to_wait_for")
-    for _ in range(2):
-        call_after_import("one_to_wait_for", lambda: calls.append(1))
+    for then in [one := partial(calls.append, 1), one, partial(calls.append, 2)]:
+        call_after_import("one_to_wait_for", then)
     importlib.import_module("one_to_wait_for")
-    assert calls == [1]
+    assert sorted(calls) == [1, 2]
 
 
 def test_several_modules_one_of_which_imports_the_other(a_module):

@@ -10,23 +10,27 @@ from types import ModuleType
 
 
 def call_after_import(module: str, then: Callable[[], None]) -> None:
-    """Call ``then()`` at once where ``module`` has been imported, else when it is; once for each module."""
+    """Call ``then()`` at once where ``module`` has been imported, else when it is; the same function once."""
     if module in sys.modules:
         then()
-    elif not any(isinstance(finder, _AfterImport) and finder.module == module for finder in sys.meta_path):
+        return
+    waiting = [finder for finder in sys.meta_path if isinstance(finder, _AfterImport) and finder.module == module]
+    if not waiting:
         sys.meta_path.insert(0, _AfterImport(module, then))
+    elif then not in waiting[0].calls:
+        waiting[0].calls.append(then)
 
 
 class _AfterImport(MetaPathFinder):
-    """Calls a function once a module has been imported; leaves finding and loading to those that do it anyway."""
+    """Calls functions once a module has been imported; leaves finding and loading to those that do it anyway."""
 
     def __init__(self, module: str, then: Callable[[], None]) -> None:
-        self.module, self._then = module, then
+        self.module, self.calls = module, [then]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find the module as the other finders do, with a loader that calls the function at its end."""
+        """Find the module as the other finders do, with a loader that calls the functions at its end."""
         if fullname != self.module:
             return None
         others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
@@ -36,7 +40,8 @@ class _AfterImport(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                self._then()
+                for then in self.calls:
+                    then()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

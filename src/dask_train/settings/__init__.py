@@ -1,0 +1,1 @@
+"""The settings of a script, such as Keras' floatx or scikit-learn's configuration, in processes that compute for it."""

@@ -1,0 +1,46 @@
+"""Options of pandas that change numbers or dtypes; not how frames are shown, read or drawn."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from pandas._config.config import _get_root, get_default_val
+
+from dask_train.settings.setting import Setting
+
+_NAMES = (
+    "compute.use_bottleneck",
+    "compute.use_numba",
+    "compute.use_numexpr",
+    "future.distinguish_nan_and_na",
+    "future.infer_freq_returns_offset",
+    "future.infer_string",
+    "future.no_silent_downcasting",
+    "future.python_scalars",
+    "mode.copy_on_write",
+    "mode.string_storage",
+)
+
+
+def settings() -> dict[str, Setting]:
+    """Return the options that this version of pandas has."""
+    found = {}
+    for name in _NAMES:
+        try:
+            default = get_default_val(name)
+        except pd.errors.OptionError:
+            continue
+        found[name] = Setting(read=partial(_read, name), write=partial(_write, name), default=default)
+    return found
+
+
+def _read(name: str) -> Any:
+    """Return an option without the warning that ``pandas.get_option`` gives of some, to whoever looks."""
+    root, last = _get_root(name)
+    return root[last]
+
+
+def _write(name: str, value: Any) -> None:
+    pd.set_option(name, value)

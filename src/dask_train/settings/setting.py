@@ -1,0 +1,27 @@
+"""One setting of a library: how it is read and set, and what it is where nobody has set it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting of a library.
+
+    Attributes
+    ----------
+    read, write
+        Return it as it is now; set it.
+    default
+        The library's own.
+    of_thread
+        Whether each thread has its own; other settings are those of the whole process.
+    """
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    default: Any
+    of_thread: bool = False

@@ -1,0 +1,48 @@
+"""TensorFlow's settings, as far as they change numbers or whether an error is raised; its seeds are those of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import config as private_config
+
+from dask_train.settings.setting import Setting
+
+_ALWAYS_TOLD = frozenset({"disable_meta_optimizer", "disable_model_pruning"})
+
+
+def settings() -> dict[str, Setting]:
+    """Return determinism, TF32, placement, and what its graph optimizer does."""
+    experimental, optimizer = tf.config.experimental, tf.config.optimizer
+    return {
+        "op_determinism": Setting(read=private_config.is_op_determinism_enabled, write=_set_determinism, default=False),
+        "tensor_float_32": Setting(
+            read=experimental.tensor_float_32_execution_enabled,
+            write=experimental.enable_tensor_float_32_execution,
+            default=True,
+        ),
+        "soft_device_placement": Setting(
+            read=tf.config.get_soft_device_placement, write=tf.config.set_soft_device_placement, default=True
+        ),
+        "jit": Setting(read=optimizer.get_jit, write=optimizer.set_jit, default=""),
+        "optimizer_options": Setting(read=_options, write=_set_options, default={}),
+    }
+
+
+def _set_determinism(value: bool) -> None:
+    if not value:
+        raise RuntimeError("TensorFlow's op determinism can't be put back once it is on; begin another process.")
+    tf.config.experimental.enable_op_determinism()
+
+
+def _options() -> dict[str, Any]:
+    """Return the options that were set; two are told in any case."""
+    options: dict[str, Any] = tf.config.optimizer.get_experimental_options()
+    return {name: value for name, value in options.items() if value or name not in _ALWAYS_TOLD}
+
+
+def _set_options(value: dict[str, Any]) -> None:
+    if left := set(_options()) - set(value):
+        raise RuntimeError(f"TensorFlow's optimizer options {sorted(left)} can't be put back; begin another process.")
+    tf.config.optimizer.set_experimental_options(value)
