@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from pandas._config.config import _get_root, get_default_val
+from pandas._config.config import _get_root, _registered_options
 
 from dask_train.settings.setting import Setting
 
@@ -28,11 +28,8 @@ def settings() -> dict[str, Setting]:
     """Return the options that this version of pandas has."""
     found = {}
     for name in _NAMES:
-        try:
-            default = get_default_val(name)
-        except pd.errors.OptionError:
-            continue
-        found[name] = Setting(read=partial(_read, name), write=partial(_write, name), default=default)
+        if (option := _registered_options.get(name)) is not None:
+            found[name] = Setting(read=partial(_read, name), write=partial(_write, name), default=option.defval)
     return found
 
 

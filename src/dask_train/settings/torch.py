@@ -38,7 +38,7 @@ _ATTENTION = ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
 def settings() -> dict[str, Setting]:
     """Return those that this version of torch has."""
     found = {
-        "default_dtype": Setting(read=torch.get_default_dtype, write=torch.set_default_dtype, default=torch.float32),
+        "default_dtype": Setting(read=_default_dtype, write=_set_default_dtype, default="float32"),
         "float32_matmul_precision": Setting(
             read=partial(_if_told, torch.get_float32_matmul_precision),
             write=partial(_unless_none, torch.set_float32_matmul_precision),
@@ -90,6 +90,15 @@ def _attribute(owner: Any, name: str, default: Any) -> Setting:
         write=partial(_unless_none, partial(setattr, owner, name)),
         default=default,
     )
+
+
+def _default_dtype() -> str:
+    """Return it by name: a process that is sent torch's own object would import torch to read it."""
+    return str(torch.get_default_dtype()).removeprefix("torch.")
+
+
+def _set_default_dtype(name: str) -> None:
+    torch.set_default_dtype(getattr(torch, name))
 
 
 def _determinism() -> tuple[bool, bool]:
