@@ -20,6 +20,7 @@ Imports point down only, and import-linter holds it::
     data, checkpoint, collectives,
     logging                               know nothing of Dask, nor of each other
     transport                             messages and arrays between processes
+    settings                              settings of libraries, taken in the script and applied where it computes
     errors, config, roles, cards,
     extras, version, input_errors,
     printing, masking                     know nothing of the rest

@@ -43,7 +43,7 @@ OF_OTHERS = {
 PRIVATE_MODULES = {
     "keras.src": ("keras_models", "fitting", "settings"),
     "pandas._config": ("settings",),
-    "tensorflow.python": ("settings",),
+    "tensorflow.python": ("fitting", "settings"),
     "dask.dataframe.dask_expr._expr": ("collections",),
     "torch.utils.data._utils": ("frameworks",),
 }

@@ -1,4 +1,7 @@
-"""Options of pandas that change numbers or dtypes; not how frames are shown, read or drawn."""
+"""Options of pandas that change numbers or dtypes; not how frames are shown, read or drawn.
+
+``compute.use_numexpr`` is none of a script: Dask sets it where it imports pandas.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from dask_train.settings.setting import Setting
 _NAMES = (
     "compute.use_bottleneck",
     "compute.use_numba",
-    "compute.use_numexpr",
     "future.distinguish_nan_and_na",
     "future.infer_freq_returns_offset",
     "future.infer_string",

@@ -27,7 +27,10 @@ def settings() -> dict[str, Setting]:
     """Return what ``sklearn.get_config`` has."""
     return {
         name: Setting(
-            read=partial(_read, name), write=partial(_write, name), default=_DEFAULTS.get(name), of_thread=True
+            read=partial(_read, name),
+            write=partial(_write, name),
+            default=_DEFAULTS.get(name),
+            of_thread=True,
         )
         for name in sklearn.get_config()
         if name not in _SHOWN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,11 @@ def settings() -> dict[str, Setting]:
     """Return determinism, TF32, placement, and what its graph optimizer does."""
     experimental, optimizer = tf.config.experimental, tf.config.optimizer
     return {
-        "op_determinism": Setting(read=private_config.is_op_determinism_enabled, write=_set_determinism, default=False),
+        "op_determinism": Setting(
+            read=private_config.is_op_determinism_enabled,
+            write=_set_determinism,
+            default=False,
+        ),
         "tensor_float_32": Setting(
             read=experimental.tensor_float_32_execution_enabled,
             write=experimental.enable_tensor_float_32_execution,
@@ -31,6 +36,8 @@ def settings() -> dict[str, Setting]:
 
 
 def _set_determinism(value: bool) -> None:
+    if not value and "TF_DETERMINISTIC_OPS" in os.environ:
+        return  # the Dask worker's environment asks for it, which makes no number wrong
     if not value:
         raise RuntimeError("TensorFlow's op determinism can't be put back once it is on; begin another process.")
     tf.config.experimental.enable_op_determinism()

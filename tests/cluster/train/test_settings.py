@@ -55,7 +55,7 @@ def test_keras_trains_predicts_and_evaluates_as_here(client):
     with put_back(config.image_data_format, config.set_image_data_format, "channels_first"):
         alone, sent = grey(), grey()
         alone.fit(IMAGES, y, batch_size=20, shuffle=False, verbose=0)
-        dt.fit(sent, IMAGES, y, batch_size=20, shuffle=False, workers=1, client=client, progress=False)
+        dt.fit(sent, IMAGES, y, batch_size=20, shuffle=False, workers=1, client=client, verbose=0)
         for a, b in zip(alone.get_weights(), sent.get_weights(), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
         lazy = dt.predict(alone, IMAGES, client=client)
@@ -110,7 +110,7 @@ def test_torch_computes_in_the_default_dtype_of_the_script(client):
         module = Recurrent()
         dt.fit(
             module, X, Y, loss=torch.nn.MSELoss(), optimizer=lambda given: torch.optim.SGD(given, 0.1), batch_size=20,
-            shuffle=False, workers=1, client=client, progress=False,
+            shuffle=False, workers=1, client=client, verbose=0,
         )  # fmt: skip
         predicted = dt.predict(module, X, client=client).compute(scheduler=client)
         np.testing.assert_allclose(predicted, module(torch.from_numpy(X)).detach().numpy(), rtol=1e-13)
@@ -183,7 +183,7 @@ def test_xgboost_trains_in_the_context_that_calls(client):
     with xgboost.config_context(verbosity=0):
         dt.fit(
             xgboost.XGBRegressor(n_estimators=2, callbacks=[seen]), rows, rows.sum(axis=1), workers=1, client=client,
-            progress=False,
+            verbose=0,
         )  # fmt: skip
     assert seen.config["verbosity"] == 0
 
@@ -196,3 +196,4 @@ def test_what_tasks_of_others_would_see_is_not_set_but_refused(client):
         lazy = dt.predict(storage, da.from_array(X, chunks=(30, -1)), meta=np.empty(0, bool), client=client)
     with pytest.raises(ValueError, match=r"pandas's setting 'mode.string_storage' was 'python' .*client\.run"):
         lazy.compute(scheduler=client)
+    del lazy

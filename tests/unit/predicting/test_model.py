@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
+import torch
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
@@ -159,3 +162,37 @@ def test_an_estimator_that_is_not_fitted_is_told(compiled):
             ValueError, match=r"(LinearRegression|Ridge) is not fitted, .*Call its fit, or dask_train\.fit"
         ):
             of(model, compiled=compiled)
+
+
+def test_a_model_is_another_one_under_other_settings():
+    estimator, twice = LinearRegression().fit(X, X[:, 0]), 2 * torch.nn.Linear(2, 1).weight.detach()
+    module = torch.nn.Linear(2, 1)
+
+    def function(x: np.ndarray) -> Any:
+        return torch.from_numpy(x) @ twice.T
+
+    before = [of(each).value for each in (estimator, module, function)]
+    with sklearn.config_context(assume_finite=True):
+        within = [of(each).value for each in (estimator, module, function)]
+    assert [one.token == other.token for one, other in zip(before, within, strict=True)] == [False, True, False]
+    assert within[0].settings.changed["sklearn"] == {"assume_finite": True}
+    torch.set_default_dtype(torch.float64)
+    try:
+        within = [of(each).value for each in (estimator, module, function)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [one.token == other.token for one, other in zip(before, within, strict=True)] == [True, False, False]
+    assert within[1].settings.changed["torch"] == {"default_dtype": "float64"}
+
+
+def test_what_no_other_process_can_take_over_is_refused():
+    with torch.autocast("cpu"), pytest.raises(ValueError, match=r"torch\.autocast\('cpu'\) .*in forward\(\)"):
+        of(torch.nn.Linear(2, 1))
+    with np.errstate(over="call"):
+        np.seterrcall(open(os.devnull, "rb"))  # noqa: SIM115 - of which no pickle can be made
+        try:
+            with pytest.raises(ValueError, match=r"numpy\.seterrcall .* can't be pickled"):
+                of(lambda x: x)
+        finally:
+            np.geterrcall().close()
+            np.seterrcall(None)

@@ -45,6 +45,7 @@ class Model:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Call, list[np.ndarray]]] = []
+        self.settings = Settings()
 
     def ask(self, call: Call, arrays: list[np.ndarray]) -> Any:
         self.asked.append((call, arrays))
@@ -79,7 +80,9 @@ def test_rows_of_another_shape_than_was_told_are_refused():
 def dask_worker(monkeypatch):
     """A Dask worker with a model process, in which a task runs."""
     asked: list[Any] = []
-    worker = SimpleNamespace(get_current_task=lambda: "block-7")
+    worker = SimpleNamespace(
+        get_current_task=lambda: "block-7", address="tcp://1.2.3.4:5", state=SimpleNamespace(nthreads=2)
+    )
     processes = SimpleNamespace(ask=lambda *given: asked.append(given) or ["an answer"])
     monkeypatch.setattr(tasks, "get_worker", lambda: worker)
     monkeypatch.setattr(tasks.ModelProcesses, "of", lambda found: processes if found is worker else None)

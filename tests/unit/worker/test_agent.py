@@ -14,6 +14,7 @@ from dask_train.data.stream import Stream
 from dask_train.errors import DataError, StalledError
 from dask_train.process import messages
 from dask_train.process.messages import Message, RoleProcess, from_plain, to_plain
+from dask_train.settings.process import Settings
 from dask_train.worker import agent as agent_module
 from dask_train.worker.agent import Agent, Brief
 from dask_train.worker.mail import BUNDLE_S
@@ -158,6 +159,7 @@ class Served:
             functions={"worker": b"a function"},
             framework=b"an adapter",
             checkpoint=None,
+            settings=Settings(changed={"torch": {"default_dtype": "float64"}}),
             preload=None,
             progress_every_s=1.5,
             patience_s=5.0,
@@ -236,6 +238,7 @@ def test_a_process_is_told_who_it_is_and_what_to_enter(play):
         (begin,) = child.told
         assert (begin.me.role, begin.me.rank, begin.me.host, begin.me.counts) == ("worker", 1, "1.2.3.4", {"worker": 2})
         assert (begin.attempt, begin.function, begin.framework) == (2, b"a function", b"an adapter")
+        assert begin.settings.changed == {"torch": {"default_dtype": "float64"}}
         assert child.num_threads == begin.me.num_threads == 2, "its share of 8 cores"
         it.orders(messages.Load(), 1, 2)
         await it.until(lambda: it.told(messages.Loaded))

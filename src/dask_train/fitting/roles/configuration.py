@@ -22,6 +22,8 @@ from dask_train.fitting.spec import FitTask
 from dask_train.keras_models import state
 from dask_train.keras_models.custom_objects import unpack
 
+# Settings of Keras that layers and losses ask for when they are called.
+_SETTINGS = ("epsilon", "floatx", "image_data_format")
 # How many differences a message names.
 _NAMED = 6
 # Of Keras' configs: places in code, what building adds, how steps are run rather than what they do, initial values.
@@ -48,6 +50,7 @@ def configuration_of(task: FitTask, schema: Schema, model: Any) -> Configuration
         "model": _comparable(config, names, custom),
         "compiled": [_comparable(each, {}, custom) for each in compiled],
         "dtype_policy": _comparable(json.loads(task.header["dtype_policy"]), {}, {}),
+        "settings": {name: getattr(keras.config, name)() for name in _SETTINGS},
         "data": {"columns": [asdict(column) for column in schema.columns], "layout": asdict(task.layout)},
         "class_weight": task.class_weight,
         "optimizers": [  # besides those that a compilation tells of

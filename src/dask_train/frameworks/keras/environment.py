@@ -1,11 +1,6 @@
-"""What processes with Keras are started with, so that they compute as the process that sends them a model."""
+"""What processes with Keras are started with: variables that are read by imports, before settings are applied."""
 
 from __future__ import annotations
-
-import sys
-
-# Settings of JAX that change numbers, and that it reads when it is imported.
-_OF_JAX = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable")
 
 
 def backend_environment(backend: str) -> dict[str, str]:
@@ -23,8 +18,4 @@ def backend_environment(backend: str) -> dict[str, str]:
     found = {"KERAS_BACKEND": backend}
     if backend == "jax":
         found["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "0"  # computations that call back can hang with it (jax#25861)
-        config = getattr(sys.modules.get("jax"), "config", None)
-        values = {name: getattr(config, name, None) for name in _OF_JAX}
-        told = {name: value for name, value in values.items() if value is not None}
-        found |= {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in told.items()}
     return found

@@ -82,6 +82,18 @@ def test_a_model_goes_on_that_was_built_and_trained_since():
     differ(then, begun(model))
 
 
+def test_other_settings_of_keras_are_named():
+    then = begun(net())
+    keras.config.set_epsilon(0.5)
+    try:
+        with pytest.raises(CheckpointError, match=r"settings\.epsilon was 1e-07, and is 0\.5"):
+            differ(then, begun(net()))
+    finally:
+        keras.config.set_epsilon(1e-7)
+    del then["settings"]  # of an earlier version
+    differ(then, begun(net()))
+
+
 def test_what_does_not_matter():
     differ(begun(net(name="a")), begun(net(name="b", jit_compile=False, run_eagerly=True, steps_per_execution=3)))
 

@@ -16,9 +16,11 @@ from dask_train.fitting.layout import Layout
 from dask_train.predicting.server import process
 from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelFiles, Open, Opened, Raised
 from dask_train.predicting.server.values import Call, size_bytes, views
+from dask_train.settings.process import Settings
 from dask_train.transport.frames import messages_from, send
 
 PAIR = Column(dtype="<f8", row_shape=(2,))
+DEFAULTS = Settings()
 ONE = Column(dtype="<f4", row_shape=())
 TEXT = Column(dtype="|O", row_shape=())
 
@@ -95,11 +97,11 @@ def world(ends, files, monkeypatch):
     ours, theirs = ends
     made.server, made.messages = process._Server(theirs), messages_from(ours)
 
-    def open_with(header=b"", slots=1, places=(("<f8", (3,), 0),)):
+    def open_with(header=b"", slots=1, places=(("<f8", (3,), 0),), settings=DEFAULTS):
         given = [os.dup(made.arrays), *[os.dup(each) for _ in range(slots) for each in (made.rows, made.out)]]
         made.descriptors = given
         data = ModelFiles(descriptors=given, places=places)
-        made.server.open(Open(kind="torch", header=header, num_threads=3, data=data))
+        made.server.open(Open(kind="torch", header=header, num_threads=3, settings=settings, data=data))
         return next(made.messages)
 
     def ask(columns, arrays, outputs=(ONE,), verb="predict"):
@@ -140,6 +142,14 @@ def test_a_model_without_values_has_its_arrays_too(world):
     os.ftruncate(world.arrays, 0)
     assert world.open(places=(("<f8", (0, 3), 0), ("<f4", (0,), 0))) == Opened()
     assert [(array.dtype.str, array.shape) for array in world.model.opened[2]] == [("<f8", (0, 3)), ("<f4", (0,))]
+
+
+def test_it_is_opened_under_the_settings_that_it_was_sent_with(world, monkeypatch):
+    opened, seen = process.opened, []
+    monkeypatch.setattr(process, "opened", lambda *given: seen.append(np.geterr()["over"]) or opened(*given))
+    with np.errstate():
+        world.open(settings=Settings(changed={"numpy": {"over": "raise"}}))
+    assert seen == ["raise"]
 
 
 def test_a_model_that_can_not_be_opened_is_told_and_the_process_ends(world):
