@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import keras
@@ -24,6 +25,13 @@ _random = np.random.default_rng(0)
 IMAGES = _random.normal(size=(60, 4, 4, 4)).astype("f4")
 X = _random.normal(size=(60, 5))
 Y = X[:, :1] * 2
+
+
+@pytest.fixture(autouse=True)
+def soon_gone():
+    """Model processes end soon after they are used, so that none is left."""
+    with dask.config.set({"train.predict.idle": "100ms"}):
+        yield
 
 
 @contextmanager
