@@ -158,6 +158,8 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         "data": layout,
         "token": _token(ready),
     }
+    if differences := ready.value.settings.differences():  # the model's token has them, and names none
+        record["settings"] = [list(each) for each in differences]
     folder = Folder(path, storage_options).claim(record, overwrite=overwrite)
     target, there = Target(folder=folder, kind=kind, layout=layout), folder.done(kind)
     lazy = ready.lazy(client)
