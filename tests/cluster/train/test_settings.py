@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import contextmanager
 
 import dask
@@ -28,10 +29,11 @@ Y = X[:, :1] * 2
 
 
 @pytest.fixture(autouse=True)
-def soon_gone():
+def soon_gone(client):
     """Model processes end soon after they are used, so that none is left."""
     with dask.config.set({"train.predict.idle": "100ms"}):
         yield
+    gc.collect()  # an error and the frames that it came through refer to each other, and to the collection
 
 
 @contextmanager
