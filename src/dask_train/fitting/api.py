@@ -324,9 +324,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         run=uuid.uuid4().hex,
         patience_s=1.5 * Deadlines.from_dask_config().progress_s,  # a stall is told by the run first, with its causes
     )
-    roles = {role: count for role, count in (("ps", ps), ("worker", workers), ("scorer", scorer)) if count}
-    if in_process:
-        roles = {"worker": 0}
+    counts = (("ps", ps), ("worker", workers), ("scorer", scorer))
+    roles = {"worker": 0} if in_process else {role: count for role, count in counts if count}
     start: Any = run_in_process if in_process else launch
     started: FitResult | Run[FitResult] = start(
         dict.fromkeys(roles, FitRole(task)),

@@ -32,10 +32,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from dask_train.errors import DaskTrainError, RoleFailedError
 from dask_train.fitting.layout import Layout
+from dask_train.identity.digest import digest
 from dask_train.searching.estimators.data import estimator_data
 from dask_train.searching.estimators.folds import Folds, Split
 from dask_train.searching.estimators.grid import GridWork
-from dask_train.searching.estimators.prefixes import identity
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.rows import Part, Shape, Table
 from dask_train.searching.estimators.scoring import Scoring, scoring_of
@@ -264,10 +264,10 @@ def test_a_unit_whose_process_is_lost_is_begun_once_more():
 
 
 def test_equal_steps_are_one_and_others_are_not():
-    assert identity(PCA(3)) == identity(PCA(n_components=3))
-    assert identity(PCA(3)) != identity(PCA(3.0))
-    assert identity(make_pipeline(PCA(3), Ridge())) != identity(make_pipeline(PCA(2), Ridge()))
-    assert identity(FunctionTransformer(np.log)) != identity(FunctionTransformer(np.exp))
+    assert digest(PCA(3)) == digest(PCA(n_components=3))
+    assert digest(PCA(3)) != digest(PCA(3.0))
+    assert digest(make_pipeline(PCA(3), Ridge())) != digest(make_pipeline(PCA(2), Ridge()))
+    assert digest(FunctionTransformer(np.log)) != digest(FunctionTransformer(np.exp))
 
 
 def test_splits_travel_as_tested_rows_alone_where_the_others_are_trained_on():
