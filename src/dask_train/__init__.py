@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dask_train import logging as logging
     from dask_train import sklearn as sklearn
     from dask_train.checkpoint.policy import Checkpoint
+    from dask_train.collections.schema.frame_schema import FrameSchema
     from dask_train.data.ledger import Ledger
     from dask_train.driver.handle import Run
     from dask_train.driver.result import Attempt, Result
@@ -90,6 +91,7 @@ _HOMES = {
     "evaluate": "predicting.evaluation",
     "predict_to": "predicting.to_files",
     "PredictedFiles": "predicting.to_files",
+    "FrameSchema": "collections.schema.frame_schema",
     "Checkpoint": "checkpoint.policy",
     "search": "searching.api",
     "SearchResult": "searching.result",
@@ -141,6 +143,7 @@ __all__ = [
     # Keras
     "fit",
     "FitResult",
+    "FrameSchema",
     "Checkpoint",
     "search",
     "SearchResult",

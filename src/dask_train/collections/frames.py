@@ -57,7 +57,7 @@ def frame_source(what: str, form: PartitionForm) -> Source:
     plan = make_plan(what, {**form, "values": [value._meta for value in values]})
     if form["picks"] is not None:
         needed = list(dict.fromkeys(column["name"] for one in plan["reads"] for column in one["columns"] or ()))
-        values = [values[0] if needed == list(values[0].columns) else values[0][needed]]
+        values = [in_own_order(values[0], needed)]
     known = columns_of(plan)
     is_put_together = form["is_tuple"] or form["names"] is not None
     return FrameSource(
@@ -76,6 +76,31 @@ def belong_together(frames: Sequence[Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def in_own_order(frame: Any, names: Sequence[Any]) -> Any:
+    """Some columns of a frame, in the frame's own order.
+
+    Dask's optimizer fails on another order after ``categorize``: "'index' is not in list". It keeps a projection that
+    reorders, and then looks for the parameter of Categorize in it (dask 2026.8, dask_expr/_categorical.py:186).
+    """
+    known = list(frame.columns)
+    chosen = [name for name in known if name in names]
+    return frame if chosen == known else frame[chosen]
+
+
+def in_order(frame: Any, names: Sequence[Any]) -> Any:
+    """Some columns of a frame of Dask or pandas in the order of their names, whatever that of the frame is."""
+    chosen = in_own_order(frame, names)
+    if list(chosen.columns) == list(names):
+        return chosen
+    if not hasattr(chosen, "_meta"):
+        return chosen[list(names)]
+    return chosen.map_partitions(_reordered, list(names), meta=chosen._meta[list(names)])
+
+
+def _reordered(frame: Any, names: list[Any]) -> Any:
+    return frame[names]
 
 
 def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:

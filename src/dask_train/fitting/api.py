@@ -13,11 +13,12 @@ from dask_train.cluster.arrivals import default_fit_workers, default_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.devices import Gpus, check_gpus
 from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
-from dask_train.fitting.categories import check_categories, check_learnt
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
 from dask_train.fitting.data import FitData, columns_for, fit_data, split_off, validation_of
 from dask_train.fitting.kinds import FIT, by_kind_of_model
@@ -27,6 +28,7 @@ from dask_train.fitting.result import FitResult, trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.variables import Variables
+from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import FitSettings
 from dask_train.fitting.shown import display_of
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION, FitTask, InPlace
@@ -94,6 +96,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     validation_freq: int | Sequence[int] = 1,
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     workers: int | None = None,
     ps: int = 0,
     scorer: int = 0,
@@ -167,6 +170,10 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         those of label and weights are features where it is None. For a model whose inputs are a dict, a frame's
         columns of those names are its inputs where features does not say otherwise; for a model of several outputs,
         a list of labels has one for each.
+    schema
+        What the columns of a frame mean to a model that was fitted elsewhere and is trained further: ``result.schema``
+        of that fit, or the path of what ``result.save`` has written. Default: what the model was fitted with in this
+        process; else it learns the columns and categories of this frame.
     workers
         How many. Where it is None: one a host, which has all of the host's cores, as on one host that trains as fast
         as several or faster; one for each GPU that ``gpus`` gives; one a Dask worker with ``ps``. 0 trains in this
@@ -260,12 +267,11 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     rule = check_stop(stop)
     kept = check_checkpoint(checkpoint, resume, words=(fit_checks.NEW_LEARNING_RATE,))
     features, label = columns_for(model, x, y, features, label)
-    data = fit_data("data", x, y, sample_weight, features=features, label=label)
-    check_learnt("the data", model, data.categories)
+    like = Conformer(learnt_for(model, schema))
+    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
     validation: FitData | None = None
     if validation_data is not None:
-        validation = validation_of(validation_data, features, label, sample_weight)
-        check_categories("validation_data", validation.categories, data.categories)
+        validation = validation_of(validation_data, features, label, sample_weight, data.schema)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     fit_checks.check_stop_names(rule, validates=validation is not None)
@@ -354,7 +360,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
             callbacks=listed,
             variables=variables,
             params={"verbose": 1 if verbose == "auto" else verbose, "epochs": epochs},
-            categories=data.categories,
+            schema=data.schema,
         ),
     )
     return started

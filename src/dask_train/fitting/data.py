@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dask_train.collections.labels import with_all_labels
 from dask_train.collections.partition.form import is_frame, is_name, resolved
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.conforming import without_missing_codes, without_missing_labels
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import Column, Schema
 from dask_train.data.selection import column_names
-from dask_train.fitting.categories import Categories, categories_of
 from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
@@ -41,15 +42,15 @@ class FitData:
         Each column; None where only computing tells.
     made
         The source, where it was made to see what the columns are.
-    categories
-        Of columns of frames, by their names, those that have some.
+    schema
+        What the columns of frames are; None where there are no frames, or only computing tells.
     """
 
     value: Any
     layout: Layout
     rows: tuple[Column, ...] | None = None
     made: Source | SharedSegments | None = None
-    categories: Categories = field(default_factory=dict)
+    schema: FrameSchema | None = None
 
     def source(self, what: str) -> Source | SharedSegments:
         """The data as a run takes it; its batches are tuples."""
@@ -67,14 +68,21 @@ def fit_data(
     *,
     features: Any = None,
     label: Any = None,
+    like: Conformer | None = None,
 ) -> FitData:
     """Inputs, targets and weights as one data set; nothing is computed.
+
+    Parameters
+    ----------
+    like
+        Makes columns of frames as the model knows them. Default: for a model that knows none yet, and learns codes.
 
     Raises
     ------
     TypeError, ValueError
         They can't be put together.
     """
+    like = like or Conformer(None)
     if x is None:
         raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
     if features is not None or label is not None or names_columns(sample_weight):
@@ -83,14 +91,19 @@ def fit_data(
                 f"{what}: features= and label= choose columns of a frame; leave y and sample_weight out, or name the "
                 "column of weights: sample_weight='name'."
             )
-        return _named(what, x, features, label, sample_weight)
+        return _named(what, x, features, label, sample_weight, like)
     if (segments := segments_in(x)) is not None:
         return _published(what, x, segments.schema, [y, sample_weight])
-    layout, given = Layout.of(x, y, sample_weight)
-    targets = leaves(layout.y)
-    seen = [with_all_labels(what, value) if number in targets else value for number, value in enumerate(given)]
-    columns = tuple(as_numpy(what, value) for value in seen)
-    return FitData(value=columns, layout=layout, rows=_rows(columns), categories=categories_of(columns))
+    x = like.ordered(what, x)
+    layout, values = Layout.of(x, y, sample_weight)
+    inputs, targets = leaves(layout.x), leaves(layout.y)
+    given = list(values)
+    for number in inputs:
+        given[number] = like.inputs(what, given[number])
+    for number in targets:
+        given[number] = like.targets(what, given[number])
+    columns = tuple(as_numpy(what, value) for value in given)
+    return FitData(value=columns, layout=layout, rows=_rows(columns), schema=like.schema(structure_of(x)))
 
 
 def names_columns(sample_weight: Any) -> bool:
@@ -121,22 +134,38 @@ def columns_for(model: Any, x: Any, y: Any, features: Any, label: Any) -> tuple[
     return features, label
 
 
-def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any) -> FitData:
+def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any, like: Conformer) -> FitData:
     """Columns by their names."""
+    is_open = is_frame(x) and segments_in(x) is None
+    targets, weights = list(names_in(label)), list(names_in(sample_weight))
+    if is_open:
+        _check_apart(what, targets, features)
+        x, features = like.named(what, x, features, [*targets, *weights])
     picks: list[Any] = []
     places = [places_of(features, picks)]
-    inputs = list(_names_in(picks))
     places += [None if spec is None else places_of(spec, picks) for spec in (label, sample_weight)]
     layout = Layout(x=places[0], y=places[1], sample_weight=places[2])
-    if twice := [name for name in _names_of(label) if name in inputs]:
-        raise ValueError(f"{twice[0]!r} of {what} is the label and one of the features too. Take it out of features.")
+    _check_apart(what, targets, features)
     if (segments := segments_in(x)) is not None:
         return _named_segments(what, x, segments.schema, layout, picks)
-    x = with_all_labels(what, x, _names_of(label))
+    if is_open:
+        x = like.targets(what, x, targets)
+    elif isinstance(x, Mapping):
+        inputs = list(names_in(features)) or [name for name in x if name not in [*targets, *weights]]
+        x = {name: like.inputs(what, value) if name in inputs else value for name, value in x.items()}
+        x = {name: like.targets(what, value) if name in targets else value for name, value in x.items()}
+    else:  # delayed frames
+        x = without_missing_labels(what, x, targets)
+        x = without_missing_codes(what, x, None if features is None else list(names_in(features)))
     source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
     assert isinstance(source, Source)
-    needed = None if None in picks else list(_names_in(picks))
-    return FitData(value=x, layout=layout, rows=source.columns, made=source, categories=categories_of([x], needed))
+    schema = like.schema(features if is_open else None)
+    return FitData(value=x, layout=layout, rows=source.columns, made=source, schema=schema)
+
+
+def _check_apart(what: str, targets: Sequence[Any], features: Any) -> None:
+    if twice := [name for name in targets if name in list(names_in(features))]:
+        raise ValueError(f"{twice[0]!r} of {what} is the label and one of the features too. Take it out of features.")
 
 
 def _named_segments(what: str, x: Any, schema: Schema, layout: Layout, picks: list[Any]) -> FitData:
@@ -166,21 +195,6 @@ def places_of(spec: Any, picks: list[Any]) -> Any:
     return len(picks) - 1
 
 
-def _names_of(spec: Any) -> list[Any]:
-    """The names in a structure of them."""
-    if spec is None:
-        return []
-    picks: list[Any] = []
-    places_of(spec, picks)
-    return list(_names_in(picks))
-
-
-def _names_in(picks: Sequence[Any]) -> Iterator[Any]:
-    for pick in picks:
-        if pick is not None:
-            yield from [pick] if is_name(pick) else pick
-
-
 def _published(what: str, x: Any, schema: Schema, others: list[Any]) -> FitData:
     if any(other is not None for other in others):
         raise ValueError(f"{what}: a published data set has inputs, targets and weights together. Pass it alone.")
@@ -207,16 +221,20 @@ def _rows(columns: Sequence[Any]) -> tuple[Column, ...] | None:
     return None if any(isinstance(size, float) for column in found for size in column.row_shape) else tuple(found)
 
 
-def validation_of(value: Any, features: Any, label: Any, sample_weight: Any = None) -> FitData:
+def validation_of(
+    value: Any, features: Any, label: Any, sample_weight: Any = None, known: FrameSchema | None = None
+) -> FitData:
     """What ``validation_data=`` was given: a tuple of inputs, targets and perhaps weights; or a frame, a data set.
 
-    A frame is read as the data is: ``sample_weight`` counts where it is the name of a column.
+    A frame is read as the data is: ``sample_weight`` counts where it is the name of a column, and categories are those
+    that are ``known`` of the data.
     """
     if isinstance(value, tuple | list) and 2 <= len(value) <= 3:
         x, y, *weights = value
-        return fit_data("validation_data", x, y, *weights or [None])
+        return fit_data("validation_data", x, y, *weights or [None], like=Conformer(known))
     weights_by_name = sample_weight if names_columns(sample_weight) else None
-    return fit_data("validation_data", value, None, weights_by_name, features=features, label=label)
+    like = Conformer(known)
+    return fit_data("validation_data", value, None, weights_by_name, features=features, label=label, like=like)
 
 
 def split_off(data: FitData, fraction: Any) -> tuple[FitData, FitData]:

@@ -10,12 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.categories import Categories, note_learnt
 from dask_train.fitting.report import Curves, figure_of, write_page
-from dask_train.fitting.saved import saved
+from dask_train.fitting.saved import save_model, saved
+from dask_train.fitting.schemas import note_schema
 from dask_train.fitting.spec import Outcome
 from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
@@ -45,6 +46,9 @@ class FitResult(RunAccount):
     waiting_s
         The latter alone, for workers of its host: how much more even the workers could be. Both are 0 with parameter
         servers, where nobody waits for others.
+    schema
+        What the columns of the frame are that the model was fitted with; None of arrays. It travels with the model
+        where :meth:`save` writes it.
     scores, ledger, attempts, stop_reason, run_id, notices
         As in :class:`~dask_train.Result`; the ledger is of the rows that the model was trained on.
     """
@@ -55,6 +59,7 @@ class FitResult(RunAccount):
     all_reduce_s: float
     waiting_s: float
     best_epoch: int | None = None
+    schema: FrameSchema | None = field(default=None, repr=False)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write a page about the run: curves, who worked where and when, the last of each metric, the ledger.
@@ -90,6 +95,27 @@ class FitResult(RunAccount):
             matplotlib is not installed.
         """
         return figure_of(self._metrics())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model with its schema, so that ``dt.predict(path, frame)`` gives the same predictions anywhere.
+
+        Parameters
+        ----------
+        path
+            A folder or URL, of any file system of fsspec: it gets the model in the format of its framework, and
+            ``schema.json``. Keras models are ``model.keras``, modules of torch ``model.pt``, estimators of XGBoost
+            ``model.ubj``, all others ``model.pickle``. Of a Keras model it may also be a file that ends with
+            ``.keras``, which has the schema within; Keras opens it as any other. What an earlier call has written
+            there is replaced.
+
+        Raises
+        ------
+        TypeError
+            A category is of a type that JSON has no place for; nothing has been written.
+        ValueError
+            There are other files in the folder.
+        """
+        save_model(self.model, self.schema, path)
 
     def _save(self, folder: Path) -> list[Path]:
         """Write what training has left into a folder: the ledger, the page of :meth:`report`, and the model."""
@@ -135,7 +161,7 @@ def trained(
     model: Any,
     callbacks: Sequence[Any],
     params: Mapping[str, Any],
-    categories: Categories,
+    schema: FrameSchema | None,
     variables: Variables,
 ) -> FitResult:
     """The result of a run of ``fit``; the user's model and callbacks, with their variables, take over what was trained.
@@ -148,10 +174,10 @@ def trained(
     outcome: Outcome | None = result.results["worker"][0]
     known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     if outcome is None:
-        return FitResult(model=model, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, **known)
+        return FitResult(model=model, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, schema=schema, **known)
     if outcome.header:  # else it is the very model that was trained
         load_parts(model, outcome.header, outcome.arrays)
-    note_learnt(model, categories)
+    note_schema(model, schema)
     if kept := take_states(callbacks, outcome.callbacks, variables, keep_changed=True):
         warn_at_the_call(
             f"{', '.join(kept)} changed here while callbacks changed the copy in the first worker, and stays as it is "
@@ -168,6 +194,7 @@ def trained(
         all_reduce_s=outcome.all_reduce_s,
         waiting_s=outcome.waiting_s,
         best_epoch=outcome.best_epoch,
+        schema=schema,
         **known,
     )
 

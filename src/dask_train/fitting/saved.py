@@ -1,11 +1,21 @@
-"""A trained model as a file, as a log keeps it."""
+"""A trained model as files: as a log keeps it, and as ``result.save`` writes it with its schema."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
-from dask_train.fitting.kinds import FIT, kind_of
+import cloudpickle  # type: ignore[import-untyped]
+import fsspec  # type: ignore[import-untyped]
+
+from dask_train.collections.schema.files import SCHEMA_FILE, schema_to_json
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.fitting.kinds import FIT, is_keras_model, kind_of
 
 
 def saved(model: Any, folder: Path) -> Path:
@@ -19,3 +29,104 @@ def saved(model: Any, folder: Path) -> Path:
     path = folder / "model.keras"
     model.save(path)
     return path
+
+
+def save_model(model: Any, schema: FrameSchema | None, path: str | os.PathLike[str]) -> None:
+    """Write a model in its framework's own format, with its schema.
+
+    Parameters
+    ----------
+    model
+        Of any kind that ``fit`` and ``search`` train.
+    schema
+        What it knows of frames; None of a model of arrays.
+    path
+        A folder, or, of a Keras model, a file that ends with ``.keras``. Any that fsspec opens.
+
+    Raises
+    ------
+    TypeError
+        A category is of a type that JSON has no place for.
+    ValueError
+        The place is taken by other files, or is not for such a model.
+    """
+    target = os.fspath(path)
+    told = schema_to_json(schema)  # before anything is written
+    fs, place = fsspec.core.url_to_fs(target)
+    with tempfile.TemporaryDirectory(prefix="dask-train-") as local:
+        if target.endswith(".keras"):
+            file = _keras_file(model, told, Path(local), target)
+            _make_parent(fs, place)
+            fs.put_file(str(file), place)
+            return
+        before = _before(fs, place, target)
+        file, kind = _written(model, Path(local))
+        told["model"] = {**kind, "file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        fs.makedirs(place, exist_ok=True)
+        fs.put_file(str(file), f"{place}/{file.name}")
+        fs.pipe_file(f"{place}/{SCHEMA_FILE}", json.dumps(told, indent=1).encode())
+        if before not in (None, file.name) and fs.exists(f"{place}/{before}"):
+            fs.rm_file(f"{place}/{before}")
+
+
+def _make_parent(fs: Any, place: str) -> None:
+    parent = place.rpartition("/")[0]
+    if parent:
+        fs.makedirs(parent, exist_ok=True)
+
+
+def _keras_file(model: Any, told: dict[str, Any], folder: Path, target: str) -> Path:
+    """A ``.keras`` file, which is a zip file, with one more part: Keras reads those that it knows."""
+    if not is_keras_model(model):
+        raise ValueError(
+            f"{target!r} ends with .keras, and the model is a {type(model).__name__}. Pass the path of a folder."
+        )
+    file = folder / "model.keras"
+    model.save(file)
+    with zipfile.ZipFile(file, "a") as parts:
+        parts.writestr(SCHEMA_FILE, json.dumps(told, indent=1))
+    return file
+
+
+def _before(fs: Any, place: str, target: str) -> str | None:
+    """The name of the model's file that an earlier call has written there.
+
+    Raises
+    ------
+    ValueError
+        Others have written something there.
+    """
+    if not fs.exists(place):
+        return None
+    names = (
+        [] if fs.isfile(place) else [str(name).rstrip("/").rpartition("/")[2] for name in fs.ls(place, detail=False)]
+    )
+    if not fs.isfile(place) and not names:
+        return None
+    if SCHEMA_FILE not in names:
+        raise ValueError(f"{target!r} has files that result.save has not written. Pass the path of a new folder.")
+    found = json.loads(fs.cat_file(f"{place}/{SCHEMA_FILE}")).get("model") or {}
+    return found.get("file")
+
+
+def _written(model: Any, folder: Path) -> tuple[Path, dict[str, str]]:
+    """The file of a model in its own format, and what opens it."""
+    kind = kind_of(model, FIT)
+    if is_keras_model(model):
+        file = folder / "model.keras"
+        model.save(file)
+        return file, {"kind": "keras"}
+    if kind == "torch.nn.Module":
+        import torch
+
+        file = folder / "model.pt"
+        torch.save(model, file, pickle_module=cloudpickle)  # classes of a notebook travel by value
+        return file, {"kind": "torch"}
+    if kind == "xgboost.XGBModel":
+        file = folder / "model.ubj"
+        model.save_model(file)
+        own = next(each for each in type(model).__mro__ if each.__module__.startswith("xgboost."))
+        return file, {"kind": "xgboost", "class": own.__name__}
+    file = folder / "model.pickle"
+    file.write_bytes(cloudpickle.dumps(model))
+    return file, {"kind": "pickle"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +13,14 @@ from dask.tokenize import tokenize
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import arrays_by_block
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
-from dask_train.fitting.categories import categories_of, check_learnt
 from dask_train.fitting.checks import check_counts
 from dask_train.fitting.layout import filled
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.inputs import Inputs, inputs_of
 from dask_train.predicting.model import predictor
+from dask_train.predicting.saved_models import opened_model
 from dask_train.predicting.sent_models import as_collection, on_dask
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import array_block, chosen, frame_block, series_or_frame
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @raises_at_the_call
-def predict(
+def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what comes out
     model: Any,
     x: Any,
     *,
@@ -37,6 +39,7 @@ def predict(
     method: str | None = None,
     columns: Sequence[str] | str | None = None,
     meta: Any = None,
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> Any:
     """A lazy collection of what a model says of each row; nothing is computed but, where needed, sample rows.
@@ -44,8 +47,9 @@ def predict(
     Parameters
     ----------
     model
-        A built Keras model; a torch module, also one that was scripted, traced or exported; the path or URL of a
-        ``.keras`` file, which each Dask worker reads (any that fsspec opens); an estimator of scikit-learn, XGBoost
+        A built Keras model; a torch module, also one that was scripted, traced or exported; the path or URL of what
+        ``result.save`` has written, or of a ``.keras`` file, which each Dask worker reads (any that fsspec opens); an
+        estimator of scikit-learn, XGBoost
         or LightGBM; a booster of these two; or a function of an array or frame.
     x
         A Dask or NumPy array with rows along its first axis, of any rank, and of text too for Keras on TensorFlow; a
@@ -57,8 +61,9 @@ def predict(
         Rows that go through a Keras model or a torch module at a time. It changes no result, but for the last digits.
     features
         Columns of a frame: a list gives a matrix ``(n, len(features))``, a name gives that column, a dict of both an
-        array for each input. None means all: by their names for a Keras model whose inputs are a dict, else as a
-        matrix. Estimators and functions get a frame of these columns, or the column.
+        array for each input. Estimators and functions get a frame of these columns, or the column. Default: those that
+        the model was fitted with, where it has a schema; else all, by their names for a Keras model whose inputs are a
+        dict, else as a matrix.
     method
         The method of an estimator, such as ``"predict_proba"``; ``"predict"`` where it is None.
     columns
@@ -68,6 +73,11 @@ def predict(
         For functions that don't take sample rows, or make other dtypes of them than of the data: an array, or a tuple
         or list of them, of the dtype and the row shape of the outputs, ``(0, *row_shape)``. Each block is checked, and
         none is forced; without it text comes as objects, since sample rows don't tell its length.
+    schema
+        What the columns of a frame mean to the model: ``result.schema`` of its fit, a :class:`dask_train.FrameSchema`,
+        or the path of what ``result.save`` has written. Columns are matched by name, and categories by value; values
+        that the model was not fitted with are an error. Default: what the model was fitted with in this process, or
+        what was saved with it.
     client
         Whose Dask workers get the model. None: that of the task which calls, or the default client; without any, the
         model is used in this process, by Dask's threads, as it is when they compute.
@@ -110,6 +120,7 @@ def predict(
         method=method,
         columns=columns,
         meta=meta,
+        schema=schema,
         client=client,
     ).lazy(client)
 
@@ -128,6 +139,8 @@ class Prepared:
         The rows.
     names
         Of columns, where the rows are of a frame.
+    schema
+        What the model knows of the columns of frames.
     """
 
     value: Any
@@ -135,6 +148,7 @@ class Prepared:
     limits: PredictLimits
     inputs: Inputs
     names: Any
+    schema: FrameSchema | None = None
 
     def lazy(self, client: Client | None) -> Any:
         """The collection; an awaitable of it with an asynchronous client."""
@@ -173,6 +187,7 @@ def prepared(  # noqa: PLR0913 - what predict takes, and ours
     columns: Any,
     meta: Any,
     client: Client | None,
+    schema: Any = None,
     compiled: bool | None = None,
 ) -> Prepared:
     """Check what :func:`predict` is given.
@@ -189,17 +204,24 @@ def prepared(  # noqa: PLR0913 - what predict takes, and ours
     """
     check_counts(batch_size=batch_size)
     limits = PredictLimits.from_dask_config()
+    model, known = opened_model(model, schema)
+    if schema is not None and not hasattr(getattr(x, "_meta", x), "iloc"):
+        raise ValueError(f"schema= describes the columns of a frame, and x is a {type(x).__name__}. Leave it out.")
     found = predictor(model, method=method, meta=meta, travels=client is not None, compiled=compiled)
     inputs = inputs_of(
-        "x", x, features=features, as_frames=found.takes_frames, takes_text=found.takes_text, model=found.model
+        "x",
+        x,
+        features=features,
+        as_frames=found.takes_frames,
+        takes_text=found.takes_text,
+        model=found.model,
+        schema=known,
     )
-    if found.model is not None:
-        check_learnt("x", found.model, categories_of([inputs.frame]))
     call = found.call("predict", inputs, batch_size)
     if inputs.frame is None and columns is not None:
         raise ValueError(f"columns={columns!r} names what a frame's prediction has, and x is no frame. Leave it out.")
     names = None if inputs.frame is None else _names(call, columns)
-    return Prepared(value=found.value, call=call, limits=limits, inputs=inputs, names=names)
+    return Prepared(value=found.value, call=call, limits=limits, inputs=inputs, names=names, schema=known)
 
 
 def _names(call: Call, columns: Any) -> Any:

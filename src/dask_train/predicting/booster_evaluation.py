@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -10,8 +11,19 @@ from typing import TYPE_CHECKING, Any, cast
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.cluster.clients import client_or_none
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.fitting.schemas import schema_for
 from dask_train.predicting.model import predictor
-from dask_train.predicting.over_partitions import as_task, joined, lengths_of, opened, parts_of, shown, shown_later
+from dask_train.predicting.over_partitions import (
+    as_known,
+    as_task,
+    joined,
+    lengths_of,
+    opened,
+    parts_of,
+    shown,
+    shown_later,
+)
 from dask_train.predicting.sent_models import on_dask
 from dask_train.predicting.server.scores import Predictions, joined_predictions
 from dask_train.predicting.server.values import Call
@@ -35,6 +47,7 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
     features: str | Sequence[str] | None = None,
     label: str | None = None,
     verbose: str | int | bool = "auto",
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]:
     """How good a booster is on all rows of a Dask collection, exactly as in one process.
@@ -53,7 +66,7 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
         probabilities ``(n,)`` of two classes, ``(n, classes)`` of more.
     features, label
         Columns of a frame.
-    verbose, client
+    verbose, schema, client
         As :func:`dask_train.evaluate`.
 
     Returns
@@ -78,6 +91,7 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
     client = client_or_none(client)
     check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None)
+    x, features = as_known(x, sample_weight, features, label, schema_for(model, schema))
     parts = parts_of(x, y, sample_weight, features, label)
     weight = sample_weight if isinstance(sample_weight, str) else None
     block = partial(predicted_block, Call.of_rows(1), features, label, weight)

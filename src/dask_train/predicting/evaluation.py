@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -13,16 +14,28 @@ from dask import delayed
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
 from dask_train.fitting.backends import BACKENDS
-from dask_train.fitting.categories import check_learnt
 from dask_train.fitting.checks import check_counts, check_fits
 from dask_train.fitting.data import FitData, columns_for, fit_data, names_columns
 from dask_train.fitting.kinds import by_kind_of_model
 from dask_train.fitting.layout import leaves
+from dask_train.fitting.schemas import schema_for
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.model import predictor
-from dask_train.predicting.over_partitions import as_task, joined, lengths_of, opened, parts_of, shown, shown_later
+from dask_train.predicting.over_partitions import (
+    as_known,
+    as_task,
+    joined,
+    lengths_of,
+    opened,
+    parts_of,
+    shown,
+    shown_later,
+)
+from dask_train.predicting.saved_models import opened_first
 from dask_train.predicting.sent_models import on_dask
 from dask_train.predicting.server.scores import added, results
 from dask_train.predicting.server.values import Call
@@ -53,6 +66,7 @@ def evaluate(
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
     verbose: str | int | bool = "auto",
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]: ...
 @overload
@@ -69,6 +83,7 @@ def evaluate(
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
     verbose: str | int | bool = "auto",
     workers: int | None = None,
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]: ...
 @overload
@@ -82,10 +97,12 @@ def evaluate(
     features: str | Sequence[str] | None = None,
     label: str | None = None,
     verbose: str | int | bool = "auto",
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]: ...
 @raises_at_the_call
 @frees_its_thread
+@opened_first
 @by_kind_of_model(EVALUATE)
 def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,
@@ -97,6 +114,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
     verbose: str | int | bool = "auto",
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]:
     """How good a model is on all rows: what its metrics count is added up over the partitions, and then divided.
@@ -104,7 +122,8 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     Parameters
     ----------
     model
-        A compiled Keras model, or the path or URL of one in a ``.keras`` file; or a classifier or regressor of
+        A compiled Keras model; the path or URL of what ``result.save`` has written, or of a ``.keras`` file; or a
+        classifier or regressor of
         scikit-learn, XGBoost or LightGBM. For a module of torch pass ``loss=``, and perhaps ``metrics=`` and
         ``workers=``, as ``docs/torch_modules.md`` tells; for a booster of XGBoost or LightGBM ``metrics=``, functions
         of all rows' targets and predictions, as ``docs/boosted_trees.md`` does.
@@ -119,7 +138,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     verbose
         How many partitions are done, on standard error, as :func:`~dask_train.fit` shows how it goes; 2 writes one
         line at the end.
-    client
+    schema, client
         As :func:`~dask_train.predict`.
 
     Returns
@@ -150,13 +169,15 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     if found.scores is not None:
         call = Call.of_rows(batch_size)
         x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
+        x, features = as_known(x, sample_weight, features, label, schema_for(model, schema))
         parts = parts_of(x, y, sample_weight, features, label, num_features=found.value.num_features)
         sample_weight = sample_weight if isinstance(sample_weight, str) else None
         lengths = lengths_of(x, len(parts))
         lazy = partial(_scored, partial(scored_block, call, found.scores, features, label, sample_weight), parts)
         finish: Callable[[Any], Any] = partial(results, found.scores)
     else:
-        data = _data_for(found.model, x, y, sample_weight, features, label)
+        known = schema_for(model, schema)
+        data = _data_for(found.model, x, y, sample_weight, features, label, known)
         call = Call(verb="evaluate", layout=data.layout, columns=(), batch_size=batch_size)
         parts, lengths = _parts(data)
         lazy = partial(_counted, call, limits, found.floatx, parts, lengths)
@@ -168,7 +189,9 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     return shown(client, *lazy(model), lengths, finish, verbose)
 
 
-def _data_for(model: Any, x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> FitData:
+def _data_for(
+    model: Any, x: Any, y: Any, sample_weight: Any, features: Any, label: Any, known: FrameSchema | None
+) -> FitData:
     """The rows for a Keras model, which are seen to fit it."""
     import keras
 
@@ -182,9 +205,11 @@ def _data_for(model: Any, x: Any, y: Any, sample_weight: Any, features: Any, lab
                 raise TypeError(
                     f"{what} has {value!r}; pass arrays, or a tuple or dict of them where there are several."
                 )
+    if features is None and known is not None and label is not None:
+        features = known.features
     features, label = columns_for(model, x, y, features, label)
-    data = fit_data("data", x, y, sample_weight, features=features, label=label)
-    check_learnt("the data", model, data.categories)
+    like = Conformer(known, learns=False)
+    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
     _check_targets(model, data)
     if not is_built(model):
         raise ValueError(

@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 from dask_train.collections.blocks import with_whole_rows
+from dask_train.collections.frames import in_order, in_own_order
 from dask_train.collections.partition.form import Picks, is_frame, open_form, resolved
 from dask_train.collections.partition.plan import make_plan
+from dask_train.collections.schema.conformer import unknown_categories
+from dask_train.collections.schema.conforming import Pairs, conformed, matched
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import TEXT, Column
 from dask_train.data.text import may_be_text
 from dask_train.fitting.data import columns_for, places_of
@@ -44,7 +48,14 @@ class Inputs:
 
 
 def inputs_of(
-    what: str, x: Any, *, features: Any, as_frames: bool, takes_text: bool = False, model: Any = None
+    what: str,
+    x: Any,
+    *,
+    features: Any,
+    as_frames: bool,
+    takes_text: bool = False,
+    model: Any = None,
+    schema: FrameSchema | None = None,
 ) -> Inputs:
     """What a user passed; nothing is computed.
 
@@ -62,6 +73,8 @@ def inputs_of(
         Whether it takes arrays of text.
     model
         A network, whose inputs may name columns.
+    schema
+        What the model knows of the columns of a frame, which is made like that.
 
     Raises
     ------
@@ -69,7 +82,8 @@ def inputs_of(
         It is something else, columns can't be numbers, names are unknown, or row counts differ.
     """
     if hasattr(x, "iloc") or _is_dask_frame(x):
-        return _of_frame(what, x, features, as_frames=as_frames, takes_text=takes_text, model=model)
+        x, features, known = _as_known(what, _as_dask(x), features, schema, as_frames=as_frames)
+        return _of_frame(what, x, features, as_frames=as_frames, takes_text=takes_text, model=model, known=known)
     if features is not None:
         raise ValueError(f"features={features!r} names columns, and {what} is a {type(x).__name__}, which has none.")
     layout, values = Layout.of(x)
@@ -92,31 +106,65 @@ def inputs_of(
     return Inputs(layout=layout, columns=columns, arrays=arrays)
 
 
-def _of_frame(what: str, x: Any, features: Any, *, as_frames: bool, takes_text: bool, model: Any) -> Inputs:
-    if not _is_dask_frame(x):
-        import dask.dataframe as dd
+def _as_dask(x: Any) -> Any:
+    if _is_dask_frame(x):
+        return x
+    import dask.dataframe as dd
 
-        x = dd.from_pandas(x, npartitions=1, sort=False)
+    return dd.from_pandas(x, npartitions=1, sort=False)
+
+
+def _as_known(
+    what: str, x: Any, features: Any, schema: FrameSchema | None, *, as_frames: bool
+) -> tuple[Any, Any, list[Any]]:
+    """The frame with its columns as the model knows them; the features in its order; and the names of such columns."""
+    if schema is None:
+        return x, features, []
+    pairs: Pairs = []
+    if is_frame(x):
+        features, pairs = matched(what, schema, features, list(x.columns))
+    elif len(schema.columns) == 1:
+        pairs = [(x.name, schema.columns[0])]
+    return conformed(what, x, pairs, coded=not as_frames), features, [name for name, _ in pairs]
+
+
+def _of_frame(
+    what: str, x: Any, features: Any, *, as_frames: bool, takes_text: bool, model: Any, known: Sequence[Any]
+) -> Inputs:
     if features is not None and not is_frame(x):
         raise ValueError(f"features={features!r} names columns, and {what} is one column. Leave features out.")
     if as_frames:
         return Inputs(layout=Layout.of_batch(1), frame=_chosen(what, x, features))
     if not is_frame(x):
         one, column = _read_of(what, x._meta, None, takes_text=takes_text)
+        _check_codes(what, [one], known)
         return Inputs(layout=Layout.of_batch(1), columns=(column,), frame=x, plan=[one])
     features, _ = columns_for(model, x, None, features, None)
     picks: list[Any] = []
     layout = Layout(x=places_of(features, picks))
-    known = list(x.columns)
-    several = resolved(what, known, picks)
+    several = resolved(what, list(x.columns), picks)
     needed = list(dict.fromkeys(name for names, _ in several for name in names))
     plans = [_read_of(what, x._meta, names if matrix else names[0], takes_text=takes_text) for names, matrix in several]
+    _check_codes(what, [one for one, _ in plans], known)
     return Inputs(
         layout=layout,
         columns=tuple(column for _, column in plans),
-        frame=x if needed == known else x[needed],
+        frame=in_own_order(x, needed),
         plan=[one for one, _ in plans],
     )
+
+
+def _check_codes(what: str, plans: Sequence[Mapping[str, Any]], known: Sequence[Any]) -> None:
+    """See that codes are of categories that the model was fitted with.
+
+    Raises
+    ------
+    ValueError
+        Those of a column are not known.
+    """
+    for column in (column for one in plans for column in one.get("columns") or ()):
+        if column["how"] == "codes" and column["name"] not in known:
+            raise unknown_categories(what, column["name"])
 
 
 def _chosen(what: str, x: Any, features: Any) -> Any:
@@ -128,7 +176,7 @@ def _chosen(what: str, x: Any, features: Any) -> Any:
     ((names, matrix),) = resolved(what, list(x.columns), [features])
     if not matrix:
         return x[names[0]]
-    return x if names == list(x.columns) else x[names]
+    return in_order(x, names)
 
 
 def _read_of(what: str, meta: Any, names: Any, *, takes_text: bool) -> tuple[Mapping[str, Any], Column]:

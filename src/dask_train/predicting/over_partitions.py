@@ -12,8 +12,10 @@ from dask import delayed
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
-from dask_train.collections.frames import delayed_pieces
+from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
 from dask_train.collections.partition.form import chosen, is_frame
+from dask_train.collections.schema.conforming import conformed, matched
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.data import fit_data
 from dask_train.fitting.layout import leaves
 from dask_train.printing import SafeFile
@@ -50,6 +52,21 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
     arrays = leaves(segments.arrays())
     x, y, sample_weight = [None if place is None else arrays[place] for place in places]
     return x, y, sample_weight, None, None
+
+
+def as_known(x: Any, sample_weight: Any, features: Any, label: Any, schema: FrameSchema | None) -> tuple[Any, Any]:
+    """A frame with its columns as the model knows them, and the features in its order; other data as it is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The model was fitted with other columns or categories.
+    """
+    if schema is None or not is_frame(x):
+        return x, features
+    others = [label, sample_weight if isinstance(sample_weight, str) else None]
+    features, pairs = matched("x", schema, features, [name for name in x.columns if name not in others])
+    return conformed("x", x, pairs, coded=False), features
 
 
 def parts_of(
@@ -95,9 +112,9 @@ def _parts_of_frame(
     _check_width(1 if several is None else len(several), num_features, "Name those that it was fitted with: features=.")
     beside = [each for each in (y, None if weight else sample_weight) if each is not None]
     if not beside:
-        needed = x[[*([one] if several is None else several), label, *weight]]
+        needed = in_own_order(x, [*([one] if several is None else several), label, *weight])
         return list(needed.to_delayed()) if hasattr(needed, "to_delayed") else [delayed(needed)]
-    columns = [x[one if several is None else several], x[label] if y is None else _column("y", y)]
+    columns = [x[one] if several is None else in_order(x, several), x[label] if y is None else _column("y", y)]
     columns += [_column("sample_weight", each) for each in beside if each is not y] + [x[name] for name in weight]
     if hasattr(x, "to_delayed"):
         return delayed_pieces("data", columns)

@@ -21,6 +21,7 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.identity import identity
 from dask_train.collections.partition.form import is_name
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import leave_result
 from dask_train.fitting.layout import leaves
 from dask_train.input_errors import raises_at_the_call
@@ -77,6 +78,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     method: str | None = None,
     columns: Sequence[str] | str | None = None,
     meta: Any = None,
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
     client: Client | None = None,
@@ -91,7 +93,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         ``part-00000.parquet`` with its index, which ``dask.dataframe.read_parquet(path)`` reads. Arrays give one Zarr
         array where the path ends with ``.zarr``, for which rows are cut evenly; else files ``part-00000.npy``, or
         ``.npz`` of models with several outputs.
-    model, x, batch_size, features, method, columns, meta, client
+    model, x, batch_size, features, method, columns, meta, schema, client
         As :func:`~dask_train.predict` takes them.
     overwrite
         Begin anew: predictions that are there are removed first, of whatever they are, and no other file. A folder
@@ -140,6 +142,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         method=method,
         columns=columns,
         meta=meta,
+        schema=schema,
         client=client,
         compiled=False,
     )
@@ -157,6 +160,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         "arguments": arguments,
         "data": layout,
         "token": _token(ready),
+        "schema": None if ready.schema is None or ready.inputs.frame is None else ready.schema.digest,
     }
     if differences := ready.value.settings.differences():  # the model's token has them, and names none
         record["settings"] = [list(each) for each in differences]

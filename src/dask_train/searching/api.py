@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
 from dask_train.driver.preflight import check_checkpoints
 from dask_train.extras import check_installed
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import keras_framework
-from dask_train.fitting.categories import check_categories
 from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
+from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION
 from dask_train.input_errors import raises_at_the_call
 from dask_train.logging.log import check_log
@@ -80,6 +82,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     groups: Any = None,
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     workers_per_trial: int = 1,
     concurrency: int | None = None,
     sampler: Any = None,
@@ -118,6 +121,9 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         As in :func:`dask_train.fit`: arrays, a frame, or a data set of :func:`dask_train.get_dataset`. What a model
         looks like is not known when columns of a frame are chosen: for one of several inputs or outputs, name them in
         a dict. Of estimators weights may be a column of the frame by its name; see the notes for where they count.
+    schema
+        Of Keras models, which columns and categories a frame is to have, as in :func:`dask_train.fit`. Default: those
+        of ``x``.
     groups
         Of estimators with folds, the group of each row, for splitters such as ``GroupKFold``: an array, or the name of
         a column of the frame.
@@ -260,11 +266,11 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         validation_batch_size=validation_batch_size,
     )
     policy, listed = check_checkpoint(checkpoint, resume), fit_checks.check_callbacks(callbacks)
-    data = fit_data("data", x, y, sample_weight, features=features, label=label)
+    like = Conformer(schema_for(None, schema))
+    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
     validation: FitData | None = None
     if validation_data is not None:
-        validation = validation_of(validation_data, features, label, sample_weight)
-        check_categories("validation_data", validation.categories, data.categories)
+        validation = validation_of(validation_data, features, label, sample_weight, data.schema)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     if metric.startswith("val_") and validation is None:
@@ -329,7 +335,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             timeout_s=timeout_s,
             kept=kept,
             log=search_log(loggers, study.study_name, {**arguments, "trials": trials}),
-            categories=data.categories,
+            schema=data.schema,
         )
         start = partial(
             launch,

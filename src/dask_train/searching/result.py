@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cards import Card, Shown, Table
 from dask_train.errors import DaskTrainError
-from dask_train.fitting.categories import note_learnt
+from dask_train.fitting.saved import save_model
+from dask_train.fitting.schemas import note_schema
 from dask_train.report.formats import score_text
 from dask_train.searching.best_model import whole
 from dask_train.searching.trials import ERROR, Trials
@@ -23,11 +25,13 @@ class SearchResult(Shown):
     ----------
     study : optuna.Study
         The study, for all that Optuna does with one: plots, importances of parameters, more trials.
+    schema : FrameSchema or None
+        What the columns of the frame are that models were fitted with; None of arrays.
     """
 
     def __init__(self, trials: Trials) -> None:
         self.study = trials.study
-        self._best, self._categories = trials.best, trials.categories
+        self._best, self.schema = trials.best, trials.schema
 
     @property
     def trials(self) -> list[Any]:
@@ -85,8 +89,18 @@ class SearchResult(Shown):
                 "Save the best model of each call, or train it again: build(optuna.trial.FixedTrial(best_params)).",
             )
         model = whole(self._best[2])
-        note_learnt(model, self._categories)
+        note_schema(model, self.schema)
         return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the best model with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
+
+        Parameters
+        ----------
+        path
+            A folder or URL; of a Keras model also a file that ends with ``.keras``.
+        """
+        save_model(self.best_model, self.schema, path)
 
     def trials_dataframe(self, **options: Any) -> pd.DataFrame:
         """All trials as a pandas DataFrame, a row each; as ``optuna.Study.trials_dataframe``, which takes the options.

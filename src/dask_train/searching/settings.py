@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.collections.schema.frame_schema import FrameSchema
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -31,6 +32,7 @@ class SearchSettings(TypedDict, total=False):
     groups: Any
     features: str | Sequence[str] | Mapping[str, Any] | None
     label: str | Sequence[str] | Mapping[str, Any] | None
+    schema: FrameSchema | str | os.PathLike[str] | None
     workers_per_trial: int
     concurrency: int | None
     sampler: Any

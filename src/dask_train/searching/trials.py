@@ -8,11 +8,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from dask_train.checkpoint.best import is_better
-from dask_train.fitting.categories import Categories
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError
 from dask_train.searching.going_on import SearchState, restore
@@ -89,8 +88,8 @@ class Trials:
         Where the search is kept, and what of it there is to go on with; None where it is not.
     log
         Is told of trials and their scores as well, where there is one.
-    categories
-        Those of the columns that models are fitted with.
+    schema
+        What the columns of frames are that models are fitted with.
 
     Attributes
     ----------
@@ -114,7 +113,7 @@ class Trials:
         timeout_s: float | None,
         kept: KeptSearch | None = None,
         log: SearchLog | None = None,
-        categories: Categories = MappingProxyType({}),
+        schema: FrameSchema | None = None,
     ) -> None:
         optuna = optuna_here()
         self.study, self._built, self._metric = study, built, metric
@@ -129,7 +128,7 @@ class Trials:
         self.ended: list[Ended] = []
         self.warnings: dict[str, int] = {}
         self.best: tuple[int, float, Model] | None = None
-        self.log, self.categories = log, categories
+        self.log, self.schema = log, schema
         self._kept, self._places = kept, dict[int, list[str]]()
         self._to_take_up: deque[Any] = deque()
         if kept is not None and kept.state is not None:

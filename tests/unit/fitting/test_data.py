@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
 from dask import array as da
 from dask import dataframe as dd
 
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Schema
 from dask_train.fitting.data import (
     Several,
@@ -207,16 +210,55 @@ def test_labels_of_categories_are_all_there_however_they_are_passed():
     for given in ((torn, None, {"features": ["a"], "label": "kind"}), (torn[["a"]], torn["kind"], {})):
         with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
             fit_data("data", *given[:2], None, **given[2])
-    assert fit_data("data", torn, None, None, features=["kind"], label="a").layout.y == 1, "features may be missing"
+    with pytest.raises(ValueError, match=r"1 values of column 'kind' of data are missing.*add_categories\('missing'\)"):
+        fit_data("data", torn, None, None, features=["kind"], label="a")
+    assert fit_data("data", torn[["kind"]], torn["a"], None, like=Conformer(None, coded=False)).layout.y == 1, (
+        "frames stay as they are"
+    )
 
 
-def test_categories_are_those_of_the_columns_that_are_used():
+def test_a_schema_is_of_the_columns_that_are_used():
     frame = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", "v", "w"]), "y": np.arange(3)})
     for given in (frame, dd.from_pandas(frame, npartitions=1)):
-        assert fit_data("data", given, None, None, features=["a", "kind"], label="y").categories == {
-            "kind": ["u", "v", "w"]
-        }
-        assert fit_data("data", given, None, None, label="y").categories == {"kind": ["u", "v", "w"]}
-        assert fit_data("data", given, None, None, features=["a"], label="y").categories == {}
-        assert fit_data("data", given[["a"]], given["kind"], None).categories == {"kind": ["u", "v", "w"]}
-    assert fit_data("data", X, Y, None).categories == {}
+        schema = fit_data("data", given, None, None, features=["kind", "a"], label="y").schema
+        assert schema == FrameSchema.of(frame, features=["kind", "a"], label="y")
+        assert schema.categories == {"kind": ["u", "v", "w"]}
+        assert fit_data("data", given, None, None, label="y").schema.features == ["a", "kind"]
+        assert fit_data("data", given, None, None, features=["a"], label="y").schema.categories == {}
+        assert fit_data("data", given[["a"]], given["kind"], None).schema.categories == {"kind": ["u", "v", "w"]}
+    assert fit_data("data", X, Y, None).schema is None
+
+
+def test_frames_to_validate_on_are_made_like_the_data():
+    frame = pd.DataFrame({"a": np.arange(3.0), "kind": pd.Categorical(["u", "v", "w"]), "y": np.arange(3)})
+    other = pd.DataFrame({"y": [1], "kind": pd.Categorical(["w"]), "a": [0.5]})
+    for named in ({"label": "y"}, {"features": ["a", "kind"], "label": "y"}):
+        data = fit_data("data", frame, None, None, **named)
+        found = validation_of(other, *(named.get(name) for name in ("features", "label")), known=data.schema)
+        arrays = found.source("validation_data").arrays
+        assert [each.compute(scheduler="sync").tolist() for each in arrays] == [[[0.5, 2.0]], [1]]
+    data = fit_data("data", frame[["a", "kind"]], frame["y"], None)
+    found = validation_of((other[["kind", "a"]], other["y"]), None, None, known=data.schema)
+    assert found.value[0]["kind"].cat.codes.tolist() == [2]
+    assert list(found.value[0].columns) == ["a", "kind"]
+
+
+@pytest.mark.parametrize("kind", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=1)])
+def test_categories_in_a_dict_of_columns_count_as_those_of_a_frame(kind):
+    frame = pd.DataFrame({"kind": pd.Categorical(["u", None]), "y": [1, 2]})
+    given = {name: kind(frame)[name] for name in frame}
+
+    def computed():
+        return dask.compute(fit_data("data", given, None, None, features="kind", label="y").value, scheduler="sync")
+
+    with pytest.raises(ValueError, match="values of column 'kind' of data are missing"):
+        computed()
+
+
+def test_nobody_knows_the_categories_of_a_model_that_learns_none_here():
+    frame = pd.DataFrame({"kind": pd.Categorical(["u", "v"]), "y": [1, 2]})
+    with pytest.raises(ValueError, match=r"Column 'kind' of data holds categories.*schema=result.schema"):
+        fit_data("data", frame, None, None, label="y", like=Conformer(None, learns=False))
+    with pytest.raises(ValueError, match="Column 'kind' of data holds categories"):
+        fit_data("data", frame, None, None, features="y", label="kind", like=Conformer(None, learns=False))
+    fit_data("data", frame, None, None, label="y", like=Conformer(FrameSchema.of(frame, label="y"), learns=False))

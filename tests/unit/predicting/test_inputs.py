@@ -69,7 +69,7 @@ def test_arrays_of_text_are_taken_where_the_model_takes_them():
 def test_columns_of_a_frame_become_one_matrix_in_the_order_that_was_asked_for():
     found = inputs(FRAME, features=["b", "a"])
     assert kinds(found) == [("<f8", (2,))]
-    assert list(found.frame.columns) == ["b", "a"]
+    assert [column["name"] for column in found.plan[0]["columns"]] == ["b", "a"]
     assert len(found.plan) == 1
     assert isinstance(found.frame, dd.DataFrame)
     assert found.frame.divisions[0] is None or found.frame.npartitions == 1

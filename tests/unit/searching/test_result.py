@@ -5,17 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 optuna = pytest.importorskip("optuna")
 
+from dask_train.collections.schema.frame_schema import FrameSchema  # noqa: E402
 from dask_train.errors import DaskTrainError  # noqa: E402 - where there is Optuna
-from dask_train.fitting.categories import check_learnt  # noqa: E402
+from dask_train.fitting.schemas import schema_for  # noqa: E402
+from dask_train.predicting.saved_models import opened_model  # noqa: E402
 from dask_train.searching import result as result_module  # noqa: E402
 from dask_train.searching.result import SearchResult  # noqa: E402
 
 
-def found(*values: float | None, best: tuple[int, float, Any] | None = None, **learnt: list[Any]) -> SearchResult:
+def found(*values: float | None, best: tuple[int, float, Any] | None = None, schema: Any = None) -> SearchResult:
     """Of trials with these values, those with None have failed."""
     study = optuna.create_study(direction="maximize", study_name="mine")
     for number, value in enumerate(values):
@@ -30,7 +33,7 @@ def found(*values: float | None, best: tuple[int, float, Any] | None = None, **l
                 user_attrs={"error": "it raised"} if value is None else {},
             )
         )
-    return SearchResult(SimpleNamespace(study=study, best=best, categories=learnt))  # type: ignore[arg-type]
+    return SearchResult(SimpleNamespace(study=study, best=best, schema=schema))  # type: ignore[arg-type]
 
 
 def test_the_best_is_that_of_the_study():
@@ -57,12 +60,13 @@ class Model:
     """Can be remembered, as a Keras model can."""
 
 
-def test_the_best_model_knows_the_categories_that_it_was_fitted_with(monkeypatch):
+def test_the_best_model_knows_the_schema_that_it_was_fitted_with(monkeypatch, tmp_path):
     monkeypatch.setattr(result_module, "whole", lambda _: Model())
-    it = found(1.0, best=(0, 1.0, "parts"), colour=["red", "blue"])
-    check_learnt("x", it.best_model, {"colour": ["red", "blue"]})
-    with pytest.raises(ValueError, match=r"Column 'colour' of x has the categories \['blue', 'red'\]"):
-        check_learnt("x", it.best_model, {"colour": ["blue", "red"]})
+    schema = FrameSchema.of(pd.DataFrame({"colour": pd.Categorical(["red"])}))
+    it = found(1.0, best=(0, 1.0, "parts"), schema=schema)
+    assert schema_for(it.best_model) is it.schema is schema
+    it.save(tmp_path / "best")
+    assert opened_model(tmp_path / "best", None)[1] == schema
 
 
 @pytest.mark.parametrize("best", [None, (1, 1.0, "parts")])
@@ -91,5 +95,5 @@ def test_it_shows_complete_trials_first_and_why_others_failed():
 
 def test_a_study_without_a_name_is_not_given_one():
     assert repr(found(1.0)).startswith("<SearchResult mine>")
-    it = SearchResult(SimpleNamespace(study=optuna.create_study(), best=None, categories={}))  # type: ignore[arg-type]
+    it = SearchResult(SimpleNamespace(study=optuna.create_study(), best=None, schema=None))  # type: ignore[arg-type]
     assert repr(it).startswith("<SearchResult>")

@@ -13,13 +13,15 @@ from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.devices import Gpus, check_gpus
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.categories import check_categories, check_learnt
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
 from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
 from dask_train.fitting.result import FitResult
+from dask_train.fitting.schemas import learnt_for, schema_for
 from dask_train.fitting.shown import display_of
 from dask_train.fitting.spec import BATCH_SIZE, VALIDATION, InPlace
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
@@ -61,6 +63,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     validation_freq: int | Sequence[int] = 1,
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     workers: int | None = None,
     seed: int = 0,
     streaming: bool | int = False,
@@ -119,7 +122,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
         As :func:`dask_train.fit`.
     validation_data, validation_split, validation_batch_size, validation_steps, validation_freq
         As :func:`dask_train.fit`.
-    shuffle, features, label, workers, seed, streaming
+    shuffle, features, label, schema, workers, seed, streaming
         As :func:`dask_train.fit`.
     stop
         As :func:`dask_train.fit`; metrics of torchmetrics are looked at when an epoch has ended.
@@ -176,12 +179,11 @@ def fit_module(  # noqa: PLR0913 - as fit has them
     kept = check_checkpoint(checkpoint, resume)
     resources_by_role(resources, ["worker"])
     named = checks.named_metrics(metrics)
-    data = fit_data("data", x, y, sample_weight, features=features, label=label)
-    check_learnt("the data", model, data.categories)
+    like = Conformer(learnt_for(model, schema))
+    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
     validation: FitData | None = None
     if validation_data is not None:
-        validation = validation_of(validation_data, features, label, sample_weight)
-        check_categories("validation_data", validation.categories, data.categories)
+        validation = validation_of(validation_data, features, label, sample_weight, data.schema)
     elif validation_split:
         data, validation = split_off(data, validation_split)
     fit_checks.check_stop_names(rule, validates=validation is not None)
@@ -249,7 +251,7 @@ def fit_module(  # noqa: PLR0913 - as fit has them
         log=log,
         params=told_of(task),
         display=partial(display_of, verbose, epochs),
-        finish=partial(module_trained, model=model, module=module, optimizer=optimizer, categories=data.categories),
+        finish=partial(module_trained, model=model, module=module, optimizer=optimizer, schema=data.schema),
     )
     return started
 
@@ -265,6 +267,7 @@ def evaluate_module(  # noqa: PLR0913 - as evaluate has them
     batch_size: int = 256,
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
+    schema: FrameSchema | str | os.PathLike[str] | None = None,
     verbose: str | int | bool = "auto",
     workers: int | None = None,
     client: Client | None = None,
@@ -277,6 +280,8 @@ def evaluate_module(  # noqa: PLR0913 - as evaluate has them
         In evaluation mode; it keeps the mode that it is in.
     x, y, sample_weight, features, label
         As :func:`fit_module` takes them.
+    schema
+        As :func:`dask_train.predict`.
     loss, metrics
         As :func:`fit_module` takes them. The loss is the mean of those of the batches, weighed by their rows.
     batch_size
@@ -304,8 +309,8 @@ def evaluate_module(  # noqa: PLR0913 - as evaluate has them
     module = checks.check_module(model)
     fit_checks.check_counts(workers=workers, batch_size=batch_size)
     progress, named = progress_of(verbose), checks.named_metrics(metrics)
-    data = fit_data("data", x, y, sample_weight, features=features, label=label)
-    check_learnt("the data", model, data.categories)
+    like = Conformer(schema_for(model, schema), learns=False)
+    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, named, data, "The data", trains=False)
     source = data.source("data")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
 
@@ -35,6 +36,7 @@ class ModuleSettings(TypedDict, total=False):
     validation_freq: int | Sequence[int]
     features: str | Sequence[str] | Mapping[str, Any] | None
     label: str | Sequence[str] | Mapping[str, Any] | None
+    schema: FrameSchema | str | os.PathLike[str] | None
     workers: int | None
     seed: int
     streaming: bool | int

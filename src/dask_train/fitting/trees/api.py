@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections import Source
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.categories import check_categories
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
 from dask_train.fitting.logged import params_of_trees
+from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.trees.result import TreesResult, grown
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import TreeData, tree_data
@@ -205,15 +204,16 @@ def start(  # noqa: PLR0913
     _check_best(kept, validates=bool(evals))
     fit_checks.check_stop_names(rule, validates=bool(evals))
     features, label = columns
+    known = None if first is None else learnt_for(first)
     if (count := workers) is None:
         if client_or_none(client) is None:  # then a cluster is started, of which wrong data has no need
-            looked_at = tree_data("data", *rows, features=features, label=label)
+            looked_at = tree_data("data", *rows, features=features, label=label, known=known)
             _check_taken(model, looked_at.plan)
             _check_labels(model, library, looked_at)
         client = client_or_local(client, 0)
         count = default_fit_workers(client, launched["on"])
     made = partial(tree_data, features=features, label=label, workers=count)
-    data = made("data", *rows)
+    data = made("data", *rows, known=known)
     _check_taken(model, data.plan)
     _check_labels(model, library, data)
     if workers is None and data.num_parts is not None:
@@ -250,7 +250,7 @@ def start(  # noqa: PLR0913
         client=client,
         progress=progress,
         params=params_of_trees(model),
-        finish=partial(grown, model=model, callbacks=settings.get("callbacks") or (), evals=sets),
+        finish=partial(grown, model=model, callbacks=settings.get("callbacks") or (), evals=sets, schema=data.schema),
         **{**launched, "name": launched["name"] or "fit"},
     )
 
@@ -274,13 +274,12 @@ def _eval_sets(
         if is_own[number] and name != TRAINING:
             sets.append(EvalSet(name=name, prefix="", dataset="", plan=data.plan))
             continue
-        found = made(what, x, y, others)
+        found = made(what, x, y, others, known=data.schema)
         if (found.plan.num_features, found.plan.names) != (data.plan.num_features, data.plan.names):
             raise ValueError(
                 f"{what} has the features {found.plan.names or found.plan.num_features}, and the data "
                 f"{data.plan.names or data.plan.num_features}. Pass the same ones in the same order."
             )
-        check_categories(what, _categories(found.plan), _categories(data.plan))
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
         sets.append(EvalSet(name=name, prefix=prefix, dataset=name, plan=found.plan))
         sources[name] = found.source
@@ -291,12 +290,6 @@ def is_same(some: tuple[Any, Any, Mapping[str, Any]], rows: tuple[Any, Any, Mapp
     """Whether these are the very objects that the rows to train on were passed as."""
     names = {**some[2], **rows[2]}
     return some[0] is rows[0] and some[1] is rows[1] and all(some[2].get(each) is rows[2].get(each) for each in names)
-
-
-def _categories(plan: RowsPlan) -> dict[str, list[Any]]:
-    """Categories of each column that has a name; an empty list where it has none."""
-    names, known = plan.names or (), plan.categories or repeat(None)
-    return {name: [] if each is None else list(each) for name, each in zip(names, known, strict=False)}
 
 
 def evals_of(

@@ -151,7 +151,10 @@ class DataSets:
         return decoded(everyones, _codes(self._task.plan))
 
     def _columns(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        plan, codes = self._task.plan, _codes(self._task.plan)
+        plan = self._task.plan
+        codes = [
+            place for place in _codes(plan) if place not in plan.ordered
+        ]  # LightGBM takes ordered ones for numbers
         asked = self._task.settings.get("categorical_feature", "auto")
         return {
             # The sample has few rows, and must not leave out features for that.

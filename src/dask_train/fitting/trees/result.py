@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.report import Curves, write_page
 from dask_train.fitting.result import FitResult
+from dask_train.fitting.schemas import note_schema
 from dask_train.fitting.trees.task import EvalSet, Grown
 from dask_train.input_errors import warn_at_the_call
 
@@ -36,6 +38,8 @@ class TreesResult(FitResult):
     eval_sets
         Whose scores those are in ``history`` that begin with a prefix, such as ``"validation_1"`` of
         ``"validation_1_"``; those that begin with none are of the rows that were trained on.
+    schema
+        What the columns of the frame are that it was fitted with; None of arrays.
     all_reduce_s, waiting_s
         Not a number: the library sums in native code.
     scores, ledger, attempts, stop_reason, run_id, notices
@@ -80,7 +84,13 @@ class TreesResult(FitResult):
         return [("model", type(self.model).__name__), ("rounds", rounds), *others]
 
 
-def grown(result: Result, model: Any, callbacks: Sequence[Any] = (), evals: Sequence[EvalSet] = ()) -> TreesResult:
+def grown(
+    result: Result,
+    model: Any,
+    callbacks: Sequence[Any] = (),
+    evals: Sequence[EvalSet] = (),
+    schema: FrameSchema | None = None,
+) -> TreesResult:
     """The result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
     found: Grown | None = result.results["worker"][0]
     known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
@@ -92,14 +102,16 @@ def grown(result: Result, model: Any, callbacks: Sequence[Any] = (), evals: Sequ
             f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
             "worker could return. Raise train.stop.timeout where a round takes longer, or go on with a checkpoint."
         )
-        return TreesResult(model=model, history={}, epoch=[], **known)
+        return TreesResult(model=model, history={}, epoch=[], schema=schema, **known)
     take_over(model, found.estimator)
+    note_schema(model, schema)
     _take_states(callbacks, found.callbacks)
     return TreesResult(
         model=model,
         history=found.history,
         epoch=list(range(found.num_rounds)),
         best_epoch=_best(found.estimator),
+        schema=schema,
         eval_sets={each.prefix: "validation" if each.prefix == "val_" else each.name for each in evals if each.prefix},
         **known,
     )

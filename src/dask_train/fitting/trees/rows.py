@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -15,6 +15,8 @@ from dask_train.collections.ids import exact_ids
 from dask_train.collections.partition.form import Picks, is_frame, is_name, open_form
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.fitting.data import fit_data
 from dask_train.fitting.trees.task import RowsPlan
@@ -32,10 +34,13 @@ class TreeData:
         As a run takes it.
     plan
         What its columns mean.
+    schema
+        What the columns of a frame are; None of other rows.
     """
 
     source: Source | SharedSegments
     plan: RowsPlan
+    schema: FrameSchema | None = None
 
     @property
     def num_parts(self) -> int | None:
@@ -53,6 +58,7 @@ def tree_data(
     features: Any = None,
     label: Any = None,
     workers: int = 1,
+    known: FrameSchema | None = None,
 ) -> TreeData:
     """Features, targets and what else goes with rows as one data set; nothing of a collection is computed.
 
@@ -68,6 +74,8 @@ def tree_data(
         Of a frame, in place of ``y``: names of columns. Then others are names, too.
     workers
         NumPy arrays and frames of pandas are cut for so many.
+    known
+        What is known of the columns of frames, which are made like that.
 
     Raises
     ------
@@ -79,7 +87,7 @@ def tree_data(
         raise ValueError(f"{what}: there are no features. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
     if segments_in(x) is not None:
         return _published(what, x, y, others, features, label)
-    names = ["x", "y", *others]
+    names, like = ["x", "y", *others], Conformer(known, coded=False)
     if "qid" in others:
         if features is not None or label is not None:
             x = exact_ids(what, x, [others["qid"]])
@@ -88,9 +96,12 @@ def tree_data(
     if features is not None or label is not None:
         _check_named(what, x, y, others, label)
         matrix = [features] if features is not None and is_name(features) else features
-        picks = Picks(arrays=[matrix, label, *others.values()], is_tuple=True)
         _check_label(what, getattr(x, "_meta", x)[label] if is_name(label) and label in x.columns else None)
-        return _made(what, x, picks, names, workers)
+        picked = [matrix, label, *others.values()]
+        if not {label, *names_in(list(others.values()))} & {*names_in(matrix)}:  # else it is refused below
+            x, picked[0] = like.named(what, x, matrix, [label, *names_in(list(others.values()))])
+        made = _made(what, x, Picks(arrays=picked, is_tuple=True), names, workers)
+        return replace(made, schema=like.schema(picked[0]))
     if y is None:
         raise ValueError(f"{what}: there are no targets. Pass y, or name the column of a frame: label='name'.")
     for name, value in {"y": y, **others}.items():
@@ -100,7 +111,9 @@ def tree_data(
                 "label=, whose columns go by names."
             )
     _check_label(what, getattr(y, "_meta", y))
-    return _made(what, (x, y, *others.values()), None, names, workers)
+    x = like.inputs(what, like.ordered(what, x))
+    made = _made(what, (x, y, *others.values()), None, names, workers)
+    return replace(made, schema=like.schema(structure_of(x)))
 
 
 def _check_label(what: str, label: Any) -> None:
@@ -143,14 +156,21 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
         columns = None if made is None else made["reads"][0]["columns"]
     places = dict(zip(names, range(len(names)), strict=True))
     found = None if columns is None else [column["name"] for column in columns]
-    known = None if columns is None else _categories(frame, columns)
-    return TreeData(source=source, plan=_plan(what, source, places, found, known))
+    of_rows = _plan(what, source, places, found, None if columns is None else _categories(frame, columns))
+    return TreeData(source=source, plan=replace(of_rows, ordered=_ordered(frame, of_rows)))
 
 
 def _categories(frame: Any, columns: Any) -> tuple[Any, ...] | None:
     meta = getattr(frame, "_meta", frame)
     found = tuple(meta[each["name"]].cat.categories if each["how"] == "codes" else None for each in columns)
     return found if any(each is not None for each in found) else None
+
+
+def _ordered(frame: Any, plan: RowsPlan) -> tuple[int, ...]:
+    """Which features are categories whose order means something."""
+    dtypes = list(getattr(frame, "_meta", frame).dtypes) if plan.categories is not None else []
+    named = dict(zip(map(str, getattr(frame, "columns", ())), dtypes, strict=False))
+    return tuple(place for place, name in enumerate(plan.names or ()) if getattr(named.get(name), "ordered", False))
 
 
 def _plan(what: str, source: Any, places: dict[str, int], names: Any, categories: Any) -> RowsPlan:

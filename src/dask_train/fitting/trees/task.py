@@ -22,12 +22,15 @@ class RowsPlan:
     categories
         For each feature its categories, of which ``"x"`` has the codes, -1 for a missing one; None for a number. None
         where all are numbers.
+    ordered
+        The numbers of features whose categories have an order that means something.
     """
 
     places: Mapping[str, int]
     num_features: int
     names: tuple[str, ...] | None = None
     categories: tuple[Any, ...] | None = None
+    ordered: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

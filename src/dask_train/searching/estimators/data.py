@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_train.collections.ids import exact_ids
 from dask_train.collections.partition.form import is_frame, is_name, picks_of, resolved
+from dask_train.collections.schema.conformer import Conformer
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.missing_text import marked
@@ -52,14 +53,15 @@ def estimator_data(
     for name, each in (("sample_weight", weight), ("groups", groups)):
         if each is not None and getattr(each, "ndim", 1) != 1:
             raise ValueError(f"{name} of {what} has {each.ndim} dimensions; it has one, a value for each row.")
+    target_dtype = _categories("y", y)
     rows = {column: marked(what, each) for column, each in x.items()} if isinstance(x, dict) else x
-    data = fit_data(what, rows, y, weight)
+    data = fit_data(what, rows, y, weight, like=Conformer(None, coded=False))
     if not isinstance(x, dict) and not isinstance(data.layout.x, int):
         raise TypeError(f"{what}: an estimator takes one array or frame of features, not several arrays.")
     shape = Shape(
         layout=data.layout,
         dtypes={name: each.dtype for name, each in x.items()} if isinstance(x, dict) else None,
-        target_dtype=_categories("y", y),
+        target_dtype=target_dtype,
     )
     return (data, shape) if groups is None else _with_groups(what, data, shape, groups)
 

@@ -148,11 +148,18 @@ def test_where_no_number_is_named_there_are_as_many_workers_as_of_other_models_a
 @pytest.mark.parametrize("model", [xgboost.XGBRegressor(enable_categorical=True), lightgbm.LGBMRegressor()])
 def test_rows_to_validate_on_have_the_categories_of_the_data(model, monkeypatch):
     started = []
-    monkeypatch.setattr(api, "launch", lambda *_, **__: started.append(True))
+    monkeypatch.setattr(api, "launch", lambda role, **__: started.append(role._task))
     frame = FRAME.assign(a=pd.Categorical(["u", "v"] * (len(FRAME) // 2)))
     other = frame.assign(a=frame["a"].cat.reorder_categories(["v", "u"]))
     dt.fit(model, frame, validation_data=frame.copy(), workers=1, **COLUMNS)
-    assert started == [True]
-    for given in (other, FRAME):
-        with pytest.raises(ValueError, match=r"Column 'a' of validation_data has the categories .* the same codes"):
-            dt.fit(model, frame, validation_data=given, workers=1, **COLUMNS)
+    dt.fit(model, frame, validation_data=other, workers=1, **COLUMNS)
+    of_data, of_evals = zip(*((task.plan, task.evals[0].plan) for task in started), strict=True)
+    for one, each in zip(of_data, of_evals, strict=True):
+        assert [list(known) for known in each.categories if known is not None] == [["u", "v"]]
+        assert list(one.categories[0]) == ["u", "v"]
+    with pytest.raises(ValueError, match="Column 'a' of validation_data has 'x', and the model is fitted with"):
+        dt.fit(model, frame, validation_data=frame.assign(a=pd.Categorical(["x"] * len(frame))), workers=1, **COLUMNS)
+    with pytest.raises(
+        TypeError, match=r"Column 'a' of validation_data is .*, and the model was fitted with categories"
+    ):
+        dt.fit(model, frame, validation_data=FRAME, workers=1, **COLUMNS)

@@ -1,0 +1,105 @@
+"""Rows of a model that takes codes of categories: made as it knows them, and what there is to know noted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dask_train.collections.frames import in_order
+from dask_train.collections.partition.form import is_frame
+from dask_train.collections.schema.category import CategoryColumn
+from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
+from dask_train.collections.schema.kinds import column_for
+
+
+class Conformer:
+    """Makes frames like those that a model knows, and notes what their columns are.
+
+    Parameters
+    ----------
+    known
+        What the model knows; None for nothing.
+    learns
+        Whether it may learn categories of other columns.
+    coded
+        Whether it takes codes in place of categories, among which there is none for a missing one.
+    """
+
+    def __init__(self, known: FrameSchema | None, *, learns: bool = True, coded: bool = True) -> None:
+        self._known, self._learns, self._coded = known or FrameSchema(columns=()), learns, coded
+        self._columns: list[FrameColumn] = []
+        self._targets: list[FrameColumn] = []
+
+    def ordered(self, what: str, x: Any) -> Any:
+        """Return a frame with the columns of the model, where it was fitted with a matrix of them."""
+        if not is_frame(x) or not isinstance(self._known.features, list):
+            return x
+        names, _ = matched(what, self._known, None, list(x.columns))
+        return in_order(x, names)
+
+    def named(self, what: str, x: Any, features: Any, left_out: Sequence[Any]) -> tuple[Any, Any]:
+        """Return a frame whose features are as the model knows them, and their names in its structure."""
+        features, pairs = matched(what, self._known, features, [name for name in x.columns if name not in left_out])
+        own = dict(pairs)
+        features = structure_in(what, x, features, left_out)
+        names = list(dict.fromkeys(names_in(features)))
+        return self._with(what, x, [(name, own.get(name)) for name in names]), features
+
+    def inputs(self, what: str, value: Any) -> Any:
+        """Return a frame or column of features as the model knows them; other values as they are."""
+        meta = getattr(value, "_meta", value)
+        if not hasattr(meta, "iloc"):
+            return value
+        own = {column.name: column for column in self._known.columns}
+        if not is_frame(meta):
+            alone = self._known.columns[0] if len(self._known.columns) == 1 else None
+            return self._with(what, value, [(meta.name, own.get(meta.name, alone))])
+        return self._with(what, value, [(name, own.get(name)) for name in meta.columns])
+
+    def _with(self, what: str, value: Any, columns: Sequence[tuple[Any, FrameColumn | None]]) -> Any:
+        meta = getattr(value, "_meta", value)
+        pairs = []
+        for name, own in columns:
+            column = own or column_for(what, name, meta.dtypes[name] if is_frame(meta) else meta.dtype)
+            if own is None and isinstance(column, CategoryColumn) and not self._learns:
+                raise unknown_categories(what, name)
+            self._columns.append(column)
+            if own is not None or isinstance(column, CategoryColumn):
+                pairs.append((name, column))
+        return conformed(what, value, pairs, coded=self._coded)
+
+    def targets(self, what: str, value: Any, names: Sequence[Any] | None = None) -> Any:
+        """Return a frame or column of labels as the model knows them, with none missing; other values as they are."""
+        meta = getattr(value, "_meta", value)
+        if hasattr(meta, "iloc"):
+            several = [meta.name] if not is_frame(meta) else list(meta.columns) if names is None else names
+            own = {column.name: column for column in self._known.targets}
+            if len(several) == len(own) == 1:
+                own = dict.fromkeys(several, self._known.targets[0])
+            for name in several:
+                dtype = meta.dtypes[name] if is_frame(meta) else meta.dtype
+                column = own.get(name) or column_for(what, name, dtype)
+                self._targets.append(column)
+                if name in own:
+                    value = conformed(what, value, [(name, column)], coded=False)
+                elif isinstance(column, CategoryColumn) and not self._learns:
+                    raise unknown_categories(what, name)
+        return without_missing_labels(what, value, names)
+
+    def schema(self, features: Any) -> FrameSchema | None:
+        """Return what the columns are; None where there were none."""
+        if not self._columns and not self._targets:
+            return None
+        return FrameSchema(columns=tuple(self._columns), targets=tuple(self._targets), features=features)
+
+
+def unknown_categories(what: str, name: Any) -> ValueError:
+    """Return the error of a column of categories for a model of which nobody knows the categories that it learnt."""
+    return ValueError(
+        f"Column {name!r} of {what} holds categories, of which the model takes codes, and the categories that it was "
+        "fitted with are not known here: the same codes would mean other values. Pass schema=result.schema of its fit, "
+        "or the path of what result.save has written; or, for a model of another origin, "
+        "schema=dt.FrameSchema.of(frame) of the frame that it was fitted with."
+    )

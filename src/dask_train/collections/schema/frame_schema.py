@@ -1,0 +1,244 @@
+"""The description of a frame that travels with a model: which columns it takes, of which kinds, in which order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dask_train.cards import Card, Shown, Table
+from dask_train.collections.partition.form import is_frame, is_name, resolved
+from dask_train.collections.schema.category import CategoryColumn, listed
+from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.kinds import column_for, column_from_json
+from dask_train.collections.schema.values import value_from_json, value_to_json
+
+# Raised when files of later versions can't be read by earlier ones.
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FrameSchema(Shown):
+    """What a model needs to know of a frame: columns in order, their dtypes, and categories with their values.
+
+    :func:`dask_train.fit` makes one of the frame that it is given, ``result.schema``, and ``result.save`` writes it
+    beside the model. Later frames are made like it: columns are matched by name, and categories by value.
+
+    Attributes
+    ----------
+    columns
+        The features, in the order in which the model takes them.
+    targets
+        The labels.
+    features
+        How the features are put together, as ``features=`` of :func:`dask_train.fit` says it: a name, a list of names
+        for a matrix, or a dict of inputs. None where they did not come from one frame.
+
+    Examples
+    --------
+    >>> schema = dt.FrameSchema.of(frame, features=["carrier", "distance"])                # doctest: +SKIP
+    >>> dt.predict(model, later, schema=schema)                                            # doctest: +SKIP
+    """
+
+    columns: tuple[FrameColumn, ...]
+    targets: tuple[FrameColumn, ...] = ()
+    features: Any = None
+
+    @classmethod
+    def of(cls, frame: Any, features: Any = None, label: Any = None) -> FrameSchema:
+        """Describe a frame of Dask or pandas; nothing is computed.
+
+        Parameters
+        ----------
+        frame
+            Its categories have to be known.
+        features, label
+            As of :func:`dask_train.fit`. Default: all columns but the label are features, in the frame's order.
+
+        Returns
+        -------
+        FrameSchema
+            Of the columns that are named.
+
+        Raises
+        ------
+        ValueError, TypeError
+            It is no frame, has no such column, or its categories are not known.
+        """
+        if not is_frame(frame):
+            raise TypeError(f"frame is a {type(frame).__name__}. Pass a DataFrame of Dask or pandas.")
+        return schema_of("frame", frame, features, list(names_in(label)))
+
+    @property
+    def categories(self) -> dict[Any, list[Any]]:
+        """The values of each column of categories, by its name, in the order of their codes."""
+        several = (*self.columns, *self.targets)
+        return {one.name: one.categories.tolist() for one in several if isinstance(one, CategoryColumn)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the schema into a JSON file, which ``schema=`` of :func:`dask_train.predict` takes.
+
+        Parameters
+        ----------
+        path
+            A local file.
+
+        Raises
+        ------
+        TypeError
+            A category is of a type that JSON has no place for.
+        """
+        text = json.dumps(self.to_json(), indent=1)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the schema as JSON holds it, values of categories exactly.
+
+        Returns
+        -------
+        dict
+            For ``json.dumps``.
+        """
+        return {
+            "format": FORMAT,
+            "columns": [one.to_json() for one in self.columns],
+            "targets": [one.to_json() for one in self.targets],
+            "features": _structure_to_json(self.features),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> FrameSchema:
+        """Return the schema that :meth:`to_json` has written.
+
+        Parameters
+        ----------
+        found
+            As ``json.loads`` gives it.
+
+        Returns
+        -------
+        FrameSchema
+            The same.
+
+        Raises
+        ------
+        ValueError
+            It is no schema, or one of a later version.
+        """
+        if "columns" not in found:
+            raise ValueError("There is no schema in that file. Pass one that result.save or schema.save has written.")
+        if found["format"] > FORMAT:
+            raise ValueError(
+                f"The schema has format {found['format']}, and this version of dask-train reads up to {FORMAT}. "
+                "Upgrade dask-train."
+            )
+        return cls(
+            columns=tuple(map(column_from_json, found["columns"])),
+            targets=tuple(map(column_from_json, found["targets"])),
+            features=_structure_from_json(found["features"]),
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """A text that tells it from other schemas, in any process."""
+        try:
+            told = json.dumps(self.to_json())
+        except TypeError:  # values that have no place in JSON
+            told = repr([(one.name, one.kind, self.categories.get(one.name)) for one in (*self.columns, *self.targets)])
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    def _card(self) -> Card:
+        rows = [(repr(one.name), one.kind, _told(one)) for one in self.columns]
+        rows += [(repr(one.name), f"{one.kind}, target", _told(one)) for one in self.targets]
+        table = Table(columns=("column", "kind", "values"), rows=rows, title="columns")
+        return Card(kind="FrameSchema", name=", ".join(repr(one.name) for one in self.columns[:6]), tables=[table])
+
+
+def _told(column: FrameColumn) -> str:
+    return listed(column.categories.tolist()) if isinstance(column, CategoryColumn) else column.told()
+
+
+def only_categories(schema: FrameSchema) -> FrameSchema:
+    """Return a schema of the columns of categories alone, which further training of a model has to keep."""
+    columns, targets = (
+        tuple(one for one in several if isinstance(one, CategoryColumn)) for several in (schema.columns, schema.targets)
+    )
+    return FrameSchema(columns=columns, targets=targets)
+
+
+def schema_of(what: str, frame: Any, features: Any, targets: Sequence[Any]) -> FrameSchema:
+    """Describe a frame of Dask or pandas, which errors call ``what``; see :meth:`FrameSchema.of`."""
+    dtypes = getattr(frame, "_meta", frame).dtypes
+    structure = structure_in(what, frame, features, targets)
+    names = list(dict.fromkeys(names_in(structure)))
+    return FrameSchema(
+        columns=tuple(column_for(what, name, dtypes[name]) for name in names),
+        targets=tuple(column_for(what, name, dtypes[name]) for name in targets),
+        features=structure,
+    )
+
+
+def structure_in(what: str, frame: Any, features: Any, others: Sequence[Any]) -> Any:
+    """Return how columns of a frame make the features, with all names; where it is None they are all but ``others``.
+
+    Raises
+    ------
+    ValueError
+        The frame has no such column.
+    """
+    known = list(frame.columns)
+    named = [*names_in(features), *others]
+    structure = _filled(features, [name for name in known if name not in named])
+    resolved(what, known, [[name] for name in dict.fromkeys([*names_in(structure), *others])])  # says what there is not
+    return structure
+
+
+def structure_of(x: Any) -> Any:
+    """Return how one frame or column makes the features; None of anything else."""
+    meta = getattr(x, "_meta", x)
+    if not hasattr(meta, "iloc"):
+        return None
+    return list(meta.columns) if is_frame(meta) else meta.name
+
+
+def names_in(structure: Any) -> Iterator[Any]:
+    """Go through the names in a structure of them, in order."""
+    if structure is None:
+        return
+    if is_name(structure):
+        yield structure
+        return
+    for below in structure.values() if isinstance(structure, Mapping) else structure:
+        yield from names_in(below)
+
+
+def _filled(structure: Any, left: list[Any]) -> Any:
+    """Put the names of all other columns where a structure has None."""
+    if isinstance(structure, Mapping):
+        return {name: _filled(below, left) for name, below in structure.items()}
+    if structure is None:
+        return left
+    return structure if is_name(structure) else list(structure)
+
+
+def _structure_to_json(structure: Any) -> Any:
+    if structure is None:
+        return None
+    if isinstance(structure, Mapping):
+        return {"inputs": {name: _structure_to_json(below) for name, below in structure.items()}}
+    if is_name(structure):
+        return {"name": value_to_json(structure)}
+    return {"names": list(map(value_to_json, structure))}
+
+
+def _structure_from_json(found: Any) -> Any:
+    if found is None:
+        return None
+    if "inputs" in found:
+        return {name: _structure_from_json(below) for name, below in found["inputs"].items()}
+    return value_from_json(found["name"]) if "name" in found else list(map(value_from_json, found["names"]))

@@ -1,0 +1,58 @@
+"""Schemas that models of this process were fitted with, and those that users pass."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from dask_train.collections.schema.files import read_schema
+from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
+
+# A model that is saved by its framework, or sent elsewhere, leaves its schema behind; what result.save writes has it.
+_OF_MODELS: WeakKeyDictionary[Any, FrameSchema] = WeakKeyDictionary()
+
+
+def note_schema(model: Any, schema: FrameSchema | None) -> None:
+    """Remember what a model has been fitted with, for as long as it lives."""
+    if schema is not None:
+        _OF_MODELS[model] = schema
+
+
+def schema_for(model: Any, schema: Any = None) -> FrameSchema | None:
+    """Return the schema of a model: that which was passed, else that which it was fitted with in this process.
+
+    Parameters
+    ----------
+    model
+        Of any kind.
+    schema
+        A :class:`~dask_train.FrameSchema`, or the path of a file that has one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no schema, or can't be read.
+    """
+    if isinstance(schema, str | os.PathLike):
+        found = read_schema(schema)
+        if found is None:
+            raise ValueError(f"schema={os.fspath(schema)!r} is of a model that was saved without a schema.")
+        return found
+    if schema is not None and not isinstance(schema, FrameSchema):
+        raise TypeError(
+            f"schema is a {type(schema).__name__}. Pass result.schema, dt.FrameSchema.of(frame), or the path of what "
+            "result.save has written."
+        )
+    if schema is not None:
+        return schema
+    try:
+        return _OF_MODELS.get(model)
+    except TypeError:  # what has no hash, or takes no weak references
+        return None
+
+
+def learnt_for(model: Any, schema: Any = None) -> FrameSchema | None:
+    """Return what further training of a model has to keep: categories, or the whole schema that was passed."""
+    known = schema_for(model, schema)
+    return known if known is None or schema is not None else only_categories(known)

@@ -1,0 +1,68 @@
+"""What a model is fitted with is noted, and made as it is known already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
+
+FRAME = pd.DataFrame({"a": [1.0, 2.0], "kind": pd.Categorical(["u", "v"]), "y": pd.Categorical(["no", "yes"])})
+OTHER = pd.DataFrame({"y": pd.Categorical(["yes"]), "kind": pd.Categorical(["v"]), "a": [0.5]})
+SCHEMA = FrameSchema.of(FRAME, label="y")
+KINDS: list[Any] = [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=1)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["pandas", "dask"])
+def test_what_it_has_seen_is_the_schema(kind: Any) -> None:
+    like = Conformer(None)
+    x, features = like.named("data", kind(FRAME), None, ["y"])
+    like.targets("data", x, ["y"])
+    assert features == ["a", "kind"]
+    assert like.schema(features) == SCHEMA
+    assert Conformer(None).schema(None) is None
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["pandas", "dask"])
+def test_rows_are_made_as_they_are_known(kind: Any) -> None:
+    like = Conformer(SCHEMA, learns=False)
+    x, features = like.named("x", kind(OTHER), None, ["y"])
+    x = like.targets("x", x, ["y"])
+    assert features == ["a", "kind"]
+    assert [x[name].cat.codes.values.tolist() if kind is KINDS[0] else None for name in ("kind", "y")] in (
+        [[1], [1]],
+        [None] * 2,
+    )
+    assert [list(x[name].dtype.categories) for name in ("kind", "y")] == [["u", "v"], ["no", "yes"]]
+    apart = like.inputs("x", like.ordered("x", kind(OTHER)))
+    assert list(apart.columns) == ["a", "kind"]
+    label = like.targets("x", kind(OTHER)["y"].rename("other name"))
+    assert list(label.dtype.categories) == ["no", "yes"]
+    column = Conformer(FrameSchema.of(FRAME[["kind"]])).inputs("x", kind(OTHER)["kind"].rename("other name"))
+    assert list(column.dtype.categories) == ["u", "v"]
+
+
+def test_categories_that_nobody_knows_are_refused() -> None:
+    like = Conformer(None, learns=False)
+    for call in (lambda: like.inputs("x", FRAME["kind"]), lambda: like.targets("x", FRAME, ["y"])):
+        with pytest.raises(ValueError, match=r"Column '(kind|y)' of x holds categories.*schema=result.schema"):
+            call()
+    assert like.inputs("x", FRAME[["a"]]) is not None
+    for other in (np.ones(2), None, [1]):
+        assert like.inputs("x", other) is other
+        assert like.targets("x", other) is other
+        assert like.ordered("x", other) is other
+
+
+def test_rows_that_stay_a_frame_may_have_missing_categories() -> None:
+    torn = FRAME.assign(kind=pd.Categorical(["u", None]))
+    assert Conformer(None, coded=False).inputs("x", torn)["kind"].isna().sum() == 1
+    with pytest.raises(ValueError, match="1 values of column 'kind' of x are missing"):
+        Conformer(None).inputs("x", torn)
+    with pytest.raises(ValueError, match="1 labels of x are missing"):
+        Conformer(None, coded=False).targets("x", torn["kind"])

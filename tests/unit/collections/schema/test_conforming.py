@@ -1,0 +1,114 @@
+"""Frames are made like the one that a model was fitted with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask import delayed
+
+from dask_train.collections.schema.conforming import (
+    conformed,
+    matched,
+    without_missing_codes,
+    without_missing_labels,
+)
+from dask_train.collections.schema.frame_schema import FrameSchema
+
+WHOLE = pd.DataFrame({"a": np.arange(6.0), "kind": pd.Categorical(["u", "v", "u"] * 2), 7: pd.Categorical(["x"] * 6)})
+TORN = WHOLE.assign(kind=pd.Categorical(["u", None, "u", None, None, "v"]))
+TORN[7] = pd.Categorical(["x", "x", None, "x", "x", "x"])
+SCHEMA = FrameSchema.of(WHOLE, ["kind", "a"])
+
+
+def lazily(frame: Any) -> Any:
+    return dd.from_pandas(frame, npartitions=2)
+
+
+def parts(frame: Any) -> list[Any]:
+    return [delayed(frame[:3]), delayed(frame[3:])]
+
+
+def computed(given: Any) -> Any:
+    (found,) = dask.compute(given, scheduler="sync")
+    return pd.concat(found) if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize("kind", [lambda frame: frame, lazily, parts], ids=["pandas", "dask", "delayed"])
+@pytest.mark.parametrize(("name", "missing"), [("kind", "[123]"), (7, "1")])
+@pytest.mark.parametrize("is_label", [True, False], ids=["label", "feature"])
+def test_a_missing_label_or_code_is_an_error(kind: Any, name: Any, missing: str, is_label: bool) -> None:
+    check = without_missing_labels if is_label else without_missing_codes
+    pd.testing.assert_frame_equal(computed(check("data", kind(WHOLE), [name])), WHOLE)
+    told = "labels of data are missing: column" if is_label else "values of column"
+    with pytest.raises(ValueError, match=rf"{missing} {told} {name!r} .*dropna\(subset=\[{name!r}\]\)"):
+        computed(check("data", kind(TORN), [name]))
+
+
+@pytest.mark.parametrize("kind", [lambda frame: frame, lazily], ids=["pandas", "dask"])
+def test_so_it_is_of_a_column_and_of_a_frame_of_labels(kind: Any) -> None:
+    for label in (kind(WHOLE)["kind"], kind(WHOLE)[["kind"]]):
+        assert computed(without_missing_labels("data", label)).shape[0] == 6
+    for label in (kind(TORN)["kind"], kind(TORN)[["kind"]]):
+        with pytest.raises(ValueError, match="labels of data are missing: column 'kind'"):
+            computed(without_missing_labels("data", label))
+
+
+def test_what_is_no_category_and_no_label_may_be_missing() -> None:
+    holes = TORN.assign(a=np.nan)
+    assert without_missing_labels("data", holes, ["a", "none"]) is holes
+    assert without_missing_labels("data", holes["a"]) is not None
+    for other in (np.ones(3), None, [1, 2], "kind", []):
+        assert without_missing_labels("data", other, ["kind"]) is other
+
+
+@pytest.mark.parametrize("kind", [lambda frame: frame, lazily], ids=["pandas", "dask"])
+@pytest.mark.parametrize("name", ["kind", 7])
+def test_categories_are_mapped_by_value_and_other_columns_stay(kind: Any, name: Any) -> None:
+    given = WHOLE.assign(kind=pd.Categorical(WHOLE["kind"], categories=["z", "v", "u"]))
+    given[7] = pd.Categorical(given[7], categories=["y", "x"])
+    column = next(each for each in FrameSchema.of(WHOLE).columns if each.name == name)
+    found = computed(conformed("x", kind(given), [(name, column)], coded=True))
+    pd.testing.assert_series_equal(found[name], WHOLE[name])
+    others = [each for each in WHOLE if each != name]
+    pd.testing.assert_frame_equal(found[others], given[others])
+    alone = computed(conformed("x", kind(given)[name], [(name, column)], coded=True))
+    pd.testing.assert_series_equal(alone, WHOLE[name])
+
+
+@pytest.mark.parametrize("features", [None, ["a", "kind"], ["kind", "a"], ("a", "kind")])
+def test_features_come_in_the_order_of_the_model(features: Any) -> None:
+    found, pairs = matched("x", SCHEMA, features, ["z", "a", "kind"])
+    assert found == ["kind", "a"]
+    assert [(name, column.name) for name, column in pairs] == [("kind", "kind"), ("a", "a")]
+
+
+def test_a_single_name_says_which_column_it_stands_for() -> None:
+    schema = FrameSchema.of(WHOLE, {"one": "kind", "two": ["a", 7]})
+    found, pairs = matched("x", schema, {"two": [7, "a"], "one": "sort"}, ["sort", "a", 7])
+    assert found == {"one": "sort", "two": ["a", 7]}
+    assert [(name, column.name) for name, column in pairs] == [("sort", "kind"), ("a", "a"), (7, 7)]
+    assert matched("x", FrameSchema.of(WHOLE, "kind"), "sort", ["sort"])[0] == "sort"
+
+
+@pytest.mark.parametrize("features", [["a", "b"], ["a"], "kind", {"one": "kind"}])
+def test_other_features_are_refused(features: Any) -> None:
+    with pytest.raises(ValueError, match=r"features=.* of x, and the model was fitted with \['kind', 'a'\].*rename"):
+        matched("x", SCHEMA, features, ["a", "b", "kind"])
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"x has no column 'kind', which the model was fitted with. It has 'a', 'sort'"
+    ):
+        matched("x", SCHEMA, None, ["a", "sort"])
+
+
+def test_a_model_of_several_frames_knows_its_columns_by_name_alone() -> None:
+    schema = FrameSchema(columns=SCHEMA.columns)
+    assert matched("x", schema, ["a", "b"], ["a", "b"]) == (["a", "b"], [("a", SCHEMA.columns[1])])
+    assert matched("x", schema, None, ["b", "kind"]) == (None, [("kind", SCHEMA.columns[0])])
