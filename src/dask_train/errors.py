@@ -34,7 +34,7 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """A question that ends an error about a name that is not known, with a space before; empty where none is near."""
-    near = get_close_matches(str(name), list(known), n=1)
+    near = get_close_matches(str(name), list(known), n=1, cutoff=0.7)  # with less, `ps` would be near `gpus`
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

@@ -72,7 +72,7 @@ def _check_names(verb: Callable[..., object], given: Mapping[str, object]) -> No
     unknown = [name for name in given if name not in names]
     if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in taken):
         listed = ", ".join(f"{name}=" for name in names if name != "self")
-        near = get_close_matches(unknown[0], names, n=1)
+        near = get_close_matches(unknown[0], names, n=1, cutoff=0.7)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"{verb.__name__} takes no {unknown[0]}=.{hint} It takes {listed}.")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
@@ -46,7 +47,7 @@ class ModuleSettings(TypedDict, total=False):
     recovery: str | RecoveryPolicy | None
     on: Sequence[str] | None
     resources: Mapping[str, Any] | None
-    gpus: str | int | None
+    gpus: Gpus
     client: Client | None
     name: str | None
     log: Any
