@@ -67,7 +67,7 @@ def test_the_user_s_tensors_and_optimizer_hold_what_was_trained_and_go_on_like_i
     tensors = list(mine.parameters())
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (mine, theirs)]
     with pytest.warns(UserWarning, match="of a kind"):
-        found = module_trained(result_of(trained(theirs, optimizers[1])), mine, mine, optimizers[0], {})
+        found = module_trained(result_of(trained(theirs, optimizers[1])), mine, mine, optimizers[0], None)
     assert same(mine, theirs)
     assert all(one is other for one, other in zip(mine.parameters(), tensors, strict=True)), "the very tensors"
     assert (found.model, found.history, found.best_epoch, found.notices) == (mine, {"loss": [0.5]}, 0, ["odd"])
@@ -83,7 +83,7 @@ def test_the_result_has_the_module_that_was_passed_and_the_one_within_is_trained
     theirs = copy.deepcopy(within)
     outcome = replace(trained(theirs, torch.optim.SGD(theirs.parameters(), lr=0.1)), warnings=[])
     compiled = object()
-    assert module_trained(result_of(outcome), compiled, within, torch.optim.SGD, {}).model is compiled
+    assert module_trained(result_of(outcome), compiled, within, torch.optim.SGD, None).model is compiled
     assert same(within, theirs)
 
 
@@ -91,7 +91,7 @@ def test_the_result_has_the_module_that_was_passed_and_the_one_within_is_trained
 def test_where_nothing_was_sent_the_module_stays_as_it_is(came):
     module = network()
     before = copy.deepcopy(module)
-    found = module_trained(result_of(came), module, module, None, {})
+    found = module_trained(result_of(came), module, module, None, None)
     assert same(module, before)
     assert (found.stop_reason, found.epoch) == ("by hand", [] if came is None else [0])
 
