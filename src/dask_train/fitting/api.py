@@ -309,6 +309,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         in_place=InPlace(model=model, callbacks=listed) if in_process else None,
         layout=data.layout,
         validation_layout=None if validation is None else validation.layout,
+        frame=None if kept is None or data.schema is None else data.schema.to_json(),
         callbacks=b"" if in_process else send_callbacks(listed, variables),
         epochs=epochs,
         initial_epoch=initial_epoch,

@@ -54,6 +54,8 @@ class FitTask:
         The model itself and its callbacks, where they are trained in the process that holds them.
     layout, validation_layout
         What the columns of a batch mean; None without validation data.
+    frame
+        The schema of the frame whose columns these are, as JSON holds it; for checkpoints. None without a frame.
     callbacks
         Pickled; for the chief.
     epochs, initial_epoch, batch_size, steps_per_epoch, shuffle, seed
@@ -89,6 +91,7 @@ class FitTask:
     layout: Layout
     in_place: InPlace | None = field(default=None, repr=False)
     validation_layout: Layout | None = None
+    frame: dict[str, Any] | None = field(default=None, repr=False)
     callbacks: bytes = field(default=b"", repr=False)
     epochs: int = 1
     initial_epoch: int = 0

@@ -8,6 +8,7 @@ import importlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -313,3 +314,41 @@ def test_one_prediction_after_another_by_the_same_model(client: Client) -> None:
     x = da.from_array(RNG.normal(size=(40, 3)), chunks=(15, 3))
     for _ in range(20):
         np.testing.assert_array_equal(dt.predict(np.negative, x).compute(), -x.compute())
+
+
+LATER = """
+import sys
+import numpy as np, pandas as pd
+import dask_train as dt
+
+folder, rows, out = sys.argv[1:]
+np.save(out, dt.predict(folder, pd.read_pickle(rows)).compute(scheduler="threads").to_numpy())
+"""
+
+
+def test_a_model_of_categories_predicts_in_a_later_process_on_fewer_of_them(
+    train_client: Client, tmp_path: Path
+) -> None:
+    codes = np.arange(400) % 5
+    frame = pd.DataFrame(
+        {
+            "carrier": pd.Categorical.from_codes(codes, ["AA", "B6", "DL", "UA", "WN"]),
+            "distance": np.linspace(0, 1, 400),
+            "late": codes * 0.5,
+        }
+    )
+    carrier, distance = keras.Input((), name="carrier"), keras.Input((), name="distance")
+    known = keras.layers.Embedding(5, 3)(carrier)
+    hidden = keras.layers.Concatenate()([known, keras.layers.Reshape((1,))(distance)])
+    model = keras.Model({"carrier": carrier, "distance": distance}, keras.layers.Dense(1)(hidden))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    columns = {"features": {"carrier": "carrier", "distance": "distance"}, "label": "late"}
+    result = dt.fit(model, dd.from_pandas(frame, npartitions=3), **columns, workers=2, verbose=0)
+    result.save(tmp_path / "model")
+    later = frame[frame["carrier"].isin(["UA", "B6"])][["distance", "carrier"]]
+    later = later.assign(carrier=later["carrier"].cat.remove_unused_categories().cat.reorder_categories(["UA", "B6"]))
+    later.to_pickle(tmp_path / "rows")
+    program = [sys.executable, "-c", LATER, tmp_path / "model", tmp_path / "rows", tmp_path / "found.npy"]
+    subprocess.run(program, check=True, timeout=120)
+    right = dt.predict(model, frame).compute().loc[later.index]
+    np.testing.assert_allclose(np.load(tmp_path / "found.npy").ravel(), right.to_numpy().ravel(), rtol=1e-5)

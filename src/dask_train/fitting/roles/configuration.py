@@ -52,6 +52,7 @@ def configuration_of(task: FitTask, schema: Schema, model: Any) -> Configuration
         "dtype_policy": _comparable(json.loads(task.header["dtype_policy"]), {}, {}),
         "settings": {name: getattr(keras.config, name)() for name in _SETTINGS},
         "data": {"columns": [asdict(column) for column in schema.columns], "layout": asdict(task.layout)},
+        "frame": task.frame,
         "class_weight": task.class_weight,
         "optimizers": [  # besides those that a compilation tells of
             [type(optimizer).__name__, places]

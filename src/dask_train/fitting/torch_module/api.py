@@ -227,7 +227,10 @@ def fit_module(  # noqa: PLR0913 - as fit has them
         run=uuid.uuid4().hex,
         patience_s=1.5 * Deadlines.from_dask_config().progress_s,  # a stall is told by the run first, with its causes
         by_step=scheduler_interval == checks.STEP,
-        configuration=checkpoints.configuration_of(training, made, scheduled, data.layout, data.rows),
+        configuration={
+            **checkpoints.configuration_of(training, made, scheduled, data.layout, data.rows),
+            "frame": None if kept is None or data.schema is None else data.schema.to_json(),
+        },
     )
     start: Any = run_in_process if in_process else launch
     started: FitResult | Run[FitResult] = start(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 from keras import layers
 
 from dask_train.checkpoint.stored import store, stored
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Schema
 from dask_train.errors import CheckpointError
 from dask_train.fitting.layout import Layout
@@ -92,6 +94,18 @@ def test_other_settings_of_keras_are_named():
         keras.config.set_epsilon(1e-7)
     del then["settings"]  # of an earlier version
     differ(then, begun(net()))
+
+
+def test_other_categories_of_the_frame_are_named():
+    def schema_of(*values):
+        return FrameSchema.of(pd.DataFrame({"kind": pd.Categorical(["u"], categories=values)})).to_json()
+
+    then = begun(net(), frame=schema_of("u", "v"))
+    differ(then, begun(net(), frame=schema_of("u", "v")))
+    with pytest.raises(CheckpointError, match=r"frame\.columns\[0\].* was 'u', and is 'v'"):
+        differ(then, begun(net(), frame=schema_of("v", "u")))
+    with pytest.raises(CheckpointError, match=r"frame was .* and is None"):
+        differ(then, begun(net()))
 
 
 def test_what_does_not_matter():
