@@ -30,7 +30,7 @@ class Trials:
         self.warnings: dict[str, int] = {}
         self.best = self.best_ended = None
         self.log, self.cut, self.is_closed = log, list[str](), False
-        self.categories: dict[str, list[Any]] = {}
+        self.schema = None
 
     def cut_short(self, why: str) -> None:
         assert not self.is_closed

@@ -14,6 +14,7 @@ from sklearn.linear_model import LinearRegression, SGDClassifier, SGDRegressor
 from sklearn.naive_bayes import GaussianNB
 
 import dask_train as dt
+from dask_train.linear_model.columns import computed_here
 from dask_train.sklearn import Incremental, incremental
 
 RANDOM = np.random.default_rng(0)
@@ -32,7 +33,11 @@ def _here(pool, monkeypatch):
     def predict(model, rows, *, method):
         return da.from_array(getattr(model, method)(rows.compute(scheduler="synchronous")), chunks=25)
 
+    def computed(columns, client=None):
+        return tuple(map(on_dask, computed_here(columns)))
+
     monkeypatch.setattr(incremental, "train", train)
+    monkeypatch.setattr(incremental, "computed_in_shared_memory", computed)
     monkeypatch.setattr(incremental, "predict", predict)
 
 
