@@ -76,8 +76,35 @@ def check_together(model: Any, workers: int, *, ps: int = 0) -> None:
 
     if (reason := backend_of(keras.backend.backend()).refusal(model, workers)) is not None:
         raise ValueError(f"Model {model.name!r} {reason}")
+    if workers > 1:
+        _check_layers(model)
     if workers > 1 and not ps:
         _check_by_row(model)
+
+
+def _check_layers(model: Any) -> None:
+    """Refuse layers that need all rows of a batch, of which each worker has a share.
+
+    Raises
+    ------
+    ValueError
+        There is one.
+    """
+    from dask_train.keras_models.state import stateful_layer
+
+    if (layer := stateful_layer(model)) is not None:
+        raise ValueError(
+            f"Layer {layer.name!r} of model {model.name!r} is stateful: it carries a state for each row of a batch "
+            "over to the next batch, and each worker has a share of the rows only. Make the model with stateful=False, "
+            "or pass workers=1."
+        )
+    synchronized = (each for each in model._flatten_layers() if getattr(each, "synchronized", False) is True)
+    if (layer := next(synchronized, None)) is not None:
+        raise ValueError(
+            f"Layer {layer.name!r} of model {model.name!r} has synchronized=True, which asks for statistics of the "
+            "whole batch, and each worker normalises its own share. Pass workers=1; or leave synchronized out for "
+            "statistics of shares, and moving averages that are averaged over the workers."
+        )
 
 
 def _check_by_row(model: Any) -> None:

@@ -460,6 +460,29 @@ def test_losses_over_all_rows_are_for_one_worker(loss):
 
 
 @pytest.mark.parametrize(
+    ("layer", "match"),
+    [
+        (
+            lambda: keras.layers.BatchNormalization(synchronized=True),
+            "has synchronized=True, which asks for",
+        ),
+        (
+            lambda: keras.layers.LSTM(2, stateful=True, return_sequences=True),
+            "is stateful: it carries a state for",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ps", [0, 1])
+def test_layers_that_need_all_rows_of_a_batch_are_for_one_worker(layer, match, ps):
+    within = keras.Sequential([keras.Input(batch_shape=(4, 3, 2)), layer()])
+    model = keras.Sequential([keras.Input(batch_shape=(4, 3, 2)), within, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=match):
+        fit_checks.check_together(model, 2, ps=ps)
+    fit_checks.check_together(model, 1, ps=ps)
+
+
+@pytest.mark.parametrize(
     "verb",
     [
         lambda *data, **more: dt.fit(made(), *data, workers=1, **more),
