@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -22,3 +22,19 @@ def environment_restored() -> Iterator[None]:
         for name, value in before.items():
             if os.environ.get(name) != value:
                 os.environ[name] = value
+
+
+def bypass_proxies(addresses: Iterable[str]) -> None:
+    """Let gRPC reach the run's own hosts directly where the environment names a proxy.
+
+    gRPC asks ``http_proxy`` for every address that ``no_proxy`` does not list, 127.0.0.1 among them
+    (https://grpc.github.io/grpc/core/md_doc_environment_variables.html).
+
+    Parameters
+    ----------
+    addresses
+        ``host:port`` of each process that is to be reached.
+    """
+    hosts = {address.rpartition(":")[0].strip("[]") for address in addresses}
+    listed = [host for host in os.environ.get("no_proxy", os.environ.get("NO_PROXY", "")).split(",") if host]
+    os.environ["no_proxy"] = ",".join([*listed, *sorted(hosts - set(listed))])

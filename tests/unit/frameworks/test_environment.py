@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dask_train.frameworks.environment import environment_restored
+from dask_train.frameworks.environment import bypass_proxies, environment_restored
 
 
 def test_all_is_as_it_was_also_after_an_error(monkeypatch):
@@ -24,3 +24,17 @@ def test_all_is_as_it_was_also_after_an_error(monkeypatch):
     with pytest.raises(KeyError):
         fails()
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(None, "10.0.0.1,::1"), ("", "10.0.0.1,::1"), ("a.org,::1", "a.org,::1,10.0.0.1")]
+)
+def test_hosts_of_the_run_are_reached_without_a_proxy(monkeypatch, before, after):
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    if before is not None:
+        monkeypatch.setenv("no_proxy", before)
+    with environment_restored():
+        bypass_proxies(["10.0.0.1:4000", "[::1]:5000", "10.0.0.1:4001"])
+        assert os.environ["no_proxy"] == after
+    assert os.environ.get("no_proxy") == before

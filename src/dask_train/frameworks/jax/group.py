@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from dask_train.errors import LaunchError
-from dask_train.frameworks.environment import environment_restored
+from dask_train.frameworks.environment import bypass_proxies, environment_restored
 from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.words import RankPlace, words_of_all
 
@@ -39,6 +39,7 @@ def _join_or_explain(place: RankPlace, timeout_s: float, held: ExitStack) -> Non
     import jax
 
     coordinator = _coordinator(place, timeout_s, held)
+    bypass_proxies([coordinator])
     try:
         jax.distributed.initialize(
             coordinator_address=coordinator,

@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_train.errors import DataError, LaunchError
 from dask_train.frameworks.base import TRAINING_ROLES, Framework, RoleInfo
-from dask_train.frameworks.environment import environment_restored
+from dask_train.frameworks.environment import bypass_proxies, environment_restored
 from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.ranks import num_ranks
 from dask_train.frameworks.tensorflow.server import start_server
@@ -110,6 +110,7 @@ class TensorFlowFramework(Framework):
         with environment_restored():
             try:
                 _set_environment(me, book)
+                bypass_proxies(address for addresses in book.values() for address in addresses)
                 yield {"cluster_spec": book, "server": self._server(me, book)}
             finally:
                 self._release_port()
