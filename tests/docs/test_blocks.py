@@ -176,6 +176,16 @@ PIECES: dict[Place, Piece] = {
         + "df = dd.from_pandas(pd.DataFrame(rows[:, :2], columns=['dep_delay', 'distance']), npartitions=2)\n",
         then="assert scores.compute().shape == (64, 1); client.close()",
     ),
+    ("docs/prediction.md", 1): Piece(
+        given=DATA.format(columns=4)
+        + "import keras, dask.dataframe as dd, pandas as pd\n"
+        + "model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])\n"
+        + "model.compile('adam', 'mse')\n"
+        + "pandas_frame = pd.DataFrame({'carrier': pd.Categorical(['AA', 'UA'] * 32), 'distance': 1.0, 'late': 0.5})\n"
+        + "frame = dd.from_pandas(pandas_frame, npartitions=2)\n"
+        + "later = dd.from_pandas(pandas_frame.assign(carrier=pd.Categorical(['UA'] * 64)), npartitions=1)\n",
+        then="assert scores.compute().nunique() == 1; client.close()",
+    ),
     ("docs/scikit_learn.md", 1): Piece(
         given=DATA.format(columns=4) + "import optuna\nfrom sklearn.linear_model import SGDClassifier",
         then="assert len(found.trials_dataframe()) == 2",

@@ -29,11 +29,16 @@ Y = X[:, :1] * 2
 
 
 @pytest.fixture(autouse=True)
-def soon_gone(client):
+def soon_gone(client, wait_for):
     """Model processes end soon after they are used, so that none is left."""
+
+    def is_released():
+        gc.collect()  # an error and the frames that it came through refer to each other, and to the collection
+        return not client.sync(client.scheduler.who_has)
+
     with dask.config.set({"train.predict.idle": "100ms"}):
         yield
-    gc.collect()  # an error and the frames that it came through refer to each other, and to the collection
+    wait_for(is_released, "the scheduler has no result")  # another thread may hold the error for a moment
 
 
 @contextmanager
