@@ -219,7 +219,7 @@ class Peer:
         return future
 
     async def num_copies(self, key: str) -> int:
-        """On how many Dask workers a value lies."""
+        """Return how many Dask workers hold a value."""
         return len((await self.call("who_has", keys=[key]))[key])
 
     async def gather(self, futures: Sequence[Future]) -> list[Any]:

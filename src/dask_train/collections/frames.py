@@ -70,7 +70,7 @@ def frame_source(what: str, form: PartitionForm) -> Source:
 
 
 def belong_together(frames: Sequence[Any]) -> bool:
-    """Whether frames and columns surely have the same rows in each partition, by their index."""
+    """Tell whether frames and columns surely have the same rows in each partition, by their index."""
     try:
         _check_one_origin("data", frames)
     except (TypeError, ValueError):
@@ -79,7 +79,7 @@ def belong_together(frames: Sequence[Any]) -> bool:
 
 
 def in_own_order(frame: Any, names: Sequence[Any]) -> Any:
-    """Some columns of a frame, in the frame's own order.
+    """Return some columns of a frame, in the frame's own order.
 
     Dask's optimizer fails on another order after ``categorize``: "'index' is not in list". It keeps a projection that
     reorders, and then looks for the parameter of Categorize in it (dask 2026.8, dask_expr/_categorical.py:186).
@@ -90,7 +90,7 @@ def in_own_order(frame: Any, names: Sequence[Any]) -> Any:
 
 
 def in_order(frame: Any, names: Sequence[Any]) -> Any:
-    """Some columns of a frame of Dask or pandas in the order of their names, whatever that of the frame is."""
+    """Return columns of a frame of Dask or pandas in the order of the names that are given."""
     chosen = in_own_order(frame, names)
     if list(chosen.columns) == list(names):
         return chosen

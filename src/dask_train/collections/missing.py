@@ -54,7 +54,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def with_nan_text(frame: Any) -> Any:
-    """A frame or column of pandas whose missing text is NaN: scikit-learn's encoders do not know pandas' NA.
+    """Return a frame or column of pandas whose missing text is NaN: scikit-learn's encoders do not know pandas' NA.
 
     Columns without missing text come back as they are.
     """
