@@ -184,7 +184,7 @@ PIECES: dict[Place, Piece] = {
         + "pandas_frame = pd.DataFrame({'carrier': pd.Categorical(['AA', 'UA'] * 32), 'distance': 1.0, 'late': 0.5})\n"
         + "frame = dd.from_pandas(pandas_frame, npartitions=2)\n"
         + "later = dd.from_pandas(pandas_frame.assign(carrier=pd.Categorical(['UA'] * 64)), npartitions=1)\n",
-        then="assert scores.compute().nunique() == 1; client.close()",
+        then="assert scores.compute().nunique() == 1",
     ),
     ("docs/scikit_learn.md", 1): Piece(
         given=DATA.format(columns=4) + "import optuna\nfrom sklearn.linear_model import SGDClassifier",

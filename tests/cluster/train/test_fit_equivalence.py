@@ -285,10 +285,15 @@ def let_float64_be() -> None:
         jax.config.update("jax_enable_x64", True)
 
 
+def set_float_type(name: str) -> None:
+    """Let layers and ``fit`` take this type, as a script does at its begin."""
+    keras.config.set_floatx(name)
+    keras.config.set_dtype_policy(name)
+
+
 def made(case: Case) -> Any:
     """The model of a case, the same each time."""
-    keras.config.set_floatx(case.floatx)
-    keras.config.set_dtype_policy(case.floatx)
+    set_float_type(case.floatx)
     keras.utils.set_random_seed(7)
     return case.make()
 
@@ -344,9 +349,13 @@ def fitted(case: Case) -> tuple[dict[str, list[float]], list[np.ndarray]]:
 
 
 def all_cases(tasks: dict[str, FitTask], session: Any) -> dict[str, Any]:
-    """A role that takes part in one after the other."""
+    """A role that takes part in one after the other, each under the float type of its case."""
     let_float64_be()
-    return {name: FitRole(task)(session) for name, task in tasks.items()}
+    outcomes = {}
+    for name, task in tasks.items():
+        set_float_type(task.header["floatx"])
+        outcomes[name] = FitRole(task)(session)
+    return outcomes
 
 
 # Fewer of them on TensorFlow alone: test_fit_backends.py and test_fit_as_keras.py have one and two on the others.

@@ -219,13 +219,13 @@ def test_several_workers_train_one_model_where_they_fit(client):
 
 def test_a_search_whose_client_was_killed_finds_what_it_would_have_found(client, tmp_path, wait_for, state):
     whole = kept_search.search(tmp_path / "whole", client)
-    mark = tmp_path / "third-trial"
+    mark = str(tmp_path / "third-trial")  # text, as the program has it: what build holds is compared
     command = [sys.executable, kept_search.__file__, client.scheduler.address, tmp_path / "kept", mark]
     process = subprocess.Popen(list(map(str, command)))
     try:
         kept = "trial-00000002-*/checkpoint-00000001-*.json"
         wait_for(lambda: list((tmp_path / "kept").glob(kept)), "the checkpoint of its second epoch", 120)
-        wait_for((tmp_path / f"{mark.name}-waited").exists, "its third epoch")
+        wait_for(Path(f"{mark}-waited").exists, "its third epoch")
     finally:
         process.kill()
         process.wait(30)
@@ -238,7 +238,7 @@ def test_a_search_whose_client_was_killed_finds_what_it_would_have_found(client,
     assert found.best_trial.number == whole.best_trial.number
     for told, expected in zip(found.best_model.get_weights(), whole.best_model.get_weights(), strict=True):
         np.testing.assert_array_equal(told, expected)
-    assert mark.read_text().split() == ["0", "1", "2", "2", "3"], "the third trial went on with its third epoch"
+    assert Path(mark).read_text().split() == ["0", "1", "2", "2", "3"], "the third trial went on with its third epoch"
     with pytest.raises(dt.CheckpointError, match="seed was 3, and is 4"):
         kept_search.search(tmp_path / "kept", client, resume=True, seed=4)
     assert not list((tmp_path / "kept").glob("trial-*"))
