@@ -42,22 +42,22 @@ def uses(folder: str) -> dict[str, tuple[Callable[[], Any], str]]:
     """What needs an extra, and what its error names, by what is used."""
     x = da.ones((8, 2), chunks=(4, 2))
     return {
-        "search": (lambda: dt.search(lambda trial: None, x, x, metric="loss"), "dask-train[search]"),
-        "grid": (lambda: dt.search(object(), x, x, params={"a": [1]}), "dask-train[linear]"),
-        "predict": (lambda: dt.predict(f"{folder}/net.keras", x), "dask-train[tensorflow]"),
+        "search": (lambda: dt.search(lambda trial: None, x, x, metric="loss"), "pip install '.[search]'"),
+        "grid": (lambda: dt.search(object(), x, x, params={"a": [1]}), "pip install '.[linear]'"),
+        "predict": (lambda: dt.predict(f"{folder}/net.keras", x), "pip install '.[tensorflow]'"),
         "MLflow": (dt.logging.MLflow, "mlflow-skinny"),
         "WandB": (dt.logging.WandB, "wandb"),
-        "linear_model": (lambda: importlib.import_module("dask_train.linear_model").Ridge, "dask-train[linear]"),
-        "sklearn": (lambda: importlib.import_module("dask_train.sklearn").Incremental, "dask-train[linear]"),
+        "linear_model": (lambda: importlib.import_module("dask_train.linear_model").Ridge, "pip install '.[linear]'"),
+        "sklearn": (lambda: importlib.import_module("dask_train.sklearn").Incremental, "pip install '.[linear]'"),
         **{
             framework: (
                 lambda framework=framework: dt.train(mean_of, roles={"worker": 1}, data=x, framework=framework),
                 named,
             )
             for framework, named in (
-                ("torch", "dask-train[torch]"),
-                ("tensorflow", "dask-train[tensorflow]"),
-                ("xgboost", "dask-train[xgboost]"),
+                ("torch", "pip install '.[torch]'"),
+                ("tensorflow", "pip install '.[tensorflow]'"),
+                ("xgboost", "pip install '.[xgboost]'"),
                 ("jax-distributed", "pip install jax"),
             )
         },

@@ -9,7 +9,15 @@ class MissingPackageError(ImportError):
     """A package that is not a part of the installation is needed for what was asked for."""
 
 
-def check_installed(what: str, package: str, install: str) -> None:
+def install_command(extra: str = "") -> str:
+    """Return how to install dask-train, perhaps with an extra such as ``"search"``.
+
+    This is the one place to change when dask-train is on a package index.
+    """
+    return f"pip install '.[{extra}]' in a clone of dask-train" if extra else "pip install . in a clone of dask-train"
+
+
+def check_installed(what: str, package: str, command: str) -> None:
     """See that a package is installed, without importing it.
 
     Parameters
@@ -18,8 +26,8 @@ def check_installed(what: str, package: str, install: str) -> None:
         What needs it, such as ``"dt.search"``.
     package
         The name that is imported.
-    install
-        What ``pip install`` takes: an extra such as ``"dask-train[search]"``, or another package's name.
+    command
+        How to install it: what :func:`install_command` returns, or ``pip install`` with another package's name.
 
     Raises
     ------
@@ -27,5 +35,4 @@ def check_installed(what: str, package: str, install: str) -> None:
         It is not installed; the message says how to install it.
     """
     if find_spec(package) is None:
-        quoted = f"'{install}'" if "[" in install else install  # brackets mean something to shells
-        raise MissingPackageError(f"{what} needs {package}, which is not installed: pip install {quoted}.")
+        raise MissingPackageError(f"{what} needs {package}, which is not installed: {command}.")

@@ -37,7 +37,7 @@ def odd_workers(tmp_path_factory, local_clusters, dask_process, hide_module):
         (
             "no_tensorflow",
             dt.LaunchError,
-            r"^tensorflow is not installed on 1 of 2 Dask workers: {address}\. Install .*dask-train\[tensorflow\]",
+            r"^tensorflow is not installed on 1 of 2 Dask workers: {address}\. Install .*\.\[tensorflow\]",
         ),
         ("no_dask_train", dt.LaunchError, r"^dask_train is not installed on 1 of 2 Dask workers: {address}\. Install"),
         (

@@ -52,21 +52,29 @@ def fitted() -> dt.FitResult:
 @pytest.mark.parametrize(
     ("missing", "use", "install"),
     [
-        ("matplotlib", lambda path: fitted().plot(), "'dask-train[plots]'"),
-        ("matplotlib", lambda path: fitted().report(path / "run.html"), "'dask-train[plots]'"),
-        ("matplotlib", lambda path: save_pictures({"one": X}, path / "one.png"), "'dask-train[plots]'"),
+        ("matplotlib", lambda path: fitted().plot(), "'.[plots]'"),
+        ("matplotlib", lambda path: fitted().report(path / "run.html"), "'.[plots]'"),
+        ("matplotlib", lambda path: save_pictures({"one": X}, path / "one.png"), "'.[plots]'"),
         (
             "matplotlib",
             lambda path: run_main_job(Settings(), scheduler=None, report=path / "run.html", line=LiveLine()),
-            "'dask-train[plots]'",
+            "'.[plots]'",
         ),
-        ("optuna", lambda path: dt.search(lambda trial: None, X, X, metric="loss"), "'dask-train[search]'"),
-        ("keras", lambda path: dt.search(lambda trial: None, X, X, metric="loss"), "'dask-train[tensorflow]'"),
-        ("sklearn", lambda path: dt.search(object(), X, X, params={"a": [1]}), "'dask-train[linear]'"),
-        ("sklearn", lambda path: linear_model.Ridge, "'dask-train[linear]'"),
-        ("sklearn", lambda path: sklearn.Incremental, "'dask-train[linear]'"),
-        ("keras", lambda path: sklearn.KerasClassifier, "'dask-train[tensorflow]'"),
-        ("keras", lambda path: dt.predict("net.keras", X), "'dask-train[tensorflow]'"),
+        (
+            "optuna",
+            lambda path: dt.search(lambda trial: None, X, X, metric="loss"),
+            "'.[search]'",
+        ),
+        (
+            "keras",
+            lambda path: dt.search(lambda trial: None, X, X, metric="loss"),
+            "'.[tensorflow]'",
+        ),
+        ("sklearn", lambda path: dt.search(object(), X, X, params={"a": [1]}), "'.[linear]'"),
+        ("sklearn", lambda path: linear_model.Ridge, "'.[linear]'"),
+        ("sklearn", lambda path: sklearn.Incremental, "'.[linear]'"),
+        ("keras", lambda path: sklearn.KerasClassifier, "'.[tensorflow]'"),
+        ("keras", lambda path: dt.predict("net.keras", X), "'.[tensorflow]'"),
         ("mlflow", lambda path: dt.logging.MLflow(), "mlflow-skinny"),
         ("wandb", lambda path: dt.logging.WandB(), "wandb"),
     ],
@@ -75,7 +83,7 @@ def test_what_is_missing_is_named_with_what_brings_it(
     missing: str, use: Callable[[Path], Any], install: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    told = rf"needs {missing}, which is not installed: pip install {re.escape(install)}\.$"
+    told = rf"needs {missing}, which is not installed: pip install {re.escape(install)}( in a clone of dask-train)?\.$"
     with pytest.raises(ImportError, match=told):
         use(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -90,5 +98,14 @@ def test_what_nobody_asked_for_is_left_out(tmp_path: Path, monkeypatch: pytest.M
 def test_every_extra_that_is_named_is_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    named = {*re.findall(r"dask-train\[(\w+)\]", source)}
+    named = {*re.findall(r"""install_command\(["'](\w+)""", source)}
     assert {"plots", "search", "linear", "tensorflow", "torch"} <= named <= set(extras)
+
+
+def test_pages_install_from_a_clone() -> None:
+    extras = {*tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]}
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.ipynb")]
+    text = "".join(page.read_text() for page in pages)
+    assert "dask-train[" not in text
+    named = {extra for listed in re.findall(r"'\.\[([^\]]+)\]'", text) for extra in listed.split(",")}
+    assert {"tensorflow", "torch", "linear"} <= named <= extras

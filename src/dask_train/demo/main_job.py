@@ -20,7 +20,7 @@ from dask_train.cluster.local import local_client
 from dask_train.demo.live import LiveLine, Progress
 from dask_train.demo.pipeline import Outcome, Prepared, Settings, pictures, prepare, train_until_good_enough
 from dask_train.demo.roles import Boards
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.report import RoleTimeline, RunRecord, Score, Span, write_report
 from dask_train.tensorflow_network.api import TensorFlowNetwork, start_tensorflow
 
@@ -178,8 +178,8 @@ def run_main_job(
     DaskTrainError
         The network can't be raised, or a role of it failed or was lost.
     """
-    check_installed("The demo's report", "matplotlib", "dask-train[plots]")
-    check_installed("The demo", "tensorflow", "dask-train[tensorflow]")
+    check_installed("The demo's report", "matplotlib", install_command("plots"))
+    check_installed("The demo", "tensorflow", install_command("tensorflow"))
     job = MainJob(settings, line)
     with ExitStack() as stack:
         where = f"{settings.ps + settings.workers + 1} local processes" if scheduler is None else scheduler

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.report.drawing import new_figure, png_of
 from dask_train.report.pictures import range_text
 from dask_train.report.record import checked_picture
@@ -44,7 +44,7 @@ def save_pictures(pictures: Mapping[str, NDArray[np.float64]], path_png: str | o
     if not pictures:
         raise ValueError("There are no pictures to save. Give at least one named 2-d array.")
     checked = {name: checked_picture(name, picture) for name, picture in pictures.items()}
-    check_installed("A picture", "matplotlib", "dask-train[plots]")
+    check_installed("A picture", "matplotlib", install_command("plots"))
     figure = new_figure(2.6 * len(checked), 3.1)
     for position, (name, picture) in enumerate(checked.items(), start=1):
         axes = figure.add_subplot(1, len(checked), position)

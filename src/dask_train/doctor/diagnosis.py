@@ -11,6 +11,7 @@ from typing import Literal
 from dask.utils import format_bytes
 
 from dask_train.doctor.examined import CLOCK_S, Examination
+from dask_train.extras import install_command
 
 # Dask starts to spill at 70 % of a worker's limit and pauses it at 80 % (distributed.worker.memory, the defaults).
 _MEMORY = 0.7
@@ -65,7 +66,7 @@ def _versions(e: Examination) -> Iterator[Finding]:
     told = {address: one["versions"] for address, one in e.workers.items()}
     missing = [address for address, versions in told.items() if "dask_train" not in versions]
     if missing:
-        yield Finding("bad", f"dask_train is not installed on {_of(missing, e)}.", "pip install dask-train there.")
+        yield Finding("bad", f"dask_train is not installed on {_of(missing, e)}.", f"There: {install_command()}.")
     for package in ("python", "dask_train"):
         yield from _differing(e, package, told, "bad")
     for package in ("dask", "distributed", "numpy", *FRAMEWORKS):
@@ -97,7 +98,7 @@ def _frameworks(e: Examination) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"No framework is installed on {_all(e)}: roles can only run code of their own.",
-            "pip install 'dask-train[tensorflow]' or 'dask-train[torch]' there.",
+            f"There: {install_command('torch')}, or with another extra.",
         )
     for name, count in counts.items():
         missing = [address for address, told in e.asked.items() if name not in told["versions"]]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dask_train.driver.result import RunAccount
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.report import Metric, RoleTimeline, RunRecord, Score, Span, write_report
 
 
@@ -87,7 +87,7 @@ def record_of(result: RunAccount, model: str, history: Curves) -> RunRecord:
 
 def figure_of(history: Curves) -> Any:
     """A ``matplotlib`` figure with a curve for each metric over epochs, that of validation beside that of training."""
-    check_installed("A figure", "matplotlib", "dask-train[plots]")
+    check_installed("A figure", "matplotlib", install_command("plots"))
     from dask_train.report.shown_figure import ShownFigure
 
     charts = history.lines()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from dask_train.errors import LaunchError
+from dask_train.extras import install_command
 from dask_train.frameworks.base import TRAINING_ROLES, Framework, RoleInfo
 from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
@@ -70,7 +71,7 @@ class BoostingFramework(Framework):
         except (ImportError, OSError) as error:  # its native library, or one that this needs, is missing
             raise LaunchError(
                 f"{self.title} can't be imported for {me.role} {me.rank}: {error}.",
-                change=f"Install it on every Dask worker: pip install 'dask-train[{self.name}]'.",
+                change=f"Install it on every Dask worker: {install_command(self.name)}.",
             ) from error
 
     def pulse(self) -> int:

@@ -46,7 +46,7 @@ class MLflow(Logger):
     def __init__(
         self, tracking_uri: str | None = None, experiment: str | None = None, *, tags: Mapping[str, str] | None = None
     ) -> None:
-        check_installed("dt.logging.MLflow", "mlflow", "mlflow-skinny")
+        check_installed("dt.logging.MLflow", "mlflow", "pip install mlflow-skinny")
         self.tracking_uri, self.experiment, self.tags = tracking_uri, experiment, dict(tags or {})
         self.place = f"MLflow at {tracking_uri}" if tracking_uri else "MLflow"
 

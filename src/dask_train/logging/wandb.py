@@ -34,7 +34,7 @@ class WandB(Logger):
     """
 
     def __init__(self, project: str | None = None, **settings: Any) -> None:
-        check_installed("dt.logging.WandB", "wandb", "wandb")
+        check_installed("dt.logging.WandB", "wandb", "pip install wandb")
         self.project, self.settings = project, settings
         self.place = f"Weights & Biases, project {project!r}" if project else "Weights & Biases"
 

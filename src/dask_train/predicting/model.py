@@ -13,7 +13,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.data.columns import Column
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.fitting.layout import Layout, Places, leaves
 from dask_train.frameworks.keras.environment import backend_environment
 from dask_train.identity.digest import digest
@@ -160,7 +160,7 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
 
 def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
     _check_format(path)
-    check_installed(f"Opening {path}", "keras", "dask-train[tensorflow]")
+    check_installed(f"Opening {path}", "keras", install_command("tensorflow"))
     import keras
 
     from dask_train.keras_models.custom_objects import CustomObjects

@@ -14,7 +14,7 @@ import fsspec  # type: ignore[import-untyped]
 
 from dask_train.collections.schema.files import SCHEMA_FILE, json_within, read_json, schema_from
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.fitting.schemas import schema_for
 
 R = TypeVar("R")
@@ -97,12 +97,12 @@ def _opened(path: str, told: dict[str, str]) -> Any:
     if told["kind"] == "keras":
         return file
     if told["kind"] == "torch":
-        check_installed(f"Opening {file}", "torch", "dask-train[torch]")
+        check_installed(f"Opening {file}", "torch", install_command("torch"))
         import torch
 
         return torch.load(io.BytesIO(content), weights_only=False)
     if told["kind"] == "xgboost":
-        check_installed(f"Opening {file}", "xgboost", "dask-train[xgboost]")
+        check_installed(f"Opening {file}", "xgboost", install_command("xgboost"))
         import xgboost
 
         estimator = getattr(xgboost, told["class"])()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.masking import masked
 from dask_train.report.curves import accuracy_curve, loss_curve, loss_is_log, metric_curve, metric_is_log
 from dask_train.report.formats import count_text, score_text, seconds_text
@@ -49,7 +49,7 @@ def write_report(record: RunRecord, path: str | os.PathLike[str]) -> Path:
     OSError
         The file can't be written.
     """
-    check_installed("The page of a run", "matplotlib", "dask-train[plots]")
+    check_installed("The page of a run", "matplotlib", install_command("plots"))
     return write_whole(path, page_of(record).encode())
 
 

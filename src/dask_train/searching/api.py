@@ -18,7 +18,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
 from dask_train.driver.preflight import check_checkpoints
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import keras_framework
 from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
@@ -361,7 +361,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
 
 def _over_estimators(given: dict[str, Any]) -> Any:
     """The search over estimators that ``search`` was asked for, with what it was given."""
-    check_installed("dt.search with params, scoring or cv", "sklearn", "dask-train[linear]")
+    check_installed("dt.search with params, scoring or cv", "sklearn", install_command("linear"))
     from dask_train.searching.estimators import api
 
     verb = api.search_trials if given["params"] is None else api.search_grid

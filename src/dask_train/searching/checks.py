@@ -6,7 +6,7 @@ from typing import Any
 
 from dask_train.checkpoint.best import AUTO
 from dask_train.checkpoint.policy import Checkpoint
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.fitting.kinds import is_keras_model
 from dask_train.shared_data.segments import SharedSegments
 
@@ -39,8 +39,8 @@ def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: 
     if not isinstance(metric, str) or not metric:
         raise ValueError(f"metric is {metric!r}; pass the name of a score, such as 'val_accuracy' or 'val_loss'.")
     check_study(direction, seed, timeout_s)
-    check_installed("dt.search", "optuna", "dask-train[search]")
-    check_installed("A search of Keras models", "keras", "dask-train[tensorflow]")
+    check_installed("dt.search", "optuna", install_command("search"))
+    check_installed("A search of Keras models", "keras", install_command("tensorflow"))
 
 
 class OtherKindError(TypeError):

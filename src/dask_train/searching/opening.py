@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 
 
 def optuna_here() -> Any:
@@ -19,7 +19,7 @@ def optuna_here() -> Any:
     ImportError
         It is not installed.
     """
-    check_installed("dt.search", "optuna", "dask-train[search]")
+    check_installed("dt.search", "optuna", install_command("search"))
     import optuna
 
     return optuna

@@ -20,7 +20,7 @@ from dask_train.data.part import Part, shard_of
 from dask_train.data.rows import Rows
 from dask_train.data.selection import column_names, select
 from dask_train.errors import DataError
-from dask_train.extras import check_installed
+from dask_train.extras import check_installed, install_command
 from dask_train.input_errors import raises_at_the_call
 from dask_train.shared_data.opened import open_rows
 from dask_train.shared_data.run_data import DataSetOnDask
@@ -175,7 +175,7 @@ class PublishedDataset(Shown):
         """
         if batch_size is not None and (isinstance(batch_size, bool) or batch_size < 1):
             raise ValueError(f"batch_size is {batch_size!r}; it is a whole number of at least 1, or None for rows.")
-        check_installed("to_tf", "tensorflow", "dask-train[tensorflow]")
+        check_installed("to_tf", "tensorflow", install_command("tensorflow"))
         part = self._part("to_tf", features, label, shard)
         from dask_train.frameworks.tensorflow.rows_dataset import rows_dataset
 
@@ -206,7 +206,7 @@ class PublishedDataset(Shown):
         ImportError
             torch is not installed.
         """
-        check_installed("to_torch", "torch", "dask-train[torch]")
+        check_installed("to_torch", "torch", install_command("torch"))
         part = self._part("to_torch", features, label, shard)
         from dask_train.frameworks.torch.rows_dataset import RowsDataset
 

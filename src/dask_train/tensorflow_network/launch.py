@@ -17,6 +17,7 @@ from dask_train.cluster.own_cluster import Shield
 from dask_train.cluster.peer import Peer
 from dask_train.config import Deadlines
 from dask_train.errors import ClosedError, LaunchError, PlacementError, RoleLostError, VersionMismatchError
+from dask_train.extras import install_command
 from dask_train.roles import AddressBook
 from dask_train.tensorflow_network import member
 from dask_train.tensorflow_network.plugin import ensure_networks_plugin
@@ -230,7 +231,7 @@ def _compare_versions(tasks: Iterable[tuple[str, int, str]], versions: Iterable[
         if missing := [address for address, there in found.items() if package not in there]:
             raise LaunchError(
                 f"{package} is not installed on {len(missing)} of {len(found)} Dask workers: {', '.join(missing)}.",
-                change="Install the same on every Dask worker: pip install 'dask-train[tensorflow]'.",
+                change=f"Install the same on every Dask worker: {install_command('tensorflow')}.",
             )
     ours = environment.installed_versions()
     for package, num_parts in _SAME_PARTS.items():

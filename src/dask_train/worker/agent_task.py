@@ -17,7 +17,7 @@ def run_agent(run: str, agent: str, client_versions: dict[str, str], brief: byte
 
     secede()
     if importlib.util.find_spec("dask_train") is None:
-        raise RuntimeError("dask_train is not installed there: pip install dask-train")
+        raise RuntimeError("dask_train is not installed there: install it as on the client, on every Dask worker")
     from dask_train.version import __version__
 
     here = {"python": platform.python_version(), "dask_train": __version__}

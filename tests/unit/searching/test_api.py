@@ -66,7 +66,7 @@ def test_arguments_that_can_not_be(wrong, error, told):
 
 def test_without_optuna_the_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ImportError, match=r"pip install 'dask-train\[search\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[search\]' in a clone of dask-train"):
         dt.search(build, X, Y, validation_split=0.2)
 
 

@@ -87,5 +87,5 @@ def test_patches_of_python_make_no_difference(task):
 
 def test_a_dask_worker_without_this_package(task, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(RuntimeError, match="dask_train is not installed there: pip install dask-train"):
+    with pytest.raises(RuntimeError, match="dask_train is not installed there: install it as on the client"):
         run_agent("mine", "agent-1", HERE, b"never read")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_train.errors import DataError, LaunchError
+from dask_train.extras import install_command
 from dask_train.frameworks.base import TRAINING_ROLES, Framework, RoleInfo
 from dask_train.frameworks.environment import bypass_proxies, environment_restored
 from dask_train.frameworks.ports import address_of, hold_port
@@ -86,7 +87,7 @@ class TensorFlowFramework(Framework):
             except ImportError as error:
                 raise LaunchError(
                     f"TensorFlow can't be imported for {me.role} {me.rank}: {error}.",
-                    change="Install it on every Dask worker: pip install 'dask-train[tensorflow]'.",
+                    change=f"Install it on every Dask worker: {install_command('tensorflow')}.",
                 ) from error
 
     def prepare(self, me: RoleInfo) -> str:

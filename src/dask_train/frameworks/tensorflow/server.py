@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from dask_train.errors import LaunchError
+from dask_train.extras import install_command
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 from dask_train.keras_models.imported_later import parts_imported_later
 from dask_train.roles import AddressBook
@@ -56,7 +57,7 @@ def start_server(book: AddressBook, job: str, index: int, *, process_ends_with_i
         except ImportError as error:
             raise LaunchError(
                 f"TensorFlow can't be imported for {job} {index}: {error}.",
-                change="Install it on every Dask worker: pip install 'dask-train[tensorflow]'.",
+                change=f"Install it on every Dask worker: {install_command('tensorflow')}.",
             ) from error
         threads = max(os.cpu_count() or 1, 3 if process_ends_with_it else SHARED_INTER_OP_THREADS)
         config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_train.errors import DataError, LaunchError
+from dask_train.extras import install_command
 from dask_train.frameworks.base import ALONE_S, TRAINING_ROLES, Framework, NumberedRows, RoleInfo
 from dask_train.frameworks.ports import address_of
 from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
@@ -77,7 +78,7 @@ class TorchFramework(Framework):
         except ImportError as error:
             raise LaunchError(
                 f"torch can't be imported for {me.role} {me.rank}: {error}.",
-                change="Install it on every Dask worker: pip install 'dask-train[torch]'.",
+                change=f"Install it on every Dask worker: {install_command('torch')}.",
             ) from error
         torch.set_num_threads(me.num_threads)
         if torch.get_num_interop_threads() != me.num_threads:

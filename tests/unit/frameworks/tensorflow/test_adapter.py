@@ -67,7 +67,7 @@ def test_what_a_loss_and_an_end_mean():
 def test_tensorflow_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "")
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(LaunchError, match=r"TensorFlow can't be imported for worker 1: .*'dask-train\[tensorflow\]'"):
+    with pytest.raises(LaunchError, match=r"TensorFlow can't be imported for worker 1: .*'\.\[tensorflow\]'"):
         TensorFlowFramework().load(info("worker", 1))
 
 

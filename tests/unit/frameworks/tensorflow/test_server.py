@@ -68,7 +68,7 @@ def test_a_port_that_can_not_be_bound_is_told_with_its_address(tensorflow, error
 
 def test_tensorflow_that_is_not_there_is_told(tensorflow, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(LaunchError, match=r"TensorFlow can't be imported for ps 0: .*'dask-train\[tensorflow\]'"):
+    with pytest.raises(LaunchError, match=r"TensorFlow can't be imported for ps 0: .*'\.\[tensorflow\]'"):
         start_server(BOOK, "ps", 0, process_ends_with_it=True)
 
 

@@ -69,7 +69,7 @@ def test_each_role_has_its_threads_and_pools_are_set_once(torch):
 
 def test_torch_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(LaunchError, match=r"torch can't be imported for worker 1: .*'dask-train\[torch\]'"):
+    with pytest.raises(LaunchError, match=r"torch can't be imported for worker 1: .*'\.\[torch\]'"):
         TorchFramework().load(info(rank=1))
 
 
