@@ -20,7 +20,7 @@ def note_schema(model: Any, schema: FrameSchema | None) -> None:
 
 
 def schema_for(model: Any, schema: Any = None) -> FrameSchema | None:
-    """Return the schema of a model: that which was passed, else that which it was fitted with in this process.
+    """Return the schema of a model: that which was passed, else that which it was fitted with in this process, or has.
 
     Parameters
     ----------
@@ -47,9 +47,11 @@ def schema_for(model: Any, schema: Any = None) -> FrameSchema | None:
     if schema is not None:
         return schema
     try:
-        return _OF_MODELS.get(model)
+        noted = _OF_MODELS.get(model)
     except TypeError:  # what has no hash, or takes no weak references
-        return None
+        noted = None
+    own = getattr(model, "schema_", None)  # of dask_train.linear_model
+    return own if noted is None and isinstance(own, FrameSchema) else noted
 
 
 def learnt_for(model: Any, schema: Any = None) -> FrameSchema | None:

@@ -3,56 +3,55 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import dask
 import numpy as np
 
+from dask_train.collections.partition.form import is_frame
+from dask_train.collections.schema.category import CategoryColumn
+from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
 
-def categories_of(X: Any) -> dict[Any, Any]:
-    """The categories of a frame's columns that have some, by name; empty of all else than a frame.
+
+def schema_to_learn(X: Any) -> FrameSchema | None:
+    """Describe a frame that has columns of categories; None of all else.
 
     Raises
     ------
     ValueError
-        Dask does not know them.
+        Dask does not know the categories of a column; or two columns have one name.
     """
-    if not hasattr(X, "columns") or X.ndim != 2:
-        return {}
-    names = [name for name, dtype in X.dtypes.items() if str(dtype) == "category"]
-    for name in names if dask.is_dask_collection(X) else ():
-        if not X[name].cat.known:
-            raise ValueError(
-                f"The categories of column {name!r} are not known before the frame is computed. Call "
-                f"X.categorize(columns=[{name!r}]) first."
-            )
-    return {name: X.dtypes[name].categories for name in names}
+    if is_frame(X) and any(map(CategoryColumn.has, X.dtypes)):
+        return schema_of("X", X, None, ())
+    return None
 
 
-def with_indicators(X: Any, categories: Mapping[Any, Any]) -> Any:
-    """A frame whose columns of categories are indicators, in their place, lazily of Dask's.
+def with_indicators(X: Any, schema: FrameSchema) -> Any:
+    """Return a frame whose columns of categories are indicators, in their place; lazily of a Dask frame.
 
     Parameters
     ----------
     X
         A frame of pandas or Dask.
-    categories
-        By column, each with the categories in the order of the indicators.
+    schema
+        That of the frame that the model is fitted with. Its categories are found by value.
 
     Returns
     -------
     frame
-        Of float64 indicators ``"column[category]"``, and the other columns as they are.
+        Of float64 indicators ``"column[category]"`` in the order of the categories, and the other columns as they are.
 
     Raises
     ------
+    TypeError
+        A column can't hold the values of the categories.
     ValueError
-        Two columns would have one name; or a value is missing or none of them, in the partition that has it.
+        Two columns would have one name; or a value is missing or none of the categories, in the partition that has it.
     """
     import pandas as pd
 
-    names = [each for name in X.columns for each in _names(name, categories.get(name))]
+    known = {column.name: column for column in schema.columns if isinstance(column, CategoryColumn)}
+    names = [each for name in X.columns for each in _names(name, known.get(name))]
     if twice := [name for name, number in Counter(names).items() if number > 1]:
         raise ValueError(
             f"X would have {', '.join(map(repr, twice[:10]))} more than once, with an indicator of each category. "
@@ -60,26 +59,18 @@ def with_indicators(X: Any, categories: Mapping[Any, Any]) -> Any:
         )
 
     if dask.is_dask_collection(X):
-        empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in X.dtypes.items()})
-        return X.map_partitions(with_indicators, categories, meta=with_indicators(empty, categories))
+        return X.map_partitions(with_indicators, schema, meta=with_indicators(X._meta, schema))
     columns: dict[Any, Any] = {}
     for name in X.columns:
-        if name not in categories:
+        if name not in known:
             columns[name] = X[name]
             continue
-        known = categories[name]
-        codes = known.get_indexer(X[name])
-        if (codes < 0).any():
-            odd = X[name][codes < 0].iloc[0]
-            raise ValueError(
-                f"Column {name!r} has {odd!r}, which is none of the categories that the model was fitted with: "
-                f"{', '.join(map(repr, list(known)[:10]))}. Fill it in, or leave its rows out."
-            )
-        for number, indicator in enumerate(_names(name, known)):
+        codes = known[name].conformed("X", X[name], coded=True).cat.codes.to_numpy()
+        for number, indicator in enumerate(_names(name, known[name])):
             columns[indicator] = (codes == number).astype(np.float64)
     return pd.DataFrame(columns, index=X.index)
 
 
-def _names(name: Any, categories: Any) -> list[Any]:
-    """What a column is called, or its indicators are."""
-    return [name] if categories is None else [f"{name}[{category}]" for category in categories]
+def _names(name: Any, column: CategoryColumn | None) -> list[Any]:
+    """Name a column, or the indicators of one of categories."""
+    return [name] if column is None else [f"{name}[{category}]" for category in column.categories]

@@ -11,9 +11,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from dask_train.collections.partition.form import is_frame
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.blocks import Prediction, by_block
-from dask_train.linear_model.categories import categories_of, with_indicators
+from dask_train.linear_model.categories import schema_to_learn, with_indicators
 from dask_train.linear_model.checks import check_workers
 from dask_train.linear_model.collections import (
     as_array,
@@ -36,15 +38,14 @@ class LinearEstimator(BaseEstimator):
     coef_: np.ndarray
     intercept_: Any
     n_features_in_: int
-    categories_: dict[Any, Any]
+    schema_: FrameSchema | None
     workers: int | None
 
     def _taken(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
         """Features, targets and perhaps weights, checked."""
         check_workers(self.workers)
         check_rows_unmasked(X, y, sample_weight)
-        self.categories_ = categories_of(X)
-        X = with_indicators(X, self.categories_) if self.categories_ else X
+        X = self._learnt(X)
         if is_dask(X, y, sample_weight):
             self._check_features(X, reset=True)
             columns = columns_of(X, y, sample_weight, self.workers)
@@ -57,6 +58,15 @@ class LinearEstimator(BaseEstimator):
         if sample_weight is None:
             return X, y
         return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64)
+
+    def _learnt(self, X: Any) -> Any:
+        """Note the schema of a frame with categories, and return it with indicators; all else as it is."""
+        schema = schema_to_learn(X)
+        if schema != getattr(self, "schema_", None):  # coefficients of an earlier fit belong to its indicators
+            for name in ("coef_", "classes_"):
+                self.__dict__.pop(name, None)
+        self.schema_ = schema
+        return X if schema is None else with_indicators(X, schema)
 
     def _check_features(self, X: Any, *, reset: bool) -> None:
         """Note how many features a collection has, and their names; or see that they are those of before."""
@@ -74,7 +84,7 @@ class LinearEstimator(BaseEstimator):
         """A collection with the features of before, as numbers; lazily of Dask's."""
         check_is_fitted(self)
         check_rows_unmasked(X)
-        X = with_indicators(X, self.categories_) if self.categories_ and hasattr(X, "columns") else X
+        X = with_indicators(X, self.schema_) if self.schema_ is not None and is_frame(X) else X
         if not dask.is_dask_collection(X):
             return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         check_is_matrix(X)
@@ -95,6 +105,10 @@ class LinearEstimator(BaseEstimator):
         """Features, targets and perhaps weights as one data set, of which nothing need be computed yet."""
         X = self._seen(as_array("X", X) if not is_dask(X) else X)
         return lazy_columns(X, y, sample_weight, computed_here if self.workers == 0 else computed_in_shared_memory)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there are coefficients: a fit that failed has left other attributes."""
+        return hasattr(self, "coef_")
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn's checks have to know."""

@@ -14,6 +14,7 @@ from dask import delayed
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
+from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
@@ -169,8 +170,11 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     if found.scores is not None:
         call = Call.of_rows(batch_size)
         x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
-        x, features = as_known(x, sample_weight, features, label, schema_for(model, schema))
-        parts = parts_of(x, y, sample_weight, features, label, num_features=found.value.num_features)
+        known, num_features = schema_for(model, schema), found.value.num_features
+        if known is not None and known.features is not None and is_frame(x):
+            num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients
+        x, features = as_known(x, sample_weight, features, label, known)
+        parts = parts_of(x, y, sample_weight, features, label, num_features=num_features)
         sample_weight = sample_weight if isinstance(sample_weight, str) else None
         lengths = lengths_of(x, len(parts))
         lazy = partial(_scored, partial(scored_block, call, found.scores, features, label, sample_weight), parts)

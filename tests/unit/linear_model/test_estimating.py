@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.exceptions import NotFittedError
 
+import dask_train as dt
 from dask_train import linear_model as ours
 
 RANDOM = np.random.default_rng(0)
@@ -73,9 +77,38 @@ def test_columns_of_categories_become_an_indicator_each():
         np.testing.assert_allclose(model.predict(table).compute(), model.predict(frame), atol=1e-12)
     for odd in ("yellow", None):
         unseen = frame.assign(colour=frame["colour"].astype(object).where(frame.index != 7, odd).astype("category"))
-        with pytest.raises(ValueError, match=r"Column 'colour' has .*none of the categories that the model"):
+        with pytest.raises(ValueError, match=r"olumn 'colour' of X (has 'yellow'|are missing), .* the categories"):
             model.predict(dd.from_pandas(unseen, npartitions=3)).compute()
     unknown = dd.from_pandas(frame, npartitions=3)
     unknown["colour"] = unknown["colour"].cat.as_unknown()
-    with pytest.raises(ValueError, match="categories of column 'colour' are not known before"):
+    with pytest.raises(ValueError, match="categories of column 'colour' of X are not known yet"):
         ours.Ridge().fit(unknown, unknown["a"])
+
+
+def test_a_model_keeps_the_schema_of_its_frame_for_predictions_elsewhere():
+    frame = pd.DataFrame({"a": X[:, 0], "colour": pd.Categorical(np.resize(["red", "green", "blue"], 500))})
+    y = SIGNAL + 3 * (frame["colour"] == "red")
+    model = ours.Ridge().fit(frame, y)
+    assert model.schema_ == dt.FrameSchema.of(frame)
+    model = pickle.loads(pickle.dumps(model))
+    later = frame[["colour", "a"]].iloc[:7].assign(colour=pd.Categorical(frame["colour"][:7], ["red", "blue", "green"]))
+    later = later.assign(colour=later["colour"].cat.add_categories("never there"), y=y[:7], other=0.0)
+    table, wanted = dd.from_pandas(later, npartitions=2), model.predict(frame[:7])
+    np.testing.assert_allclose(dt.predict(model, table).compute(scheduler="threads"), wanted)
+    score = model.score(frame[:7], y[:7])
+    assert dt.evaluate(model, table, label="y")["r2"] == pytest.approx(score)
+    strange = table.assign(colour=table["colour"].astype(object).where(table["a"] < 0, "mauve"))
+    with pytest.raises(ValueError, match=r"Column 'colour' of x has 'mauve', .*'blue', 'green', 'red'"):
+        dt.predict(model, strange).compute(scheduler="threads")
+    assert ours.Ridge().fit(X, SIGNAL).schema_ is None
+
+
+def test_coefficients_of_other_categories_go_where_a_later_fit_fails():
+    frame = pd.DataFrame({"colour": pd.Categorical(np.resize(["red", "green"], 500))})
+    other = frame.assign(colour=frame["colour"].cat.reorder_categories(["red", "green"]))
+    model = ours.LogisticRegression(warm_start=True).fit(frame, BINARY)
+    with pytest.raises(ValueError, match="one class only"):
+        model.fit(other, np.zeros(500))
+    with pytest.raises(NotFittedError):
+        model.predict(frame)
+    np.testing.assert_allclose(model.fit(other, BINARY).coef_[0, ::-1], model.fit(frame, BINARY).coef_[0], rtol=1e-3)

@@ -158,8 +158,8 @@ def check_none_missing(what: str, column: Any, *, is_label: bool = False) -> Any
             f"ignores -1 pass the codes themselves, frame[{name!r}].cat.codes."
         )
     raise ValueError(
-        f"{missing:,} values of column {name!r} of {what} are missing, and the model takes codes of categories: that "
-        f"of a missing one would be -1, which an embedding takes for its last row. Leave such rows out, with "
+        f"{missing:,} values of column {name!r} of {what} are missing, which is none of the categories of the model. "
+        f"As a code it would be -1, which an embedding takes for its last row. Leave such rows out, with "
         f"frame.dropna(subset=[{name!r}]); or give missing values a category of their own where the model is fitted "
         f"and later: frame.assign(**{{{name!r}: frame[{name!r}].cat.add_categories('missing').fillna('missing')}})."
     )

@@ -75,3 +75,31 @@ class FrameColumn(ABC):
     @abstractmethod
     def told(self) -> str:
         """Describe the kind in words, as errors do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DtypeColumn(FrameColumn):
+    """A column of which the dtype is all that there is to know.
+
+    Attributes
+    ----------
+    dtype
+        As pandas names it, for example ``"int64"`` or ``"Float64"``.
+    """
+
+    dtype: str
+
+    @classmethod
+    def of(cls, what: str, name: Any, dtype: Any) -> Self:
+        """Describe it by its dtype."""
+        _ = what
+        return cls(name=name, dtype=str(dtype))
+
+    @classmethod
+    def from_settings(cls, name: Any, settings: dict[str, Any]) -> Self:
+        """Return the column."""
+        return cls(name=name, dtype=settings["dtype"])
+
+    def settings(self) -> dict[str, Any]:
+        """Return the dtype."""
+        return {"dtype": self.dtype}

@@ -3,45 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.column import DtypeColumn
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberColumn(FrameColumn):
-    """A column of numbers or truth values.
-
-    Attributes
-    ----------
-    dtype
-        As pandas names it, for example ``"int64"`` or ``"Float64"``.
-    """
+class NumberColumn(DtypeColumn):
+    """A column of numbers or truth values."""
 
     kind: ClassVar[str] = "number"
-    dtype: str
 
     @classmethod
     def has(cls, dtype: Any) -> bool:
         """Whether it is a dtype of numbers."""
         return is_number(dtype)
-
-    @classmethod
-    def of(cls, what: str, name: Any, dtype: Any) -> Self:
-        """Describe it by its dtype."""
-        _ = what
-        return cls(name=name, dtype=str(dtype))
-
-    @classmethod
-    def from_settings(cls, name: Any, settings: dict[str, Any]) -> Self:
-        """Return the column."""
-        return cls(name=name, dtype=settings["dtype"])
-
-    def settings(self) -> dict[str, Any]:
-        """Return the dtype."""
-        return {"dtype": self.dtype}
 
     def conformed(self, what: str, column: Any, *, coded: bool) -> Any:
         """Return the very column, whose numbers may be wider or narrower; a model takes them in its own type."""

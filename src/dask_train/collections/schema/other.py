@@ -3,45 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.column import DtypeColumn
 from dask_train.collections.schema.number import is_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherColumn(FrameColumn):
-    """A column of which the dtype does not tell the values.
-
-    Attributes
-    ----------
-    dtype
-        As pandas names it, for example ``"object"``.
-    """
+class OtherColumn(DtypeColumn):
+    """A column of which the dtype does not tell the values."""
 
     kind: ClassVar[str] = "other"
-    dtype: str
 
     @classmethod
     def has(cls, dtype: Any) -> bool:
         """Whether no other kind has it."""
         _ = dtype
         return True
-
-    @classmethod
-    def of(cls, what: str, name: Any, dtype: Any) -> Self:
-        """Describe it by its dtype."""
-        _ = what
-        return cls(name=name, dtype=str(dtype))
-
-    @classmethod
-    def from_settings(cls, name: Any, settings: dict[str, Any]) -> Self:
-        """Return the column."""
-        return cls(name=name, dtype=settings["dtype"])
-
-    def settings(self) -> dict[str, Any]:
-        """Return the dtype."""
-        return {"dtype": self.dtype}
 
     def conformed(self, what: str, column: Any, *, coded: bool) -> Any:
         """Return the very column, where it may hold the same."""
