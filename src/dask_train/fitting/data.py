@@ -21,6 +21,9 @@ from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
 
+# So many rows are tried before anything starts.
+NUM_TRIED_ROWS = 8
+
 
 class Several(tuple[Any, ...]):
     """Labels of which each is a target by itself, not columns of one matrix."""
@@ -58,6 +61,16 @@ class FitData:
         if isinstance(made, SharedSegments):
             return replace(made, schema=replace(made.schema, names=None, is_tuple=True))
         return made
+
+    def rows_here(self) -> list[np.ndarray] | None:
+        """A few rows of arrays of NumPy's, from all over; None of other data."""
+        if not isinstance(self.value, tuple) or not all(isinstance(column, np.ndarray) for column in self.value):
+            return None
+        num_rows = min(len(column) for column in self.value)
+        if num_rows < 2:
+            return None
+        places = np.unique(np.linspace(0, num_rows - 1, NUM_TRIED_ROWS).astype(int))
+        return [column[places] for column in self.value]
 
 
 def fit_data(

@@ -15,10 +15,9 @@ import numpy as np
 
 from dask_train.data.columns import Column
 from dask_train.fitting.backends import Backend, StepError, backend_of
-from dask_train.fitting.data import FitData
+from dask_train.fitting.data import NUM_TRIED_ROWS, FitData
 from dask_train.fitting.layout import leaves
 
-_NUM_ROWS = 8
 # A larger model is not copied and compiled here, where nobody has planned for it: its workers refuse it.
 _MOST_BYTES = 2**28
 # Methods of Keras' classes are replaced meanwhile; what other threads do with them goes its way.
@@ -54,7 +53,7 @@ def check_losses(
         return
     if model_size_bytes(model) > _MOST_BYTES or any(column.is_text for column in data.rows):
         return
-    columns = _rows_here(data) or _made_up(data.rows, leaves(data.layout.x))
+    columns = data.rows_here() or _made_up(data.rows, leaves(data.layout.x))
     with _one_at_a_time:
         drawn = random.getstate()  # from there a copy's layers take seeds, as the program's next model will
         try:
@@ -110,27 +109,16 @@ class _Alone:
         return [np.asarray(array) * weight for array in arrays]
 
 
-def _rows_here(data: FitData) -> list[np.ndarray] | None:
-    """A few rows of arrays of NumPy's, from all over; None of other data."""
-    if not isinstance(data.value, tuple) or not all(isinstance(column, np.ndarray) for column in data.value):
-        return None
-    num_rows = len(data.value[0])
-    if num_rows < 2:
-        return None
-    places = np.unique(np.linspace(0, num_rows - 1, _NUM_ROWS).astype(int))
-    return [column[places] for column in data.value]
-
-
 def _made_up(columns: Sequence[Column], inputs: Sequence[int]) -> list[np.ndarray]:
     """Rows between 0 and 1, which most models are for; whole numbers are 0 and 1, which any table has."""
     random = np.random.default_rng(0)
     made = []
     for number, column in enumerate(columns):
         dtype = np.dtype(column.dtype)
-        values = random.uniform(0.05, 0.95, (_NUM_ROWS, *column.row_shape))
+        values = random.uniform(0.05, 0.95, (NUM_TRIED_ROWS, *column.row_shape))
         if dtype.kind != "f":
             values = np.round(values)
         if number not in inputs:
-            values = np.repeat(values[:1], _NUM_ROWS, axis=0)
+            values = np.repeat(values[:1], NUM_TRIED_ROWS, axis=0)
         made.append(values.astype(dtype))
     return made

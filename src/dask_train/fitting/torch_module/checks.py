@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
 from dask_train.frameworks.torch.modules import device_of, pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.shapes import is_of_shapes
 
 # Of parameters, and of modules: what is called with gradients in the backward pass.
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -220,7 +221,10 @@ def check_together(module: torch.nn.Module, workers: int) -> None:
 def check_rows(
     module: torch.nn.Module, loss: Any, metrics: Mapping[str, Any], data: FitData, what: str, *, trains: bool = True
 ) -> None:
-    """See that rows of the data go through the module, its loss and its metrics: two rows of ones do, here.
+    """See that rows of the data go through the module, its loss and its metrics: a few of them, or rows of ones.
+
+    An error is the data's where rows of any values would raise it. Others are left to the first batch, in the workers:
+    a decomposition may need more rows, a metric rows of two classes, a density rows within its support.
 
     Parameters
     ----------
@@ -239,45 +243,48 @@ def check_rows(
         return
     told = " and ".join(f"rows of {np.dtype(each.dtype)} {each.row_shape or 'numbers'}" for each in data.rows)
     name = type(module).__name__
-    try:
-        columns = [torch.from_numpy(np.ones((2, *each.row_shape), each.dtype)) for each in data.rows]
-        with left_as_it_was(module), modes_kept(module), warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            module.eval()
-            _try(module, _copy_of(loss), metrics, data, columns, trains=trains)
-        for one in warned:
-            if re.match("Using a (target|input) size", text := str(one.message)):
-                raise ValueError(text.partition(" This will")[0])
-    except Exception as error:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = _error_of_shapes(module, loss, metrics, partial(_try, data=data, trains=trains))
+    for one in warned:
+        if re.match("Using a (target|input) size", text := str(one.message)):
+            found = ValueError(text.partition(" This will")[0])
+    if found is not None:
         raise ValueError(
-            f"{what} does not fit module {name!r}, its loss or its metrics: it has {told}. {in_words(error)}"
-        ) from error
+            f"{what} does not fit module {name!r}, its loss or its metrics: it has {told}. {in_words(found)}"
+        ) from found
 
 
-def _copy_of(loss: Any) -> Any:
+def _error_of_shapes(
+    module: torch.nn.Module, loss: Any, metrics: Mapping[str, Any], attempt: Callable[..., None]
+) -> Exception | None:
+    """What rows raise that others of their shapes would, too."""
+    try:
+        with left_as_it_was(module), modes_kept(module):
+            attempt(module, _copy_of(loss), Metrics.like(metrics, device_of(module)))
+    except Exception as error:
+        copies = _copy_of((module, loss))  # which keep what comes of this trial; one that shares tensors shares them
+        again = partial(attempt, *copies, Metrics.like(metrics, device_of(module)))
+        return error if copies[0] is not module and is_of_shapes(error, again) else None
+    return None
+
+
+def _copy_of(value: Any) -> Any:
     """A loss as it travels, since one that counts its calls, say, is to begin with the first batch."""
     try:
-        return unpickle_parts(*pickle_parts(loss))
+        return unpickle_parts(*pickle_parts(value))
     except Exception:  # told when all is sent; without workers it need not travel
-        return loss
+        return value
 
 
-def _try(
-    module: torch.nn.Module,
-    loss: Any,
-    metrics: Mapping[str, Any],
-    data: FitData,
-    columns: Sequence[torch.Tensor],
-    *,
-    trains: bool,
-) -> None:
+def _try(module: torch.nn.Module, loss: Any, counted: Metrics, *, data: FitData, trains: bool) -> None:
+    assert data.rows is not None
+    here = data.rows_here() or [np.ones((2, *each.row_shape), each.dtype) for each in data.rows]
+    module.eval()
     trial = ModuleSteps(module, loss, None)
-    batch = trial.packed(data.layout, columns)
-    done = trial.evaluate(batch, lambda: batch)
-    if trains:
-        trial.derive(batch, done.outputs)
-    counted = Metrics.like(metrics, device_of(module))
-    counted.update(done.loss, done.outputs, done.y, done.rows)
+    batch = trial.packed(data.layout, [torch.from_numpy(each) for each in here])
+    outputs = trial.tried(batch, derives=trains)
+    counted.update(0.0, outputs, batch.y, batch.rows)
 
 
 def sent(training: ModuleTraining) -> tuple[bytes, list[np.ndarray]]:

@@ -145,13 +145,17 @@ class ModuleSteps:
             return self._added(by_rows, made, batch)[1]
         return self._together(made, batch)[1]
 
-    def derive(self, batch: Batch, outputs: Any) -> None:
-        """Derive the loss of a batch by what the module has made of it, to see that this can be done."""
+    def tried(self, batch: Batch, *, derives: bool) -> Any:
+        """What the module makes of a batch, whose loss is computed, and perhaps derived, to see that it can be."""
+        with torch.no_grad():
+            outputs = called(self._module, batch.x)
         made = Structure(outputs, None)
         inputs = [one.detach().clone() for one in made.tensors]
-        floats = [one.requires_grad_() for one in inputs if _is_derived(one)]
+        floats = [one.requires_grad_(derives) for one in inputs if _is_derived(one)]
         loss = self._loss_of(batch)(made.filled(inputs), batch.y, batch.weight)
-        torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
+        if derives:
+            torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
+        return outputs
 
     def _by_rows(self, made: Structure, batch: Batch) -> RowSums | None:
         """The loss where its parts of shares are enough to go by; the same on all workers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from dask_train.data.columns import Column
 from dask_train.errors import in_words
 from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.frameworks.torch.modules import called, device_of, pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.shapes import is_of_shapes
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
 # Kinds of :class:`~dask_train.predicting.server.values.ModelParts`.
@@ -119,14 +121,11 @@ class TorchRunner:
 
 
 def described(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]) -> tuple[Any, tuple[Column, ...]]:
-    """As :func:`dask_train.predicting.server.keras_model.described`; two rows of zeros go through the module, here."""
+    """As :func:`dask_train.predicting.server.keras_model.described`; two made-up rows go through the module, here."""
     told = " and ".join(f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}" for column in columns)
     name = type(module).__name__
-    device = device_of(module)
     try:
-        rows = [torch.from_numpy(np.zeros((2, *c.row_shape), c.dtype)).to(device) for c in columns]
-        with _evaluating(module):
-            found = _called(module, layout, rows)
+        found = _of_two_rows(module, layout, columns)
     except Exception as error:
         raise ValueError(
             f"The data does not fit module {name!r}: it has {told}. {in_words(error)}"
@@ -146,6 +145,37 @@ def described(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]
         dtype = "float32" if output.dtype == torch.bfloat16 else str(output.dtype).rpartition(".")[2]
         outputs.append(Column(dtype=np.dtype(dtype).str, row_shape=tuple(output.shape[1:])))
     return places, tuple(outputs)
+
+
+def _of_two_rows(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]) -> Any:
+    """What a module makes of rows of zeros; where it can't stand these, of ones, or of rows without values.
+
+    Raises
+    ------
+    Exception
+        What the zeros raise, where none of them go through.
+    """
+    device = device_of(module)
+
+    def made_of(value: float, module: torch.nn.Module) -> Any:
+        rows = [torch.from_numpy(np.full((2, *c.row_shape), value, c.dtype)).to(device) for c in columns]
+        with _evaluating(module):
+            return _called(module, layout, rows)
+
+    try:
+        return made_of(0, module)
+    except Exception as error:
+        with suppress(Exception):
+            return made_of(1, module)
+        own, found = copy.deepcopy(module), []  # a copy, which may keep what comes of it
+        if is_of_shapes(error, lambda: found.append(made_of(1, own))):
+            raise
+        if found:
+            return found[0]
+        raise ValueError(
+            f"{in_words(error)} It was tried on rows of zeros. Where the rows of the data do go through, pass a "
+            "function that calls the module on arrays, and meta=, what it makes of no rows."
+        ) from error
 
 
 def _numpy(output: torch.Tensor) -> np.ndarray:

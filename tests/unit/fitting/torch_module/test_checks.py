@@ -6,14 +6,17 @@ import threading
 import warnings
 from functools import partial
 
+import dask.array as da
 import numpy as np
 import pytest
+import sklearn.metrics
 import torch
 import torchmetrics
 from torch.optim import lr_scheduler
 
 import dask_train as dt
-from dask_train.fitting.torch_module.checks import check_module
+from dask_train.fitting.data import fit_data
+from dask_train.fitting.torch_module.checks import check_module, check_rows
 
 X, Y = np.zeros((20, 4)), np.zeros(20, np.int64)
 CLASSES = torch.nn.CrossEntropyLoss()
@@ -92,6 +95,9 @@ def bags(**settings):
 
 WORDS = np.ones((20, 2), np.int64)
 
+# Lazy: what is in them is not looked at.
+ROWS, LABELS = da.zeros((20, 4), chunks=10), da.zeros(20, chunks=10, dtype=np.int64)
+
 REFUSED = [
     ({"ps": 1}, TypeError, "takes no ps= for a model of type Linear, a torch.nn.Module. Besides .* loss=, optimizer="),
     ({"callbacks": []}, TypeError, "takes no callbacks="),
@@ -126,6 +132,9 @@ REFUSED = [
     ({"metrics": {"loss": lambda a, b: 0}}, ValueError, "A metric is called 'loss'"),
     ({"metrics": [torchmetrics.classification.BinaryAccuracy()]}, ValueError, "does not fit module 'Linear', its loss"),
     ({"x": np.zeros((20, 5))}, ValueError, r"does not fit module .* rows of float64 \(5,\) and rows of int64 numbers"),
+    ({"x": ROWS[:, :3]}, ValueError, r"does not fit module .* rows of float64 \(3,\) and rows of int64 numbers"),
+    ({"x": ROWS, "y": LABELS.reshape(10, 2)}, ValueError, "does not fit module .*multi-target not supported"),
+    ({"x": ROWS, "y": LABELS, "metrics": {"of three": lambda out, y: out[:, 3]}}, ValueError, "index 3 is out of bou"),
     ({"model": scripted()}, TypeError, "whose code torch has compiled"),
     ({"model": torch.nn.DataParallel(net())}, TypeError, "Pass the module in it"),
     ({"model": Locked()}, TypeError, "module can't be sent to the workers"),
@@ -144,6 +153,55 @@ def test_what_can_not_be(arguments, error, text, monkeypatch):
         given["optimizer"] = with_hook(given["model"])
     with pytest.raises(error, match=text):
         dt.fit(**given)
+
+
+def dirichlet(outputs, y):
+    return -torch.distributions.Dirichlet(outputs.exp()).log_prob(y).mean()
+
+
+def determinant(outputs, y):
+    return torch.linalg.cholesky(outputs.T @ outputs - torch.eye(3)).sum() - y.sum()
+
+
+def entropy(outputs, y):
+    return sklearn.metrics.log_loss(y.numpy(), outputs.softmax(1).numpy())
+
+
+def small(outputs, y):
+    return torch.nn.functional.binary_cross_entropy(outputs - outputs.detach() + y.mean() / 2, y[:, :3])
+
+
+def of_class_four(outputs, y):
+    return CLASSES(outputs, y + 3)
+
+
+VALUES = np.random.default_rng(0).dirichlet(np.ones(4), 20)
+LOSSES = [
+    (dirichlet, VALUES[:, 1:] / VALUES[:, 1:].sum(1, keepdims=True), {}),
+    (determinant, VALUES, {}),
+    (small, VALUES, {}),
+    (CLASSES, np.arange(20) % 3, {"entropy": entropy}),
+    (of_class_four, np.arange(20) % 3, {}),
+]
+
+
+@pytest.mark.parametrize("is_here", [True, False], ids=["arrays", "lazy"])
+@pytest.mark.parametrize(("loss", "y", "metrics"), LOSSES, ids=["Dirichlet", "Cholesky", "BCE", "log_loss", "classes"])
+def test_what_only_values_refuse_is_left_to_the_workers(loss, y, metrics, is_here):
+    """Of arrays rows are looked at, but a few: the first batch may suit what these do not."""
+    x = np.ones((20, 4))
+    if not is_here:
+        x, y = da.from_array(x, chunks=10), da.from_array(y, chunks=10)
+    module, data = net(), fit_data("data", x, y, None)
+    before = {name: one.clone() for name, one in module.state_dict().items()}
+    check_rows(module, loss, metrics, data, "The data")
+    assert all(torch.equal(one, before[name]) for name, one in module.state_dict().items())
+
+
+def test_rows_of_arrays_are_those_that_are_tried():
+    seen = []
+    check_rows(net(), CLASSES, {"noted": lambda out, y: seen.extend(y.tolist())}, fit_data("data", X, Y + 2, None), "")
+    assert set(seen) == {2}
 
 
 def test_a_check_leaves_a_module_and_random_numbers_as_they_were(monkeypatch):

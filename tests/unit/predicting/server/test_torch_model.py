@@ -219,6 +219,30 @@ def test_modules_that_make_no_row_of_each_are_refused_before_anything_is_compute
         asked(Making(function))
 
 
+def only_shares(x):
+    if not bool((x.sum(1) - 1).abs().max() < 1e-3):
+        raise ValueError("no shares")
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.linalg.inv(torch.diag_embed(x)).diagonal(dim1=1, dim2=2),  # ones have an inverse
+        lambda x: torch.linalg.cholesky(x[:, :, None] * x[:, None] - torch.eye(3)).diagonal(dim1=1, dim2=2),
+    ],
+    ids=["no zeros", "neither zeros nor ones"],
+)
+def test_a_module_that_made_up_rows_do_not_suit_is_described_by_shapes(function):
+    (column,) = asked(Making(function)).outputs
+    assert column == THREE
+
+
+def test_a_module_that_only_real_rows_can_describe_is_refused_with_what_to_do():
+    with pytest.raises(ValueError, match=r"no shares It was tried on rows of zeros.* pass a function .* meta="):
+        asked(Making(only_shares))
+
+
 def test_numbers_a_row_are_called_that():
     with pytest.raises(ValueError, match="it has rows of int64 numbers and rows of float32"):
         asked(torch.nn.Linear(3, 1), Layout(x=(0, 1)), (Column(dtype="<i8", row_shape=()), THREE))
