@@ -8,13 +8,15 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask.callbacks import Callback
-from distributed import CancelledError, Client, wait
+from distributed import CancelledError, Client, KilledWorker, wait
 
 from dask_train.cluster.peer import Peer
 from dask_train.errors import PredictionError, in_words
 
 # What Dask raises of values that were lost with the Dask workers that held them, and can't be computed again.
 LOST = (CancelledError,)
+# The reasons that it gives for that, rather than for a client that has cancelled them, or is closed.
+OF_LOSS = ("lost dependencies", "already forgotten")
 # How often one looks at what is done.
 LOOK_S = 0.25
 
@@ -46,8 +48,7 @@ def gathered(client: Client, lazy: Any, *, parts: Sequence[Any] = (), watch: Wat
         return client.gather(futures[0])
     except BaseException as error:
         _release(futures)
-        if isinstance(error, LOST):
-            raise _lost(error) from error
+        _tell(error)
         raise
 
 
@@ -56,8 +57,7 @@ def _gathered(client: Client, futures: Any) -> Any:
         return client.gather(futures)
     except BaseException as error:
         _release(futures)  # the traceback holds them
-        if isinstance(error, LOST):
-            raise _lost(error) from error
+        _tell(error)
         raise
 
 
@@ -104,17 +104,30 @@ async def gathered_later(client: Client, lazy: Any) -> Any:
         return await client.gather(futures)
     except BaseException as error:
         _release(futures)
-        if isinstance(error, LOST):
-            raise _lost(error) from error
+        _tell(error)
         raise
 
 
-def _lost(error: BaseException) -> PredictionError:
-    return PredictionError(
-        f"What was computed is lost: {in_words(error)}",
-        "The model, or data that can't be computed again, lay on Dask workers that have left.",
-        "Call it again; look at the Dask workers' logs for why they left.",
-    )
+def is_lost(error: PredictionError) -> bool:
+    """Return whether all Dask workers have left that held what was needed, so that it can be put on others."""
+    return getattr(error.__cause__, "reason", "") in OF_LOSS
+
+
+def _tell(error: BaseException) -> None:
+    """Raise an error of ours where Dask tells of Dask workers that have left."""
+    if isinstance(error, LOST):
+        raise PredictionError(
+            f"What was computed is lost: {in_words(error)}",
+            "The model, or data that can't be computed again, lay on Dask workers that have left.",
+            "Call it again; look at the Dask workers' logs for why they left.",
+        ) from error
+    if isinstance(error, KilledWorker):
+        raise PredictionError(
+            f"Dask workers died {error.allowed_failures + 1} times while one of their tasks was {error.task!r}; the "
+            f"last was {error.last_worker.address}.",
+            "A partition that takes more memory than there is, native code that crashes, or a host that was shut down.",
+            "Look at the Dask workers' logs; make smaller partitions, or give the Dask workers more memory.",
+        ) from error
 
 
 def _release(futures: Any) -> None:

@@ -24,7 +24,7 @@ from dask_train.predicting.over_partitions import (
     shown,
     shown_later,
 )
-from dask_train.predicting.sent_models import on_dask
+from dask_train.predicting.sent_models import on_dask, until_kept
 from dask_train.predicting.server.scores import Predictions, joined_predictions
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import as_at_the_call, predicted_block
@@ -96,11 +96,15 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
     weight = sample_weight if isinstance(sample_weight, str) else None
     block = partial(predicted_block, Call.of_rows(1), features, label, weight)
     lazy = partial(_lazy, block, partial(_scores, named, _settings_of(named)), parts)
-    sent = found.value if client is None else on_dask(client, found.value)
     if client is not None and client.asynchronous:
-        later: Any = shown_later(client, sent, lazy, _some)
+        later: Any = shown_later(client, on_dask(client, found.value), lazy, _some)
         return cast(dict[str, float], later)
-    return shown(client, *lazy(sent), lengths_of(x, len(parts)), _some, verbose)
+
+    def now() -> dict[str, float]:
+        sent = found.value if client is None else on_dask(client, found.value)
+        return shown(client, *lazy(sent), lengths_of(x, len(parts)), _some, verbose)
+
+    return cast(dict[str, float], until_kept(now))
 
 
 def _lazy(block: Callable[..., Any], scores: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, Any]:

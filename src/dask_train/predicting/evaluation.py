@@ -37,7 +37,7 @@ from dask_train.predicting.over_partitions import (
     shown_later,
 )
 from dask_train.predicting.saved_models import opened_first
-from dask_train.predicting.sent_models import on_dask
+from dask_train.predicting.sent_models import on_dask, until_kept
 from dask_train.predicting.server.scores import added, results
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import counted_block, joined_blocks, logs, num_rows, scored_block
@@ -186,11 +186,16 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         parts, lengths = _parts(data)
         lazy = partial(_counted, call, limits, found.floatx, parts, lengths)
         finish = _some
-    model = found.value if client is None else on_dask(client, found.value)
     if client is not None and client.asynchronous:
-        later: Any = shown_later(client, model, lazy, finish)  # as Dask's own verbs give with such a client
+        sent = on_dask(client, found.value)
+        later: Any = shown_later(client, sent, lazy, finish)  # as Dask's own verbs give with such a client
         return cast(dict[str, float], later)
-    return shown(client, *lazy(model), lengths, finish, verbose)
+
+    def now() -> dict[str, float]:
+        model = found.value if client is None else on_dask(client, found.value)
+        return shown(client, *lazy(model), lengths, finish, verbose)
+
+    return cast(dict[str, float], until_kept(now))
 
 
 def _data_for(

@@ -1,22 +1,31 @@
-"""A model on its way to the Dask workers: once to two of them, from where the others fetch it as they need it."""
+"""A model on its way to the Dask workers: a small one as a task, a large one once to two of them.
+
+The others fetch it from those as they need it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from sys import getsizeof
 from typing import Any
 
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, Future
 
-from dask_train.cluster.gathered import LOST
+from dask_train.cluster.gathered import LOST, is_lost
 from dask_train.cluster.given_up import until_given_up
 from dask_train.cluster.peer import Peer
+from dask_train.cluster.sealed import Sealed
 from dask_train.driver.preflight import how_to_send, lacked_modules, modules_of
 from dask_train.errors import PredictionError
 from dask_train.predicting.server.in_process import ObjectModel
 from dask_train.predicting.server.values import ModelParts
 
-# With one the loss of a Dask worker would be that of the model, before any other has fetched it.
+# Models up to this size stay in the scheduler, which gives one to another Dask worker when all that had it have died.
+KEPT_BYTES = 1 << 20
+# Of larger ones. With one the loss of a Dask worker would be that of the model, before any other has fetched it.
 NUM_FIRST = 2
 # How often it is tried to put a model there, while Dask workers leave.
 MOST_TRIES = 5
@@ -25,7 +34,7 @@ LOOKED_THROUGH_BYTES = 4 << 20
 
 
 def on_dask(client: Client, model: Any) -> Any:
-    """The model as a value that graphs depend on: a future, put on Dask workers, under a key of its contents.
+    """Return the model as a value that graphs depend on: a future, under a key of its contents.
 
     Dask frees it when neither a future nor a collection refers to it.
 
@@ -49,7 +58,34 @@ async def _on_dask(client: Client, model: Any) -> Future:
         return Future(key, client)
     await _check_modules(client, model)
     del state  # else its key would not be given up
+    if getsizeof(model) <= KEPT_BYTES:
+        future = client.submit(Sealed(partial(_itself, model)), key=key)
+        if future.status not in ("cancelled", "error"):  # one that was lost is made again
+            return future
+        del future  # of a collection whose model is lost, or was cancelled
     return await _put(Peer(client), key, model)
+
+
+def until_kept(compute: Callable[[], Any]) -> Any:
+    """Return what a computation gives that puts a model first, again where all Dask workers die that had the model.
+
+    Raises
+    ------
+    PredictionError
+        They have died each time, or it has another reason.
+    """
+    for left in reversed(range(MOST_TRIES)):
+        try:
+            return compute()
+        except PredictionError as error:
+            if not (left and is_lost(error)):
+                raise
+    raise AssertionError
+
+
+def _itself(model: Any) -> Any:
+    """Return what the task was given."""
+    return model
 
 
 async def _put(peer: Peer, key: str, model: Any) -> Future:

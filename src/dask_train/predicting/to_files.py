@@ -27,6 +27,7 @@ from dask_train.fitting.layout import leaves
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.api import Prepared, prepared
 from dask_train.predicting.folder import RECORD_FORMAT, Folder, write_part
+from dask_train.predicting.sent_models import until_kept
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import check_progress
 
@@ -166,12 +167,18 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         record["settings"] = [list(each) for each in differences]
     folder = Folder(path, storage_options).claim(record, overwrite=overwrite)
     target, there = Target(folder=folder, kind=kind, layout=layout), folder.done(kind)
-    lazy = ready.lazy(client)
     if client is not None and client.asynchronous:
-        later: Any = _later(client, lazy, target, there)
+        later: Any = _later(client, ready.lazy(client), target, there)
         return cast(PredictedFiles, later)  # an awaitable, as of Dask's own verbs with such a client
+
+    def written() -> Sequence[int]:
+        found = folder.done(kind)  # also what was written before a model was lost
+        todo = target.todo(ready.lazy(client), found)
+        new = _written(client, todo, target.rows_left(found), len(found), progress)
+        return [*(found[number] for number in found if number not in there), *new]
+
     try:
-        rows = _written(client, target.todo(lazy, there), target.rows_left(there), len(there), progress)
+        rows = until_kept(written)
     except BaseException as error:
         with suppress(Exception):  # where even that can't be read, the first error counts
             now = target.folder.done(kind)

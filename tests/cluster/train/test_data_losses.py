@@ -1,4 +1,4 @@
-"""Rows when what holds them is lost: a Dask worker, a role, the source; and rows that somebody writes into."""
+"""Rows and models when what holds them is lost: a Dask worker, a role, the source; and rows that somebody writes into."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dask import delayed
 from distributed import Client, wait
 
 import dask_train as dt
+from dask_train.predicting.sent_models import KEPT_BYTES
 
 ROWS = 1003
 
@@ -208,3 +209,39 @@ def test_rows_of_another_host(hosts, tmp_path, monkeypatch, scattered):
         else:
             result = checked(run.result(60))
             assert sorted(result.attempts[0].places.values()) == sorted([first, second])
+
+
+def holding(num_bytes, folder):
+    """A function of more than so many bytes that waits for a file when it is called first."""
+    weights = np.ones(num_bytes)
+
+    def doubled(block):
+        (folder / f"begun-{num_bytes}").touch()
+        wait_for_file(folder / "go on")
+        return 2 * weights[0] * block[:, 0]
+
+    return doubled
+
+
+def test_models_whose_dask_workers_all_die(client, workers, tmp_path, in_threads):
+    rows = np.arange(120.0).reshape(60, 2)
+    x = da.from_array(rows, chunks=(10, 2))
+    small, large = 100, KEPT_BYTES + 1
+
+    def kill_all():
+        for size in (small, large):
+            wait_for_file(tmp_path / f"begun-{size}")
+        for address in workers(client):
+            kill(client, address)
+        (tmp_path / "go on").touch()
+
+    def write():
+        place, model = tmp_path / "out", holding(large, tmp_path)
+        return dt.predict_to(place, model, x, meta=np.empty(0), client=client, progress=False)
+
+    predicted = client.compute(dt.predict(holding(small, tmp_path), x.rechunk(60), meta=np.empty(0)))
+    written, _ = in_threads(write, kill_all)
+    assert (written.num_rows, written.num_parts) == (60, 6)
+    parts = [np.load(tmp_path / "out" / f"part-{number:05}.npy") for number in range(6)]
+    np.testing.assert_array_equal(np.concatenate(parts), 2 * rows[:, 0])
+    np.testing.assert_array_equal(predicted.result(60), 2 * rows[:, 0])
