@@ -36,7 +36,11 @@ class Slot:
         self._memory(1, size_bytes(call.outputs, num_rows))
 
     def read(self, call: Call, num_rows: int) -> list[np.ndarray]:
-        return [view.copy() for view in views(self._mapped[1], call.outputs, num_rows)]
+        with self._lock:
+            if not self.descriptors:  # no memory, of which views would be new arrays
+                raise SlotClosedError
+            mapped = self._mapped[1]
+        return [view.copy() for view in views(mapped, call.outputs, num_rows)]
 
     def _memory(self, which: int, size: int) -> mmap.mmap | None:
         with self._lock:
@@ -57,8 +61,10 @@ class Slot:
                     os.ftruncate(self.descriptors[which], 0)
 
     def close(self) -> None:
+        """Give all back, whoever still has the slot; what is mapped would keep its file open."""
         with self._lock:
             descriptors, self.descriptors = self.descriptors, []
+            self._mapped = [None, None]
         for descriptor in descriptors:
             os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Rows and models when what holds them is lost: a Dask worker, a role, the source; and rows that somebody writes into."""
+"""Rows and models when what holds them is lost: a Dask worker, a role, the source; and rows that are written into."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+from distributed import KilledWorker
 from distributed.client import FutureCancelledError
 
 from dask_train.cluster.gathered import gathered, gathered_later
@@ -95,3 +97,9 @@ def test_what_is_lost_with_dask_workers_is_an_error_of_ours(get, kind, lazy):
         get(client, lazy)
     assert raised.value.__cause__ is lost
     assert client.futures[0].released
+
+
+@BOTH
+def test_dask_workers_that_die_again_and_again_are_an_error_of_ours(get, kind):
+    with pytest.raises(PredictionError, match=r"Dask workers died 4 times while .* 'x'; the last was tcp://h:1"):
+        get(kind(KilledWorker("x", SimpleNamespace(address="tcp://h:1"), 3)), "a")

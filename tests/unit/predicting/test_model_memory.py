@@ -82,6 +82,15 @@ def test_one_whose_process_was_ended_takes_no_rows(slot):
     slot.trim()
     with pytest.raises(SlotClosedError):
         slot.fill(CALL, 10_000, [np.zeros((10_000, 3), "f4")], ())
+    with pytest.raises(SlotClosedError):
+        slot.read(CALL, 3)
+
+
+def test_one_that_is_closed_gives_its_memory_and_files_back_while_somebody_has_it(slot, no_leaks):
+    with no_leaks():
+        closed = Slot(1)
+        answered(closed, 3)
+        closed.close()
 
 
 def test_rows_that_would_lose_values_are_not_taken(slot):

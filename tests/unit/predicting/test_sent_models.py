@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.client import FutureCancelledError
 
 from dask_train.errors import PredictionError
 from dask_train.predicting import sent_models as models
@@ -94,3 +96,52 @@ def test_dask_workers_that_leave_each_time_are_an_error_of_ours(given_up: list[s
         asyncio.run(models._put(peer, "model-t", KERAS))
     assert isinstance(raised.value.__cause__, OSError)
     assert len(given_up) == models.MOST_TRIES
+
+
+class Submitting:
+    """A client that takes models as tasks; of one that it has already the future is as it is told."""
+
+    def __init__(self, status: str) -> None:
+        self.futures: dict[str, Any] = {}
+        self.status, self.keys = status, []
+
+    def submit(self, task: Any, *, key: str) -> Any:
+        self.keys.append(key)
+        return SimpleNamespace(status=self.status, result=task)
+
+
+@pytest.mark.parametrize(
+    ("size", "status", "way"),
+    [(0, "pending", "a task"), (0, "cancelled", "put"), (models.KEPT_BYTES, "pending", "put")],
+)
+def test_a_small_model_is_a_task_that_dask_does_again(
+    monkeypatch: pytest.MonkeyPatch, size: int, status: str, way: str
+) -> None:
+    async def checked(*_: Any) -> None:
+        pass
+
+    async def put(*_: Any) -> str:
+        return "put"
+
+    monkeypatch.setattr(models, "_check_modules", checked)
+    monkeypatch.setattr(models, "_put", put)
+    client: Any = Submitting(status)
+    monkeypatch.setattr(models, "Peer", lambda client: client)
+    found: Any = asyncio.run(models._on_dask(client, replace(KERAS, header=b" " * size)))
+    assert client.keys == ["model-t"] * (size == 0)
+    assert found == "put" if way == "put" else found.result().name == "m"
+
+
+@pytest.mark.parametrize(
+    ("reason", "tries"), [("lost dependencies", models.MOST_TRIES), ("already forgotten", 5), ("client closed", 1)]
+)
+def test_what_is_lost_with_the_model_is_computed_again_and_an_end_comes(reason: str, tries: int) -> None:
+    calls = []
+
+    def compute() -> None:
+        calls.append(1)
+        raise PredictionError("lost") from FutureCancelledError("x", reason)
+
+    with pytest.raises(PredictionError, match="lost"):
+        models.until_kept(compute)
+    assert len(calls) == tries
