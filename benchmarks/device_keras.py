@@ -89,4 +89,6 @@ class Checks:
 
 
 def _difference(ones: list[Any], others: list[Any]) -> float:
-    return max(float(np.abs(np.asarray(one) - np.asarray(other)).max()) for one, other in zip(ones, others, strict=True))
+    return max(
+        float(np.abs(np.asarray(one) - np.asarray(other)).max()) for one, other in zip(ones, others, strict=True)
+    )

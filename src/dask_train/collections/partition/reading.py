@@ -48,6 +48,8 @@ def _array(where: str, value: Any) -> np.ndarray:
         raise TypeError(f"{where} has a {type(value).__name__}, where others have an array. Make all partitions alike.")
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{where} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
+    if type(value).__module__ == "cupy":  # whose arrays refuse to become NumPy's unasked
+        value = value.get()
     array = np.asarray(value)
     if array.dtype == object or array.dtype.kind == "T":
         array = text_rows(f"of a {type(value).__name__} of {array.dtype} of {where}", array)

@@ -49,6 +49,17 @@ def test_a_column_by_itself(series, values):
     np.testing.assert_array_equal(found, values)
 
 
+def test_an_array_of_cupy_is_fetched_from_its_device():
+    def refuse(*_):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    rows = np.arange(6.0).reshape(3, 2)
+    methods = {"__module__": "cupy", "__array__": refuse, "get": lambda _: rows, "dtype": rows.dtype, "ndim": 2}
+    on_device = type("ndarray", (), methods)()
+    one = {"piece": 0, "columns": None, "matrix": None}
+    assert read("x", one, [on_device]) is rows
+
+
 def test_any_array_becomes_contiguous_and_one_that_is_so_is_not_copied():
     values = np.arange(12.0).reshape(3, 4)
     assert of(values) is values
