@@ -40,16 +40,14 @@ def _run_part(name: str, given: argparse.Namespace) -> int:
     signal.signal(signal.SIGALRM, _too_long)
     ok = True
     with (given.out / f"{name}.jsonl").open("w") as file:
-        with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
-            with Client(cluster) as client:
-                part = import_module(f"device_{given.part}").Checks(
-                    client, rehearses=given.rehearse, broken=given.break_on_purpose
-                )
-                for check in (each for each in vars(type(part)) if not each.startswith("_")):
-                    row = {"part": name, **_run(check, part, REHEARSED_S if given.rehearse else CHECK_S)}
-                    ok = ok and row["ok"]
-                    print(json.dumps(row), file=file, flush=True)
-                    print(row, flush=True)
+        with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as hosts, Client(hosts) as client:
+            made = import_module(f"device_{given.part}").Checks
+            part = made(client, rehearses=given.rehearse, broken=given.break_on_purpose)
+            for check in (each for each in vars(made) if not each.startswith("_")):
+                row = {"part": name, **_run(check, part, REHEARSED_S if given.rehearse else CHECK_S)}
+                ok = ok and row["ok"]
+                print(json.dumps(row), file=file, flush=True)
+                print(row, flush=True)
         print(json.dumps({"part": name, "is_whole": True}), file=file)
     return int(not ok)
 
