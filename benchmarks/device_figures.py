@@ -222,7 +222,7 @@ def loss_of_words(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def memory_before_and_after(session: Any, device: str) -> Figures:
-    """Megabytes of this role (PSS), and how many of them it shares with nobody, before and after it has read its rows."""
+    """Megabytes of this role (PSS), and those that it shares with nobody, before and after it has read its rows."""
 
     def megabytes() -> dict[str, int]:
         from pathlib import Path

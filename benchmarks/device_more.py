@@ -1,4 +1,4 @@
-"""What ``device.sh`` does in the time that is left: JAX's memory where roles share a device, and speed of predictions."""
+"""What ``device.sh`` does in the time that is left: JAX's memory on a shared device, and speed of predictions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Checks:
 
     def memory_of_jax_on_a_shared_device(self) -> str:
         self.client.run(_share_a_device, fake=self.rehearses)
-        result = dt.train(_memory_of_jax, roles={"worker": 2}, framework="jax", gpus="auto")
+        result = dt.train(_memory_of_jax, roles={"worker": 2}, gpus="auto")
         found = result.results["worker"]
         assert all(told["fraction"] == "0.375" for told in found), found
         assert any("share 1 GPU" in notice for notice in result.notices), result.notices
