@@ -101,10 +101,10 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     Notes
     -----
     The model is sent once; the graph has its key alone. A model of up to 1 MiB is a task of Dask. A larger one goes to
-    two Dask workers, and the others fetch it from these when they need it. Keras models and torch modules run in a process of their own beside each Dask worker, with its cores
-    and its GPU (``CUDA_VISIBLE_DEVICES`` is inherited). Rows are copied once into memory shared with it (floats as the
-    model takes them), and predictions are copied once out of it; within it once into the outputs. bfloat16 comes as
-    float32.
+    two Dask workers, and the others fetch it from these when they need it. Keras models and torch modules run in a
+    process of their own beside each Dask worker, with its cores and its GPU (``CUDA_VISIBLE_DEVICES`` is inherited).
+    Rows are copied once into memory shared with it (floats as the model takes them), and predictions are copied once
+    out of it; within it once into the outputs. bfloat16 comes as float32.
 
     Examples
     --------

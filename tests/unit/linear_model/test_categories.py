@@ -36,7 +36,10 @@ def test_other_rows_get_the_indicators_of_those_that_were_fitted():
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        (["a", "new", "newer"], "'c' of X has 'new', 'newer', and the model is fitted with the categories 'b', 'a', 'z'"),
+        (
+            ["a", "new", "newer"],
+            "'c' of X has 'new', 'newer', and the model is fitted with the categories 'b', 'a', 'z'",
+        ),
         (["a", None], "1 values of column 'c' of X are missing, which is none of the categories of the model"),
     ],
 )
