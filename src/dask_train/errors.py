@@ -22,20 +22,12 @@ values, the likely cause, what to change, and the original error as ``__cause__`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Self
 
 from dask_train.masking import masked
 
 # How Keras colours words of its messages: ECMA-48, 8.3.117.
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """A question that ends an error about a name that is not known, with a space before; empty where none is near."""
-    near = get_close_matches(str(name), list(known), n=1, cutoff=0.7)  # with less, `ps` would be near `gpus`
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def in_words(error: BaseException) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, currentframe, iscoroutine, signature
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from dask_train.arguments import nearest
 from dask_train.extras import MissingPackageError
 from dask_train.masking import mask_error, masked
 
@@ -72,9 +72,7 @@ def _check_names(verb: Callable[..., object], given: Mapping[str, object]) -> No
     unknown = [name for name in given if name not in names]
     if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in taken):
         listed = ", ".join(f"{name}=" for name in names if name != "self")
-        near = get_close_matches(unknown[0], names, n=1, cutoff=0.7)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"{verb.__name__} takes no {unknown[0]}=.{hint} It takes {listed}.")
+        raise TypeError(f"{verb.__name__} takes no {unknown[0]}=.{nearest(unknown[0], names)} It takes {listed}.")
 
 
 def warn_at_the_call(message: str, category: type[Warning] = UserWarning) -> None:

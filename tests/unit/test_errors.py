@@ -63,12 +63,6 @@ def test_an_error_within_a_message_has_no_colours():
     assert errors.in_words(ValueError("\x1b[1mInput 0\x1b[0m of a layer")) == "ValueError: Input 0 of a layer"
 
 
-def test_a_name_that_is_nearly_known_is_guessed():
-    assert errors.nearest("worker", ["epochs", "workers"]) == " Did you mean 'workers'?"
-    assert errors.nearest("cvv", ["epochs", "workers"]) == ""
-    assert errors.nearest(3, ["epochs"]) == ""
-
-
 def test_errors_show_no_secrets() -> None:
     url = "http://u:hunter2@h"
     error = DataError(f"{url} can't be read.", f"{url} is away.", f"Start {url}.")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
 import typing
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 import dask_train as dt
-from dask_train.fitting.settings import FitSettings
+from dask_train.fitting.settings import KerasKeywords, LightGBMKeywords, ModuleKeywords, XGBoostKeywords
 from dask_train.fitting.torch_module.api import fit_module
-from dask_train.fitting.torch_module.settings import ModuleSettings
+from dask_train.fitting.trees.api import fit_xgboost
+from dask_train.fitting.trees.lightgbm_api import fit_lightgbm
 from dask_train.training.api import TrainSettings
 
 PROGRAM = Path(__file__).with_name("typed_program.py")
@@ -38,19 +42,51 @@ def test_a_program_is_checked_as_its_author_means_it():
     assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)
 
 
-@pytest.mark.parametrize(
-    ("verb", "settings"), [(dt.fit, FitSettings), (fit_module, ModuleSettings), (dt.train, TrainSettings)]
-)
-def test_overloads_take_what_the_verb_takes(verb, settings):
-    keywords = {
+def keywords_of(verb):
+    return {
         name: parameter.annotation
         for name, parameter in inspect.signature(verb).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name != "wait"
+        if parameter.kind is parameter.KEYWORD_ONLY
     }
-    told = {name: of.__forward_arg__ for name, of in settings.__annotations__.items()}
-    assert {
-        name: of.removeprefix("Required[").removesuffix("]") if "Required" in of else of for name, of in told.items()
-    } == keywords
+
+
+@pytest.mark.parametrize(
+    ("verb", "keywords"),
+    [
+        (inspect.unwrap(dt.fit), KerasKeywords),
+        (fit_module, ModuleKeywords),
+        (fit_xgboost, XGBoostKeywords),
+        (fit_lightgbm, LightGBMKeywords),
+        (dt.train, TrainSettings),
+    ],
+)
+def test_overloads_take_what_the_verb_takes(verb, keywords):
+    assert set(keywords.__annotations__) == set(keywords_of(verb)) - {"wait"}
+    if verb in (inspect.unwrap(dt.fit), dt.train):
+        told = {name: of.__forward_arg__ for name, of in keywords.__annotations__.items()}
+        assert told == {name: of for name, of in keywords_of(verb).items() if name != "wait"}
+
+
+def test_an_overload_of_each_kind_of_model_is_all_that_fit_shows():
+    kinds = (KerasKeywords, ModuleKeywords, XGBoostKeywords, LightGBMKeywords)
+    assert set(keywords_of(dt.fit)) == {"wait", *(name for kind in kinds for name in kind.__annotations__)}
+    others = {"loss", "metrics", "workers"}
+    assert set(keywords_of(dt.evaluate)) == set(keywords_of(inspect.unwrap(dt.evaluate))) | others
+
+
+VERBS = sorted(name for name in dt.__all__ if inspect.isfunction(getattr(dt, name)))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_and_docstring_tell_of_each_parameter_that_the_signature_has(name):
+    verb = getattr(dt, name)
+    listed = set(inspect.signature(verb).parameters)
+    summary = inspect.getdoc(verb).partition("\n")[0]
+    signature, _, rest = pydoc.render_doc(verb, renderer=pydoc.plaintext).partition(summary)
+    assert {one for one in listed if not re.search(rf"\b{one}: ", signature)} == set()
+    section = re.search(r"Parameters\n *-+\n(.*?)\n *(?:Returns|Raises|Yields)\n", rest, re.DOTALL)
+    told = re.findall(r"^(\S.*?)(?: : .*)?$", dedent(section[1] if section else ""), re.MULTILINE)
+    assert {one.lstrip("*") for line in told for one in line.split(", ")} == listed
 
 
 def signatures():

@@ -45,6 +45,14 @@ def fits_of_torch(module: Any, x: Any, y: Any, loss: Any, wait: bool) -> None:
     dt.fit(module, x, y, loss=loss, optimizer=loss, ps=1)  # type: ignore[call-overload]
 
 
+def fits_of_trees(model: Any, x: Any, y: Any, wait: bool) -> None:
+    assert_type(dt.fit(model, x, y, qid=y, eval_set=[(x, y)], base_margin=y), dt.FitResult)
+    assert_type(dt.fit(model, x, y, qid=y, eval_metric="auc", wait=False), dt.Run[dt.FitResult])
+    assert_type(dt.fit(model, x, y, init_score=y, wait=wait), dt.FitResult | dt.Run[dt.FitResult])
+    dt.fit(model, x, y, base_margin=y, init_score=y)  # type: ignore[call-overload]
+    dt.fit(model, x, y, qid=y, epochs=3)  # type: ignore[call-overload]
+
+
 def others() -> None:
     assert_type(dt.start_tensorflow(ps=1, worker=2), dt.TensorFlowNetwork)
     assert_type(dt.get_dataset("mnist"), dt.PublishedDataset)

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from dask_train.arguments import nearest
 from dask_train.checkpoint.manifest import Cover
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, balance, left_out
 from dask_train.driver.clock import RunClock
 from dask_train.driver.job import Job
 from dask_train.driver.result import Attempt, Result, RunAccount
-from dask_train.errors import nearest
 from dask_train.logging.base import Ending
 from dask_train.logging.log import Log
 from dask_train.masking import masked

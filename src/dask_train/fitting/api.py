@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.arrivals import default_fit_workers, default_workers
 from dask_train.cluster.clients import client_or_local
-from dask_train.cluster.devices import Gpus, check_gpus
+from dask_train.cluster.devices import Gpus
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.config import Deadlines
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
 from dask_train.fitting.checkpoint_checks import check_best_of_fit
-from dask_train.fitting.data import FitData, columns_for, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, split_off, validation_of
 from dask_train.fitting.kinds import FIT, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
@@ -29,20 +28,26 @@ from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.schemas import learnt_for
-from dask_train.fitting.settings import FitSettings
+from dask_train.fitting.settings import (
+    KerasKeywords,
+    KerasSettings,
+    LightGBMKeywords,
+    ModuleKeywords,
+    XGBoostKeywords,
+    of_run,
+)
 from dask_train.fitting.shown import display_of
-from dask_train.fitting.spec import BATCH_SIZE, VALIDATION, FitTask, InPlace
+from dask_train.fitting.spec import FitTask, InPlace
 from dask_train.fitting.torch_module.settings import ModuleSettings
+from dask_train.fitting.trees.settings import LightGBMSettings, XGBoostSettings
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
 from dask_train.input_errors import raises_at_the_call
-from dask_train.logging.log import check_log
-from dask_train.report.progress import progress_of
 from dask_train.run.recovery import RecoveryPolicy
-from dask_train.run.stopping import StopRule, check_stop
-from dask_train.training.by_role import resources_by_role
-from dask_train.training.in_process import is_zero, run_in_process
-from dask_train.training.launch import DEFAULT, check_start, launch
+from dask_train.run.stopping import StopRule
+from dask_train.training.in_process import run_in_process
+from dask_train.training.launch import launch
+from dask_train.training.settings import DEFAULT, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -50,31 +55,55 @@ if TYPE_CHECKING:
 
 @overload
 def fit(
-    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[FitSettings]
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[KerasKeywords]
 ) -> FitResult: ...
 @overload
 def fit(
-    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[FitSettings]
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[KerasKeywords]
 ) -> Run[FitResult]: ...
 @overload
 def fit(
-    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[FitSettings]
+    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[KerasKeywords]
 ) -> FitResult | Run[FitResult]: ...
 @overload
 def fit(
-    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[ModuleSettings]
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[ModuleKeywords]
 ) -> FitResult: ...
 @overload
 def fit(
-    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[ModuleSettings]
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[ModuleKeywords]
 ) -> Run[FitResult]: ...
 @overload
 def fit(
-    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[ModuleSettings]
+    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[ModuleKeywords]
+) -> FitResult | Run[FitResult]: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[XGBoostKeywords]
+) -> FitResult: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[XGBoostKeywords]
+) -> Run[FitResult]: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[XGBoostKeywords]
+) -> FitResult | Run[FitResult]: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[True] = True, **settings: Unpack[LightGBMKeywords]
+) -> FitResult: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: Literal[False], **settings: Unpack[LightGBMKeywords]
+) -> Run[FitResult]: ...
+@overload
+def fit(
+    model: Any, x: Any = None, y: Any = None, *, wait: bool, **settings: Unpack[LightGBMKeywords]
 ) -> FitResult | Run[FitResult]: ...
 @raises_at_the_call
 @frees_its_thread
-@by_kind_of_model(FIT)
+@by_kind_of_model(FIT, ModuleSettings, XGBoostSettings, LightGBMSettings)
 def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,
     x: Any = None,
@@ -218,6 +247,14 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         As in :func:`dask_train.train`; a log gets the model, its parameters and the page of ``result.report`` as well.
     wait
         Whether to return the result, or at once a :class:`~dask_train.Run` to follow and stop.
+    loss, optimizer, scheduler, scheduler_interval, metrics
+        For torch modules only, which need the first two; see ``docs/torch_modules.md``.
+    qid, eval_set, eval_qid
+        For boosted trees only: query of each row, and rows that are scored; see ``docs/boosted_trees.md``.
+    base_margin, sample_weight_eval_set, base_margin_eval_set, xgb_model
+        For XGBoost only, as of its own ``fit``.
+    init_score, eval_names, eval_sample_weight, eval_init_score, eval_metric, eval_at, categorical_feature, init_model
+        For LightGBM only, as of its own ``fit``.
 
     Returns
     -------
@@ -248,119 +285,84 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     >>> result = dt.fit(model, X, y, epochs=5, batch_size=128, workers=4)               # doctest: +SKIP
     >>> result.history["accuracy"]                                                      # doctest: +SKIP
     """
-    in_process = is_zero(workers)
+    given = dict(locals())
+    settings, is_new = KerasSettings.of(given), resume == fit_checks.NEW_LEARNING_RATE
+    given |= {"checkpoint": check_checkpoint(checkpoint, resume, words=(fit_checks.NEW_LEARNING_RATE,))}
+    given |= {"resume": bool(resume), "progress": settings.progress}
+    return _fit(model, x, y, settings, RunSettings.of(given).named("fit"), new_learning_rate=is_new)
+
+
+def _fit(
+    model: Any, x: Any, y: Any, settings: KerasSettings, run: RunSettings, *, new_learning_rate: bool
+) -> FitResult | Run[FitResult]:
+    in_process, ps, scorer = settings.in_process, settings.ps, settings.scorer
     if in_process:
         server_checks.check_in_process(ps, scorer)
-        workers = 1
     fit_checks.check_model(model)
-    fit_checks.check_counts(
-        workers=workers,
-        steps_per_epoch=steps_per_epoch,
-        validation_steps=validation_steps,
-        validation_batch_size=validation_batch_size,
-    )
-    check_start(name=name, wait=wait)
-    check_log(log)
-    check_gpus(gpus)
-    progress = progress_of(verbose)
-    listed = fit_checks.check_callbacks(callbacks)
-    rule = check_stop(stop)
-    kept = check_checkpoint(checkpoint, resume, words=(fit_checks.NEW_LEARNING_RATE,))
-    features, label = columns_for(model, x, y, features, label)
-    like = Conformer(learnt_for(model, schema))
-    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
+    callbacks = fit_checks.check_callbacks(settings.callbacks)
+    features, label = columns_for(model, x, y, settings.features, settings.label)
+    like = Conformer(learnt_for(model, settings.schema))
+    data = fit_data("data", x, y, settings.sample_weight, features=features, label=label, like=like)
     validation: FitData | None = None
-    if validation_data is not None:
-        validation = validation_of(validation_data, features, label, sample_weight, data.schema)
-    elif validation_split:
-        data, validation = split_off(data, validation_split)
-    fit_checks.check_stop_names(rule, validates=validation is not None)
+    if settings.validation_data is not None:
+        validation = validation_of(settings.validation_data, features, label, settings.sample_weight, data.schema)
+    elif settings.validation_split:
+        data, validation = split_off(data, settings.validation_split)
+    fit_checks.check_stop_names(run.stop, validates=validation is not None)
     server_checks.check_servers(ps, scorer, validates=validation is not None)
-    check_best_of_fit(kept, validates=validation is not None, ps=ps)
-    resources_by_role(resources, [role for role, count in (("ps", ps), ("worker", 1), ("scorer", scorer)) if count])
-    server_checks.check_callbacks_with_servers(listed, ps, scorer)
-    weights = fit_checks.check_weights(class_weight, sample_weight, data)
-    source = data.source("data")
-    datasets = {} if validation is None else {VALIDATION: validation.source("validation_data")}
-    rows = BATCH_SIZE if batch_size is None else batch_size
-    fit_checks.check_order(
-        epochs=epochs,
-        initial_epoch=initial_epoch,
-        shuffle=shuffle,
-        seed=seed,
-        batch_size=rows,
-        validation_freq=validation_freq,
-    )
+    check_best_of_fit(run.checkpoint, validates=validation is not None, ps=ps)
+    run.needs([role for role, count in (("ps", ps), ("worker", 1), ("scorer", scorer)) if count])
+    server_checks.check_callbacks_with_servers(callbacks, ps, scorer)
+    weights = fit_checks.check_weights(settings.class_weight, settings.sample_weight, data)
+    inputs = inputs_of(data, validation)
     fit_checks.check_rows(model, data, validation, in_place=in_process)
     server_checks.check_served(model, ps)
+    workers = 1 if in_process else settings.workers
     if not in_process:
-        client = client_or_local(client, workers or 0)
-        workers = workers or (default_workers(client, on) if ps else default_fit_workers(client, on, gpus))
+        run = replace(run, client=client_or_local(run.client, workers or 0))
+        if workers is None:
+            workers = default_workers(run.client, run.on) if ps else default_fit_workers(run.client, run.on, run.gpus)
     assert workers is not None
-    fit_checks.check_share(rows, workers)
+    fit_checks.check_share(settings.rows, workers)
     fit_checks.check_together(model, workers, ps=ps)
-    header, arrays = ({}, []) if in_process and kept is None else taken_apart(model)
+    header, arrays = ({}, []) if in_process and run.checkpoint is None else taken_apart(model)
     if workers > 1 and not ps:
         check_losses(model, (header, arrays), data, weights)
-    variables = Variables() if in_process else Variables.of(listed)
+    variables = Variables() if in_process else Variables.of(callbacks)
     task = FitTask(
         header=header,
         arrays=arrays,
-        in_place=InPlace(model=model, callbacks=listed) if in_process else None,
+        in_place=InPlace(model=model, callbacks=callbacks) if in_process else None,
         layout=data.layout,
         validation_layout=None if validation is None else validation.layout,
-        frame=None if kept is None or data.schema is None else data.schema.to_json(),
-        callbacks=b"" if in_process else send_callbacks(listed, variables),
-        epochs=epochs,
-        initial_epoch=initial_epoch,
-        batch_size=rows,
-        steps_per_epoch=steps_per_epoch,
-        shuffle=shuffle,
-        seed=seed,
+        frame=None if run.checkpoint is None or data.schema is None else data.schema.to_json(),
+        callbacks=b"" if in_process else send_callbacks(callbacks, variables),
+        **settings.of_task,
+        **of_run(run),
+        initial_epoch=settings.initial_epoch,
         random=random_state(),
-        validation_batch_size=validation_batch_size or rows,
-        validation_steps=validation_steps,
-        validation_freq=validation_freq,
         class_weight=weights,
         num_classes=fit_checks.num_classes_of(model),
         scored_elsewhere=bool(scorer),
-        stop_names=frozenset() if rule is None else rule.names,
-        checkpoint=kept,
-        resume=bool(resume),
-        new_learning_rate=resume == fit_checks.NEW_LEARNING_RATE,
-        run=uuid.uuid4().hex,
-        patience_s=1.5 * Deadlines.from_dask_config().progress_s,  # a stall is told by the run first, with its causes
+        new_learning_rate=new_learning_rate,
     )
     counts = (("ps", ps), ("worker", workers), ("scorer", scorer))
     roles = {"worker": 0} if in_process else {role: count for role, count in counts if count}
     start: Any = run_in_process if in_process else launch
     started: FitResult | Run[FitResult] = start(
         dict.fromkeys(roles, FitRole(task)),
-        roles=roles,
-        data={"worker": source},
-        datasets=datasets,
-        streaming=streaming,
+        roles,
+        inputs,
+        run,
         framework=keras_framework(),
-        recovery=recovery,
-        stop=rule,
-        checkpoint=kept,
-        resume=bool(resume),
-        on=on,
-        resources=resources,
-        gpus=gpus,
-        client=client,
-        wait=wait,
-        name=name or "fit",
-        progress=progress,
-        log=log,
         params=params_of(model, task),
-        display=partial(display_of, verbose, epochs),
+        display=partial(display_of, settings.verbose, settings.epochs),
         finish=partial(
             trained,
             model=model,
-            callbacks=listed,
+            callbacks=callbacks,
             variables=variables,
-            params={"verbose": 1 if verbose == "auto" else verbose, "epochs": epochs},
+            params={"verbose": 1 if settings.verbose == "auto" else settings.verbose, "epochs": settings.epochs},
             schema=data.schema,
         ),
     )

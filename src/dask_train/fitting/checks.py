@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -131,20 +131,6 @@ def _check_by_row(model: Any) -> None:
 _OVER_ALL_ROWS = ("dice", "tversky")
 
 
-def check_counts(**counts: Any) -> None:
-    """Whole numbers of at least 1, of Python, or None.
-
-    Raises
-    ------
-    ValueError
-        One is something else.
-    """
-    for name, value in counts.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            plain = f" Pass int({name})." if isinstance(value, np.integer) and value >= 1 else ""
-            raise ValueError(f"{name} is {value!r}; it is a whole number of at least 1.{plain}")
-
-
 def check_stop_names(rule: StopRule | None, *, validates: bool) -> None:
     """The scores that a rule to stop by looks at can come.
 
@@ -157,30 +143,6 @@ def check_stop_names(rule: StopRule | None, *, validates: bool) -> None:
     if names and not validates:
         raise ValueError(
             f"stop looks at {', '.join(names)}, which nothing computes: pass validation_data or validation_split."
-        )
-
-
-def check_order(
-    *, epochs: Any, initial_epoch: Any = 0, shuffle: Any, seed: Any, batch_size: Any, validation_freq: Any = 1
-) -> None:
-    """What fixes how often and in which order rows are gone through.
-
-    Raises
-    ------
-    ValueError
-        One of them can't be.
-    """
-    check_counts(epochs=epochs, batch_size=batch_size)
-    if isinstance(initial_epoch, bool) or not isinstance(initial_epoch, int) or not 0 <= initial_epoch <= epochs:
-        raise ValueError(f"initial_epoch is {initial_epoch!r}; it is a whole number from 0 to epochs={epochs}.")
-    if not isinstance(shuffle, bool) and shuffle != "partition":
-        raise ValueError(f"shuffle is {shuffle!r}; it is True, False or 'partition'.")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise ValueError(f"seed is {seed!r}; it is a whole number.")
-    every = validation_freq if isinstance(validation_freq, Sequence) else [validation_freq]
-    if isinstance(validation_freq, str) or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in every):
-        raise ValueError(
-            f"validation_freq is {validation_freq!r}; it is a whole number of epochs, or a list of epochs."
         )
 
 

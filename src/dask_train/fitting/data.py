@@ -18,8 +18,10 @@ from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import Column, Schema
 from dask_train.data.selection import column_names
 from dask_train.fitting.layout import Layout, filled, leaves
+from dask_train.fitting.spec import VALIDATION
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
+from dask_train.training.by_role import RunInputs
 
 # So many rows are tried before anything starts.
 NUM_TRIED_ROWS = 8
@@ -250,16 +252,14 @@ def validation_of(
     return fit_data("validation_data", value, None, weights_by_name, features=features, label=label, like=like)
 
 
-def split_off(data: FitData, fraction: Any) -> tuple[FitData, FitData]:
+def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
     """The first rows to train on, and the last ``fraction`` of them to validate on, as Keras splits arrays.
 
     Raises
     ------
     ValueError
-        The fraction is not between 0 and 1, or the number of rows is not known.
+        The number of rows is not known, or one side would have none.
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
-        raise ValueError(f"validation_split is {fraction!r}; it is a fraction between 0 and 1.")
     lengths = [
         len(column) if isinstance(column, np.ndarray) else getattr(column, "shape", (np.nan,))[0]
         for column in (data.value if isinstance(data.value, tuple) else ())
@@ -276,3 +276,9 @@ def split_off(data: FitData, fraction: Any) -> tuple[FitData, FitData]:
         replace(data, value=tuple(column[:at] for column in data.value)),
         replace(data, value=tuple(column[at:] for column in data.value)),
     )
+
+
+def inputs_of(data: FitData, validation: FitData | None) -> RunInputs:
+    """Return the data of a fit as a run takes it: the workers', and what is validated on by its name."""
+    named = {} if validation is None else {VALIDATION: validation.source("validation_data")}
+    return RunInputs(data={"worker": data.source("data")}, datasets=named)

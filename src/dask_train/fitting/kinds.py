@@ -12,7 +12,7 @@ from functools import reduce, wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
-from dask_train.errors import nearest
+from dask_train.arguments import CheckedSettings, keywords_of, nearest
 
 R = TypeVar("R")
 
@@ -26,7 +26,9 @@ FIT: dict[str, str] = {
 _IN_ROUNDS = frozenset({"lightgbm.LGBMModel", "xgboost.XGBModel"})
 
 
-def by_kind_of_model(served: Mapping[str, str]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def by_kind_of_model(
+    served: Mapping[str, str], *others: type[CheckedSettings]
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """A verb that hands models of other kinds, with the arguments that were given, to the functions for these.
 
     Parameters
@@ -35,6 +37,9 @@ def by_kind_of_model(served: Mapping[str, str]) -> Callable[[Callable[..., R]], 
         By the public name of a class, ``"module:function"`` of what serves its instances: it takes the model, ``x`` and
         ``y`` as the verb does, and keywords of its own. The module may import the framework of the class only where it
         is used.
+    *others
+        Settings of these kinds: the verb's signature lists their fields besides its own parameters. A field that a
+        kind can't do without has the default None there, since other kinds can.
 
     Returns
     -------
@@ -51,6 +56,12 @@ def by_kind_of_model(served: Mapping[str, str]) -> Callable[[Callable[..., R]], 
             _check_arguments(f"dask_train.{verb.__name__}", function, kind, model, kwargs)
             return function(*args, **kwargs)
 
+        own = inspect.signature(verb)
+        more = [one for one in keywords_of(*others) if one.name not in own.parameters]
+        optional = [one.replace(default=None) if one.default is one.empty else one for one in more]
+        called.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=[*own.parameters.values(), *optional]
+        )
         called.checks_its_arguments = True  # type: ignore[attr-defined]
         return called
 

@@ -1,53 +1,233 @@
-"""The keywords of ``fit`` as a type, for its overloads; what they mean is told there."""
+"""Settings of ``fit``: what all kinds of model share, those of Keras models, and all keywords as types for overloads.
+
+What they mean is told in :func:`dask_train.fit`.
+"""
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
+from dask_train.arguments import CheckedSettings, checked_by, fraction, one_of, positive_int, whole_number
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.config import Deadlines
+from dask_train.fitting.spec import BATCH_SIZE
+from dask_train.report.progress import progress_of
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
+from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
 
-class FitSettings(TypedDict, total=False):
-    """All keywords of :func:`dask_train.fit` but ``wait``, on which its type depends."""
+def check_validation_freq(validation_freq: Any) -> None:
+    """Check how often there is validation.
 
+    Raises
+    ------
+    ValueError
+        It is neither a whole number of epochs nor a list of epochs.
+    """
+    every = validation_freq if isinstance(validation_freq, Sequence) else [validation_freq]
+    if isinstance(validation_freq, str) or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in every):
+        raise ValueError(
+            f"validation_freq is {validation_freq!r}; it is a whole number of epochs, or a list of epochs."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FitSettings(CheckedSettings):
+    """Settings of a fit, whatever the kind of model."""
+
+    sample_weight: Any = None
+    validation_data: Any = None
+    verbose: str | int | bool = checked_by(progress_of, "auto")
+    features: str | Sequence[str] | Mapping[str, Any] | None = None
+    label: str | Sequence[str] | Mapping[str, Any] | None = None
+    workers: int | None = whole_number(None, least=0)
+
+    @property
+    def in_process(self) -> bool:
+        """Whether this process trains, without any other."""
+        return self.workers == 0
+
+    @property
+    def progress(self) -> bool | None:
+        """Whether to show how the run goes; None does so in terminals and notebooks."""
+        return progress_of(self.verbose)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EpochSettings(FitSettings):
+    """Settings of a fit of a model that goes through rows in epochs of batches.
+
+    Attributes
+    ----------
+    batch_size
+        None for the default: :attr:`rows` is what it means.
+    """
+
+    batch_size: int | None = positive_int(None)
+    epochs: int = positive_int(1)
+    validation_split: float = fraction(0.0)
+    shuffle: bool | str = one_of(True, False, "partition", default=True)
+    steps_per_epoch: int | None = positive_int(None)
+    validation_steps: int | None = positive_int(None)
+    validation_batch_size: int | None = positive_int(None)
+    validation_freq: int | Sequence[int] = checked_by(check_validation_freq, 1)
+    schema: FrameSchema | str | os.PathLike[str] | None = None
+    seed: int = whole_number(0)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a global batch."""
+        return BATCH_SIZE if self.batch_size is None else self.batch_size
+
+    @property
+    def of_task(self) -> dict[str, Any]:
+        """Fields of the task that each role process is sent."""
+        return {
+            "epochs": self.epochs,
+            "batch_size": self.rows,
+            "steps_per_epoch": self.steps_per_epoch,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "validation_batch_size": self.validation_batch_size or self.rows,
+            "validation_steps": self.validation_steps,
+            "validation_freq": self.validation_freq,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KerasSettings(EpochSettings):
+    """Settings of a fit of a Keras model."""
+
+    callbacks: Any = None
+    class_weight: Mapping[int, float] | None = None
+    initial_epoch: int = whole_number(0)
+    ps: int = 0
+    scorer: int = 0
+
+    def __post_init__(self) -> None:
+        """Check all fields, and what they mean together.
+
+        Raises
+        ------
+        ValueError
+            Training would begin after its last epoch.
+        """
+        super().__post_init__()
+        if not 0 <= self.initial_epoch <= self.epochs:
+            raise ValueError(
+                f"initial_epoch is {self.initial_epoch!r}; it is a whole number from 0 to epochs={self.epochs}."
+            )
+
+
+def of_run(run: RunSettings) -> dict[str, Any]:
+    """Return what the task that each role process is sent has of the settings of its run."""
+    return {
+        "stop_names": frozenset() if run.stop is None else run.stop.names,
+        "checkpoint": run.checkpoint,
+        "resume": run.resume,
+        "run": uuid.uuid4().hex,
+        # A stall is reported by the run first, with its causes.
+        "patience_s": 1.5 * Deadlines.from_dask_config().progress_s,
+    }
+
+
+class RunKeywords(TypedDict, total=False):
+    """Keywords of every kind of model; ``wait`` is left out, on which the type of a fit depends."""
+
+    sample_weight: Any
+    validation_data: Any
+    verbose: str | int | bool
+    workers: int | None
+    streaming: bool | int
+    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None
+    recovery: str | RecoveryPolicy | None
+    on: Sequence[str] | None
+    resources: Mapping[str, Any] | None
+    client: Client | None
+    name: str | None
+    log: Any
+
+
+class EpochKeywords(RunKeywords, total=False):
+    """Keywords of models that go through rows in epochs of batches."""
+
+    features: str | Sequence[str] | Mapping[str, Any] | None
+    label: str | Sequence[str] | Mapping[str, Any] | None
+    schema: FrameSchema | str | os.PathLike[str] | None
     batch_size: int | None
     epochs: int
-    verbose: str | int | bool
-    callbacks: Any
     validation_split: float
-    validation_data: Any
     shuffle: bool | str
-    class_weight: Mapping[int, float] | None
-    sample_weight: Any
-    initial_epoch: int
     steps_per_epoch: int | None
     validation_steps: int | None
     validation_batch_size: int | None
     validation_freq: int | Sequence[int]
-    features: str | Sequence[str] | Mapping[str, Any] | None
-    label: str | Sequence[str] | Mapping[str, Any] | None
-    schema: FrameSchema | str | os.PathLike[str] | None
-    workers: int | None
+    seed: int
+    gpus: Gpus
+
+
+class KerasKeywords(EpochKeywords, total=False):
+    """Keywords of Keras models."""
+
+    callbacks: Any
+    class_weight: Mapping[int, float] | None
+    initial_epoch: int
     ps: int
     scorer: int
-    seed: int
-    streaming: bool | int
-    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None
-    checkpoint: str | os.PathLike[str] | Checkpoint | None
     resume: bool | str
-    recovery: str | RecoveryPolicy | None
-    on: Sequence[str] | None
-    resources: Mapping[str, Any] | None
-    gpus: Gpus
-    client: Client | None
-    name: str | None
-    log: Any
+
+
+class ModuleKeywords(EpochKeywords, total=False):
+    """Keywords of torch modules."""
+
+    loss: Required[Callable[..., Any]]
+    optimizer: Required[Any]
+    scheduler: Callable[[Any], Any] | None
+    scheduler_interval: str
+    metrics: Mapping[str, Any] | Sequence[Any] | None
+    resume: bool
+
+
+class TreesKeywords(RunKeywords, total=False):
+    """Keywords of estimators of boosted trees."""
+
+    features: str | Sequence[str] | None
+    label: str | None
+    qid: Any
+    eval_set: Sequence[tuple[Any, Any]] | None
+    eval_qid: Sequence[Any] | None
+    resume: bool
+
+
+class XGBoostKeywords(TreesKeywords, total=False):
+    """Keywords of estimators of XGBoost."""
+
+    base_margin: Any
+    sample_weight_eval_set: Sequence[Any] | None
+    base_margin_eval_set: Sequence[Any] | None
+    xgb_model: Any
+
+
+class LightGBMKeywords(TreesKeywords, total=False):
+    """Keywords of estimators of LightGBM."""
+
+    callbacks: Sequence[Any] | None
+    init_score: Any
+    eval_names: Sequence[str] | None
+    eval_sample_weight: Sequence[Any] | None
+    eval_init_score: Sequence[Any] | None
+    eval_metric: Any
+    eval_at: Sequence[int] | None
+    categorical_feature: Any
+    init_model: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from dask_train.errors import nearest
+from dask_train.arguments import nearest
 from dask_train.frameworks.base import Framework
 
 # A package outside adds its adapter with

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from dask.tokenize import tokenize
 
+from dask_train.arguments import check_counts
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import arrays_by_block
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
-from dask_train.fitting.checks import check_counts
 from dask_train.fitting.layout import filled
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.inputs import Inputs, inputs_of

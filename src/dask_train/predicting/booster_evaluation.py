@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from dask_train.arguments import CheckedSettings, checked_by, takes
 from dask_train.cluster.clients import client_or_none
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.schemas import schema_for
@@ -37,37 +39,46 @@ if TYPE_CHECKING:
 Metrics = Mapping[str, Callable[..., Any]]
 
 
-def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
-    model: Any,
-    x: Any,
-    y: Any = None,
-    *,
-    metrics: Metrics | Sequence[Callable[..., Any]],
-    sample_weight: Any = None,
-    features: str | Sequence[str] | None = None,
-    label: str | None = None,
-    verbose: str | int | bool = "auto",
-    schema: FrameSchema | str | os.PathLike[str] | None = None,
-    client: Client | None = None,
-) -> dict[str, float]:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoosterEvaluation(CheckedSettings):
+    """Settings of an evaluation of a booster.
+
+    Attributes
+    ----------
+    metrics
+        Functions of targets and predictions, ``metric(y_true, y_pred)`` as those of ``sklearn.metrics`` are, or a dict
+        of them by name; with ``sample_weight=`` where rows have weights. Predictions are what the booster makes:
+        probabilities ``(n,)`` of two classes, ``(n, classes)`` of more.
+    sample_weight
+        Weights of rows; of a frame the name of their column.
+    features, label
+        Columns of a frame.
+    verbose, schema, client
+        As in :func:`dask_train.evaluate`.
+    """
+
+    metrics: Metrics | Sequence[Callable[..., Any]]
+    sample_weight: Any = None
+    features: str | Sequence[str] | None = None
+    label: str | None = None
+    verbose: str | int | bool = checked_by(progress_of, "auto")
+    schema: FrameSchema | str | os.PathLike[str] | None = None
+    client: Client | None = None
+
+
+@takes(BoosterEvaluation)
+def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str, float]:
     """How good a booster is on all rows of a Dask collection, exactly as in one process.
 
     Parameters
     ----------
     model : xgboost.Booster or lightgbm.Booster
         It predicts as :func:`dask_train.predict` lets it: by its best round where early stopping has found one.
-    x, y, sample_weight
-        Features, targets and weights of rows: Dask or NumPy arrays, or a frame for ``x``, with ``label=``; then
-        ``sample_weight`` is the name of a column, too. Or for ``x`` a data set of :func:`~dask_train.get_dataset`,
-        which has the others.
-    metrics
-        Functions of targets and predictions, ``metric(y_true, y_pred)`` as those of ``sklearn.metrics`` are, or a dict
-        of them by name; with ``sample_weight=`` where rows have weights. Predictions are what the booster makes:
-        probabilities ``(n,)`` of two classes, ``(n, classes)`` of more.
-    features, label
-        Columns of a frame.
-    verbose, schema, client
-        As :func:`dask_train.evaluate`.
+    x, y
+        Features and targets: Dask or NumPy arrays, or a frame for ``x``, with ``label=``. Or for ``x`` a data set of
+        :func:`~dask_train.get_dataset`, which has the others.
+    **given
+        Fields of :class:`BoosterEvaluation`.
 
     Returns
     -------
@@ -86,12 +97,14 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
     Predictions are made block by block, where the blocks are. Those of all rows come together on one Dask worker, with
     targets and weights, and the metrics are called there, once: so they need not be means over rows.
     """
-    x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
-    named = _named(metrics, weighs=sample_weight is not None)
-    client = client_or_none(client)
-    check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
+    settings = BoosterEvaluation.of(given)
+    columns = settings.sample_weight, settings.features, settings.label
+    x, y, sample_weight, features, label = opened(x, y, *columns)
+    named = _named(settings.metrics, weighs=sample_weight is not None)
+    client = client_or_none(settings.client)
+    check_progress(progress_of(settings.verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None)
-    x, features = as_known(x, sample_weight, features, label, schema_for(model, schema))
+    x, features = as_known(x, sample_weight, features, label, schema_for(model, settings.schema))
     parts = parts_of(x, y, sample_weight, features, label)
     weight = sample_weight if isinstance(sample_weight, str) else None
     block = partial(predicted_block, Call.of_rows(1), features, label, weight)
@@ -102,7 +115,7 @@ def evaluate_booster(  # noqa: PLR0913 - as evaluate has them
 
     def now() -> dict[str, float]:
         sent = found.value if client is None else on_dask(client, found.value)
-        return shown(client, *lazy(sent), lengths_of(x, len(parts)), _some, verbose)
+        return shown(client, *lazy(sent), lengths_of(x, len(parts)), _some, settings.verbose)
 
     return cast(dict[str, float], until_kept(now))
 

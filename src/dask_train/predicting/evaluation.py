@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 from dask import delayed
 
+from dask_train.arguments import check_counts
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
@@ -19,11 +20,12 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
 from dask_train.fitting.backends import BACKENDS
-from dask_train.fitting.checks import check_counts, check_fits
+from dask_train.fitting.checks import check_fits
 from dask_train.fitting.data import FitData, columns_for, fit_data, names_columns
 from dask_train.fitting.kinds import by_kind_of_model
 from dask_train.fitting.layout import leaves
 from dask_train.fitting.schemas import schema_for
+from dask_train.fitting.torch_module.settings import ModuleEvaluation
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.model import predictor
 from dask_train.predicting.over_partitions import (
@@ -104,7 +106,7 @@ def evaluate(
 @raises_at_the_call
 @frees_its_thread
 @opened_first
-@by_kind_of_model(EVALUATE)
+@by_kind_of_model(EVALUATE, ModuleEvaluation)
 def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,
     x: Any,
@@ -141,6 +143,12 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         line at the end.
     schema, client
         As :func:`~dask_train.predict`.
+    loss
+        Loss of a torch module, as :func:`~dask_train.fit` takes it; not for other models.
+    metrics
+        Metrics of a torch module or a booster; not for other models.
+    workers
+        Number of workers that share the rows, for a torch module. Default: as many as of ``fit``.
 
     Returns
     -------

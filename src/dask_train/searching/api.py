@@ -11,7 +11,8 @@ from functools import partial
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
+from dask_train.arguments import check_counts
+from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.schema.conformer import Conformer
@@ -23,9 +24,9 @@ from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import keras_framework
 from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
 from dask_train.fitting.schemas import schema_for
-from dask_train.fitting.spec import BATCH_SIZE, VALIDATION
+from dask_train.fitting.settings import KerasSettings
+from dask_train.fitting.spec import VALIDATION
 from dask_train.input_errors import raises_at_the_call
-from dask_train.logging.log import check_log
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.checks import check_best, check_search, described
 from dask_train.searching.estimators.result import GridResult
@@ -35,7 +36,7 @@ from dask_train.searching.logged import search_log
 from dask_train.searching.opening import open_study
 from dask_train.searching.pool import Crew, Slots
 from dask_train.searching.result import SearchResult
-from dask_train.searching.room import capacity_of, entered, room_of, runs_on_host
+from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
 from dask_train.searching.settings import SearchSettings
 from dask_train.searching.tasks import TrialTasks
 from dask_train.searching.to_the_end import trained
@@ -44,8 +45,9 @@ from dask_train.searching.worker import TrialLoop
 from dask_train.shared_data.budget import RoleMemory
 from dask_train.shared_data.held import Held
 from dask_train.shared_data.segments import SharedSegments
-from dask_train.training.by_role import resources_by_role
+from dask_train.training.by_role import RunInputs
 from dask_train.training.launch import launch
+from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -252,20 +254,14 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     >>> found = dt.search(pipeline, X, y, params={"pca__n_components": [5, 10], "svc__C": [1, 10]}, cv=5)
     ...                                                                                 # doctest: +SKIP
     """
+    given = dict(locals())
     if params is not None or scoring is not None or cv is not None:
-        return _over_estimators(dict(locals()))
+        return _over_estimators(given)
     check_search(build, metric, direction, seed, timeout_s, groups)
-    loggers = check_log(log)
-    needs = resources_by_role(resources, ["worker"]).get("worker", {})
-    fit_checks.check_counts(
-        trials=trials,
-        epochs=epochs,
-        batch_size=batch_size,
-        workers_per_trial=workers_per_trial,
-        concurrency=concurrency,
-        validation_batch_size=validation_batch_size,
-    )
-    policy, listed = check_checkpoint(checkpoint, resume), fit_checks.check_callbacks(callbacks)
+    settings, run = KerasSettings.of(given), RunSettings.of(given, progress=progress)
+    needs = run.needs(["worker"]).get("worker", {})
+    check_counts(trials=trials, workers_per_trial=workers_per_trial, concurrency=concurrency)
+    policy, listed = run.checkpoint, fit_checks.check_callbacks(callbacks)
     like = Conformer(schema_for(None, schema))
     data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
     validation: FitData | None = None
@@ -287,7 +283,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         "metric": metric,
         "direction": direction or ("maximize" if study is None else study.directions[0].name.lower()),
         "epochs": epochs,
-        "batch_size": batch_size or BATCH_SIZE,
+        "batch_size": settings.rows,
         "class_weight": weights,
         "shuffle": shuffle,
         "seed": seed,
@@ -317,15 +313,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             data=data,
             validation=validation,
             workers=workers_per_trial,
-            seed=seed,
-            shuffle=shuffle,
-            validation_batch_size=validation_batch_size,
-            defaults={
-                "batch_size": batch_size or BATCH_SIZE,
-                "epochs": epochs,
-                "callbacks": listed,
-                "class_weight": weights,
-            },
+            settings=replace(settings, callbacks=listed, class_weight=weights),
         )
         found = Trials(
             study,
@@ -334,23 +322,17 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             most=trials,
             timeout_s=timeout_s,
             kept=kept,
-            log=search_log(loggers, study.study_name, {**arguments, "trials": trials}),
+            log=search_log(run.log, study.study_name, {**arguments, "trials": trials}),
             schema=data.schema,
         )
+        on_host = runs_on_host(room_of(peer, on, needs), workers_per_trial, min(trials, concurrency or trials))
         start = partial(
             launch,
             TrialLoop(),
-            roles={"worker": workers_per_trial},
-            data={"worker": held.segments[_DATA]},
-            datasets={VALIDATION: held.segments[_VALIDATION]} if validation is not None else {},
+            {"worker": workers_per_trial},
+            _inputs(held.segments),
+            run_of_trials(run, client, on_host),
             framework=keras_framework(),
-            recovery=None,
-            on=on,
-            resources=resources,
-            client=client,
-            wait=False,
-            name="search",
-            runs_on_host=runs_on_host(room_of(peer, on, needs), workers_per_trial, min(trials, concurrency or trials)),
         )
         crew = Crew(start=start, workers=workers_per_trial, most=concurrency, capacity=capacity)
         result = trained(Slots(peer, crew, found), found, SearchDisplay(progress, metric=metric, trials=trials))
@@ -379,3 +361,8 @@ def _sources(data: FitData, validation: FitData | None) -> dict[str, Source | Sh
     if validation is not None:
         sources[_VALIDATION] = validation.source(_VALIDATION)
     return sources
+
+
+def _inputs(segments: Mapping[str, SharedSegments]) -> RunInputs:
+    named = {VALIDATION: segments[_VALIDATION]} if _VALIDATION in segments else {}
+    return RunInputs(data={"worker": segments[_DATA]}, datasets=named)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cluster.arrivals import wait_for_first
 from dask_train.cluster.peer import Peer
 from dask_train.errors import PlacementError
 from dask_train.report.progress import check_progress
+from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -84,3 +86,23 @@ def runs_on_host(room: Sequence[tuple[str, int]], workers: int, most: int) -> in
     """How many slots will share a host's cores."""
     slots = min(most, sum(count for _, count in room) // workers)
     return max(1, math.ceil(slots / max(1, len({host for host, _ in room}))))
+
+
+def run_of_trials(run: RunSettings, client: Client, on_host: int) -> RunSettings:
+    """Return the settings of the runs that train trials, of those of their search.
+
+    The search keeps its own checkpoints, and writes its own log.
+    """
+    return replace(
+        run,
+        client=client,
+        runs_on_host=on_host,
+        wait=False,
+        name="search",
+        recovery=None,
+        gpus=None,
+        checkpoint=None,
+        resume=False,
+        log=[],
+        progress=None,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dask_train.config import Deadlines
@@ -12,6 +12,7 @@ from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import taken_apart
 from dask_train.fitting.data import FitData
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
+from dask_train.fitting.settings import KerasSettings
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.checks import check_built
 
@@ -27,20 +28,15 @@ class TrialTasks:
     data: FitData
     validation: FitData | None
     workers: int
-    seed: int
-    shuffle: Any
-    validation_batch_size: int | None
-    defaults: Mapping[str, Any]
+    settings: KerasSettings
 
     def task(self, trial: Any) -> FitTask:
         """What is to be trained for a trial of Optuna."""
         model, given = self._built(trial)
-        settings = {**self.defaults, **given}
-        batch_size, epochs = settings["batch_size"], settings["epochs"]
         check_built(model)
         fit_checks.check_model(model)
-        fit_checks.check_order(epochs=epochs, shuffle=self.shuffle, seed=self.seed, batch_size=batch_size)
-        fit_checks.check_share(batch_size, self.workers)
+        settings = replace(self.settings, **given)
+        fit_checks.check_share(settings.rows, self.workers)
         fit_checks.check_together(model, self.workers)
         fit_checks.check_rows(model, self.data, self.validation)
         header, arrays = taken_apart(model)
@@ -49,13 +45,9 @@ class TrialTasks:
             arrays=arrays,
             layout=self.data.layout,
             validation_layout=None if self.validation is None else self.validation.layout,
-            callbacks=send_callbacks(fit_checks.check_callbacks(settings["callbacks"])),
-            epochs=epochs,
-            batch_size=batch_size,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            validation_batch_size=self.validation_batch_size or batch_size,
-            class_weight=fit_checks.check_weights(settings["class_weight"], None, self.data),
+            callbacks=send_callbacks(fit_checks.check_callbacks(settings.callbacks)),
+            **settings.of_task,
+            class_weight=fit_checks.check_weights(settings.class_weight, None, self.data),
             num_classes=fit_checks.num_classes_of(model),
             run=uuid.uuid4().hex,
             patience_s=1.5 * Deadlines.from_dask_config().progress_s,

@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dask_train.arguments import check_counts
 from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
 from dask_train.errors import RoleFailedError
-from dask_train.fitting.checks import check_counts
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict

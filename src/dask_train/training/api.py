@@ -15,8 +15,10 @@ from dask_train.frameworks.base import Framework
 from dask_train.input_errors import raises_at_the_call
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
+from dask_train.training.by_role import RunInputs
 from dask_train.training.in_process import is_in_process, run_in_process
-from dask_train.training.launch import DEFAULT, launch
+from dask_train.training.launch import launch
+from dask_train.training.settings import DEFAULT, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -184,28 +186,9 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     ...         session.report(loss=step(x, y))
     >>> dt.train(worker, roles={"worker": 4}, data=(X, y), stop="loss < 0.1")  # doctest: +SKIP
     """
-    check_best_of_train(checkpoint if isinstance(checkpoint, Checkpoint) else None)
+    given = dict(locals())
+    run, inputs = RunSettings.of(given), RunInputs(data=data, datasets=datasets, features=features, label=label)
+    check_best_of_train(run.checkpoint)
     start: Any = run_in_process if is_in_process(roles) else launch
-    started: Result | Run[Result] = start(
-        function,
-        roles=roles,
-        data=data,
-        features=features,
-        label=label,
-        streaming=streaming,
-        datasets=datasets,
-        framework=framework,
-        recovery=recovery,
-        stop=stop,
-        checkpoint=checkpoint,
-        resume=resume,
-        on=on,
-        resources=resources,
-        gpus=gpus,
-        client=client,
-        wait=wait,
-        name=name,
-        progress=progress,
-        log=log,
-    )
+    started: Result | Run[Result] = start(function, roles, inputs, run, framework=framework)
     return started

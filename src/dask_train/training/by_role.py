@@ -4,10 +4,74 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from dask_train.collections.source import Source
+from dask_train.shared_data.published import as_source
+from dask_train.shared_data.segments import SharedSegments
 
 # Roles that runs have by convention; a key of such a name is never taken for a column or a resource.
 USUAL_ROLES = ("worker", "chief", "ps", "scorer")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunInputs:
+    """Data of a run, as the user or a verb has passed it.
+
+    Attributes
+    ----------
+    data
+        Of the workers, or by role.
+    datasets
+        More data sets by name.
+    features, label
+        Columns that batches are made of, where data is a frame.
+    """
+
+    data: Any = None
+    datasets: Mapping[str, Any] | None = None
+    features: str | Sequence[str] | None = None
+    label: str | None = None
+
+    def opened(self, roles: Collection[str]) -> RunSources:
+        """Return the sources of a run with these roles; nothing is computed.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Data can't be read as rows, or may be meant by role as well as as columns.
+        """
+        features, label = self.features, self.label
+        by_role = data_by_role(self.data, roles, features, label)
+        return RunSources(
+            by_role={role: _source_of(f"data[{role!r}]", value, features, label) for role, value in by_role.items()},
+            named={name: _source_of(f"datasets[{name!r}]", value) for name, value in (self.datasets or {}).items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunSources:
+    """Sources of a run's rows.
+
+    Attributes
+    ----------
+    by_role
+        Of the roles that have data.
+    named
+        Of data sets that roles open by name.
+    """
+
+    by_role: Mapping[str, Source | SharedSegments] = field(default_factory=dict)
+    named: Mapping[str, Source | SharedSegments] = field(default_factory=dict)
+
+
+def _source_of(
+    what: str, value: Any, features: str | Sequence[str] | None = None, label: str | None = None
+) -> Source | SharedSegments:
+    if isinstance(value, Source | SharedSegments):  # a verb has looked at it
+        return value
+    return as_source(what, value, features=features, label=label)
 
 
 def data_by_role(

@@ -6,17 +6,14 @@ import os
 import shutil
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from weakref import finalize
 
 from dask_train.checkpoint.folder import CheckpointFolder
-from dask_train.checkpoint.policy import check_checkpoint
 from dask_train.cluster.clients import client_or_none
-from dask_train.cluster.devices import check_gpus
 from dask_train.cluster.peer import Peer
 from dask_train.config import Deadlines, logging_timeout_s
 from dask_train.data.account import Account, read_account
@@ -27,7 +24,7 @@ from dask_train.driver.result import Result, leave_result
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.registry import find_framework
 from dask_train.logging.base import Start
-from dask_train.logging.log import INTERRUPTED_S, Log, check_log
+from dask_train.logging.log import INTERRUPTED_S, Log
 from dask_train.process.messages import Accounted
 from dask_train.report.progress import RunDisplay, check_progress
 from dask_train.role.equipment import Equipment
@@ -35,18 +32,13 @@ from dask_train.role.meeting import Meeting
 from dask_train.role.session import Session
 from dask_train.roles import AddressBook
 from dask_train.run.commands import Finish, Verdict
-from dask_train.run.recovery import RecoveryPolicy, check_recovery
-from dask_train.run.stopping import check_stop
+from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.transitions import begin
 from dask_train.shared_data.in_process import InProcessData, mapped_here
-from dask_train.shared_data.streaming import check_streaming
-from dask_train.training import launch as launching
-from dask_train.training.by_role import data_by_role, resources_by_role
+from dask_train.training.by_role import RunInputs, RunSources
 from dask_train.training.in_process_link import ROLE, InProcessLink
-
-if TYPE_CHECKING:
-    from dask_train.collections.source import Source
-    from dask_train.shared_data.segments import SharedSegments
+from dask_train.training.launch import check_roles, functions_of, named_of, of_job, plan_of
+from dask_train.training.settings import RunSettings
 
 _COUNTS = {ROLE.role: 1}
 
@@ -61,31 +53,16 @@ def is_in_process(roles: Any) -> bool:
     return isinstance(roles, Mapping) and is_zero(roles.get(ROLE.role))
 
 
-def run_in_process(  # noqa: PLR0913 - one keyword for each thing that a run can be told
+def run_in_process(
     function: Any,
-    *,
     roles: Mapping[str, int],
-    data: Any = None,
-    features: Any = None,
-    label: str | None = None,
-    streaming: bool | int = False,
-    datasets: Mapping[str, Any] | None = None,
+    inputs: RunInputs,
+    run: RunSettings,
+    *,
     framework: Any = None,
-    recovery: Any = launching.DEFAULT,
-    stop: Any = None,
-    checkpoint: Any = None,
-    resume: bool = False,
-    on: Any = None,
-    resources: Any = None,
-    gpus: Any = None,
-    client: Any = None,
-    wait: bool = True,
-    name: str | None = None,
-    progress: bool | None = None,
-    log: Any = None,
-    params: Mapping[str, Any] | None = None,
     finish: Callable[[Result], Any] | None = None,
     display: Callable[..., Any] = RunDisplay,
+    params: Mapping[str, Any] | None = None,
 ) -> Any:
     """As :func:`~dask_train.training.launch.launch`, of one worker, which this process is while it lasts.
 
@@ -97,59 +74,46 @@ def run_in_process(  # noqa: PLR0913 - one keyword for each thing that a run can
         Whatever the function raises, as it is.
     """
     adapter = find_framework(framework)
-    functions = launching.functions_of(function)
-    launching.check_start(name=name, wait=wait)
-    _check_alone(roles, streaming, wait)
-    if recovery != launching.DEFAULT:
-        check_recovery(recovery)  # nothing is lost here that could be replaced
-    launching.check_on(on)
-    resources_by_role(resources, list(_COUNTS))
-    check_gpus(gpus)
-    if gpus in (0, 1):
-        _refuse(
-            f"gpus={gpus!r} is about processes of the cluster; here the framework's own device is used", "leave it out"
-        )
-    kept = check_checkpoint(checkpoint, resume)
-    rule = check_stop(stop)
-    own = {
-        role: launching.source_of(f"data[{role!r}]", value, features, label)
-        for role, value in data_by_role(data, _COUNTS, features, label).items()
-    }
-    named = {name: launching.source_of(f"datasets[{name!r}]", value) for name, value in (datasets or {}).items()}
-    check_progress(progress, waits=True)
-    loggers, log_s = check_log(log), logging_timeout_s()
-    peer = _peer(client)
-    launching.check_roles(_COUNTS, functions, own, adapter)
-    run = f"{name or launching.run_name_of(functions, _COUNTS)}-{uuid.uuid4().hex[:6]}"
+    functions = functions_of(function)
+    _check_alone(roles, run)
+    run.needs(list(_COUNTS))
+    sources = inputs.opened(_COUNTS)
+    check_progress(run.progress, waits=True)
+    log_s = logging_timeout_s()
+    peer = _peer(run.client)
+    check_roles(_COUNTS, functions, sources.by_role, adapter)
     job = Job(
-        id=run,
-        plan=launching.plan_of(_COUNTS, own, adapter, RecoveryPolicy(), set()),
+        plan=plan_of(_COUNTS, sources, adapter, RecoveryPolicy(), set()),  # nothing is lost that could be replaced
         functions={},
-        names={role: launching.named_of(functions[role]) for role in _COUNTS},
+        names={role: named_of(functions[role]) for role in _COUNTS},
         framework=adapter,
         needs={},
         on=None,
-        stop=rule,
-        checkpoint=None if kept is None else launching.place_of(kept, run, resume),
+        **of_job(run, functions, _COUNTS),
     )
     for old in runs_before(this_cell()):
         old.stop("its cell was run again")
-    in_process = _InProcessRun(job, peer, own.get(ROLE.role), named)
-    if loggers:
+    in_process = _InProcessRun(job, peer, sources)
+    if run.log:
         told = {**roles, "framework": adapter.name, **(params or {})}
-        in_process.log_to(Log(loggers, Start(run=run, params=told, time=time.time()), log_s))
-    with display(progress, redraws=False) as shown:
+        in_process.log_to(Log(run.log, Start(run=job.id, params=told, time=time.time()), log_s))
+    with display(run.progress, redraws=False) as shown:
         return in_process.outcome(functions[ROLE.role], shown.update if shown.shown else None, finish)
 
 
-def _check_alone(roles: Mapping[str, int], streaming: Any, wait: Any) -> None:
+def _check_alone(roles: Mapping[str, int], run: RunSettings) -> None:
     others = [role for role in roles if role != ROLE.role]
     if others:
         _refuse(f"role {others[0]!r} would need a process of its own", f"leave {others[0]!r} out")
-    if check_streaming(streaming) is not None:
-        _refuse(f"streaming={streaming!r} needs a run on the cluster, which computes ahead of it", "leave it out")
-    if not wait:
+    if run.window is not None:
+        _refuse(f"streaming={run.streaming!r} needs a run on the cluster, which computes ahead of it", "leave it out")
+    if not run.wait:
         _refuse("wait=False would return before it is over", "leave it out")
+    if run.gpus in (0, 1):
+        _refuse(
+            f"gpus={run.gpus!r} is about processes of the cluster; here the framework's own device is used",
+            "leave it out",
+        )
 
 
 def _refuse(why: str, change: str) -> NoReturn:
@@ -171,16 +135,10 @@ def _peer(client: Any) -> Peer | None:
 class _InProcessRun:
     """A run whose only role is a function of this process."""
 
-    def __init__(
-        self,
-        job: Job,
-        peer: Peer | None,
-        own: Source | SharedSegments | None,
-        named: Mapping[str, Source | SharedSegments],
-    ) -> None:
-        self._job, self._peer, self._own = job, peer, own
+    def __init__(self, job: Job, peer: Peer | None, sources: RunSources) -> None:
+        self._job, self._peer, self._own = job, peer, sources.by_role.get(ROLE.role)
         self._history = History(job)
-        self._data = InProcessData(peer, named)
+        self._data = InProcessData(peer, sources.named)
         self._link = InProcessLink(job, self._history, self._data)
         self._num_rows = 0
 

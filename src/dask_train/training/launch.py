@@ -6,20 +6,17 @@ import inspect
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dask_train.checkpoint.best import mode_by_name
 from dask_train.checkpoint.place import CheckpointPlace
-from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
+from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.arrivals import default_workers
 from dask_train.cluster.clients import client_or_local
-from dask_train.cluster.devices import Gpus, check_gpus
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
-from dask_train.collections.source import Source
 from dask_train.config import Deadlines, logging_timeout_s, template_idle_s
 from dask_train.driver.handle import Run
 from dask_train.driver.job import Job
@@ -29,152 +26,125 @@ from dask_train.driver.preflight import check_checkpoints, check_modules, pickle
 from dask_train.frameworks.base import TRAINING_ROLES, Framework
 from dask_train.frameworks.registry import find_framework
 from dask_train.logging.base import Start
-from dask_train.logging.log import Log, check_log
+from dask_train.logging.log import Log
 from dask_train.process.launch import Preload
 from dask_train.report.progress import RunDisplay, check_progress
-from dask_train.roles import check_jobs, check_run_name
-from dask_train.run.recovery import RecoveryPolicy, check_recovery
+from dask_train.roles import check_jobs
+from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RunPlan
-from dask_train.run.stopping import StopRule, check_stop
 from dask_train.settings.process import Settings
 from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_second_copies
-from dask_train.shared_data.published import as_source
 from dask_train.shared_data.run_data import RunData
 from dask_train.shared_data.segments import SharedSegments
-from dask_train.shared_data.streaming import check_streaming
-from dask_train.training.by_role import data_by_role, resources_by_role
+from dask_train.training.by_role import RunInputs, RunSources
+from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
-    from dask_train.cluster.clients import Client
     from dask_train.driver.result import Result
     from dask_train.role.session import Session
 
-DEFAULT = "default"
 
-_Data = Mapping[str, Source | SharedSegments]
-
-
-def launch(  # noqa: PLR0913 - one keyword for each thing that a run can be told
+def launch(
     function: Callable[[Session], Any] | Mapping[str, Callable[[Session], Any]],
+    roles: Mapping[str, int] | None,
+    inputs: RunInputs,
+    run: RunSettings,
     *,
-    roles: Mapping[str, int] | None = None,
-    data: Any = None,
-    features: str | Sequence[str] | None = None,
-    label: str | None = None,
-    streaming: bool | int = False,
-    datasets: Mapping[str, Any] | None = None,
     framework: str | Framework | None = None,
-    recovery: str | RecoveryPolicy | None = DEFAULT,
-    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None = None,
-    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    resume: bool = False,
-    on: Sequence[str] | None = None,
-    resources: Mapping[str, Any] | None = None,
-    gpus: Gpus = None,
-    client: Client | None = None,
-    wait: bool = True,
-    name: str | None = None,
-    progress: bool | None = None,
-    log: Any = None,
-    params: Mapping[str, Any] | None = None,
     finish: Callable[[Result], Any] | None = None,
     display: Callable[[bool | None], Any] = RunDisplay,
-    runs_on_host: int = 1,
+    params: Mapping[str, Any] | None = None,
 ) -> Any:
-    """As :func:`dask_train.train`; ``finish`` makes of the run's result what the verb returns, ``display`` shows it.
+    """Check and start a run on the cluster.
 
-    A ``log`` is told ``params`` besides what all runs are made of.
+    Parameters
+    ----------
+    function, roles, framework
+        As :func:`dask_train.train` takes them.
+    inputs
+        Data of the roles.
+    run
+        Settings.
+    finish
+        Makes of the run's result what the verb returns. Default: the result itself.
+    display
+        Shows the run while this waits.
+    params
+        What a log is told besides what all runs are made of.
 
-    With ``runs_on_host`` so many runs like this one share the cores of each host.
+    Returns
+    -------
+    What ``finish`` makes, or a Run where ``run.wait`` is false; awaitables of them with an asynchronous client.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument can't be; nothing has been started.
     """
     settings = Settings.here()
     adapter = find_framework(framework)
     functions = functions_of(function)
-    rule = check_stop(stop)
-    policy = None if recovery == DEFAULT else check_recovery(recovery)
-    kept = check_checkpoint(checkpoint, resume)
-    check_on(on)
-    check_gpus(gpus)
     counts = None if roles is None else check_jobs(roles, {}, "roles")
-    check_start(name=name, wait=wait)
     given_roles = counts or functions
-    needs = resources_by_role(resources, list(given_roles))
-    columns = {
-        role: source_of(f"data[{role!r}]", value, features, label)
-        for role, value in data_by_role(data, given_roles, features, label).items()
-    }
-    named = {name: source_of(f"datasets[{name!r}]", value) for name, value in (datasets or {}).items()}
-    window = check_streaming(streaming)
-    loggers, log_s = check_log(log), logging_timeout_s()
-    client = client_or_local(client, sum((counts or {}).values()))
+    needs = run.needs(list(given_roles))
+    sources = inputs.opened(given_roles)
+    log_s = logging_timeout_s()
+    client = client_or_local(run.client, sum((counts or {}).values()))
     peer = Peer(client)
-    check_progress(progress, waits=wait and not peer.asynchronous)
-    counts = counts or {role: default_workers(client, on) if role == "worker" else 1 for role in functions}
-    check_roles(counts, functions, columns, adapter)
-    if recovery == DEFAULT:
-        policy = RecoveryPolicy()  # those that agree every step are replaced together in any case
+    check_progress(run.progress, waits=run.wait and not peer.asynchronous)
+    counts = counts or {role: default_workers(client, run.on) if role == "worker" else 1 for role in functions}
+    check_roles(counts, functions, sources.by_role, adapter)
     for role in counts:
         if role not in functions:
             functions[role] = adapter.default_role(role)
     once = {id(functions[role]): pickled(f"function of role {role!r}", functions[role]) for role in counts}
     sent = {role: once[id(functions[role])] for role in counts}  # one object for roles of one function travels once
-    id_of_run = f"{name or run_name_of(functions, counts)}-{uuid.uuid4().hex[:6]}"
     job = Job(
-        id=id_of_run,
         plan=plan_of(
-            counts, columns, adapter, policy, {role for role in counts if _is_default(adapter, functions, role)}
+            counts, sources, adapter, run.recovery, {role for role in counts if _is_default(adapter, functions, role)}
         ),
         functions=sent,
         names={role: named_of(functions[role]) for role in counts},
         framework=adapter,
         needs=needs,
-        on=None if on is None else list(on),
-        stop=rule,
-        checkpoint=None if kept is None else place_of(kept, id_of_run, resume),
+        on=None if run.on is None else list(run.on),
+        **of_job(run, functions, counts),
         settings=settings,
         preload=_preload(adapter),
-        runs_on_host=runs_on_host,
-        gpus=gpus,
+        runs_on_host=run.runs_on_host,
+        gpus=run.gpus,
         client_s=Deadlines.from_dask_config().client_s,
     )
     pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here
     cell = this_cell()
     told = {**counts, "framework": adapter.name, **(params or {})}
-    sent_to = Log(loggers, Start(run=job.id, params=told, time=time.time()), log_s) if loggers else None
+    sent_to = Log(run.log, Start(run=job.id, params=told, time=time.time()), log_s) if run.log else None
 
     def begun() -> Run[Any]:
-        driver = Driver(peer, job, RunData(peer, columns, window, named))
+        driver = Driver(peer, job, RunData(peer, sources.by_role, run.window, sources.named))
         if sent_to is not None:
             driver.history.log_to(sent_to)
-        run = Run(driver, finish, display)
-        remember(cell, run)
-        return run
+        begun = Run(driver, finish, display)
+        remember(cell, begun)
+        return begun
 
+    checks = partial(_check, peer, job, cell, sources, run.window)
     if peer.asynchronous:
-        return _start_async(peer, job, columns, window, named, wait, cell, begun)
-    peer.run(_check, peer, job, cell, columns, window, named)
-    run = begun()
-    if not wait:
-        return run
+        return _start_async(checks, begun, wait=run.wait)
+    peer.run(checks)
+    started = begun()
+    if not run.wait:
+        return started
     try:
-        with display(progress) as shown:
-            return run.result(watch=shown.update if shown.shown else None)
+        with display(run.progress) as shown:
+            return started.result(watch=shown.update if shown.shown else None)
     except BaseException as error:  # also one that comes just before, or after, the wait
-        run.end_for(error)
+        started.end_for(error)
         raise
 
 
-async def _start_async(
-    peer: Peer,
-    job: Job,
-    columns: _Data,
-    window: int | None,
-    named: _Data,
-    wait: bool,
-    cell: Cell | None,
-    begun: Callable[[], Run[Any]],
-) -> Any:
-    await _check(peer, job, cell, columns, window, named)
+async def _start_async(checks: Callable[[], Any], begun: Callable[[], Run[Any]], *, wait: bool) -> Any:
+    await checks()
     run = begun()
     if not wait:
         return run
@@ -185,9 +155,10 @@ async def _start_async(
         raise
 
 
-async def _check(peer: Peer, job: Job, cell: Cell | None, columns: _Data, window: int | None, named: _Data) -> None:
+async def _check(peer: Peer, job: Job, cell: Cell | None, sources: RunSources, window: int | None) -> None:
     await ensure_plugin(peer)
-    whole = named if window is not None else {**columns, **{f"datasets {name}": named[name] for name in named}}
+    named = sources.named
+    whole = named if window is not None else {**sources.by_role, **{f"datasets {name}": named[name] for name in named}}
     new = {role: source for role, source in whole.items() if not isinstance(source, SharedSegments)}
     if new:
         sizes = {role: source.nbytes for role, source in new.items() if source.nbytes is not None}
@@ -199,41 +170,21 @@ async def _check(peer: Peer, job: Job, cell: Cell | None, columns: _Data, window
         await old.replaced()
 
 
-def check_start(*, name: Any, wait: Any) -> None:
-    """What all verbs that start runs share, checked before there is a cluster.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The name can't begin a run's, or ``wait`` is no bool.
-    """
-    check_run_name(name)
-    check_flags(wait=wait)
-
-
-def check_on(on: Any) -> None:
-    """Which Dask workers there are to choose from.
+def of_job(run: RunSettings, functions: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return what the settings of a run say of its job: a name that is drawn, the rule to stop by, the checkpoints.
 
     Raises
     ------
     ValueError
-        It is no list of them.
+        Checkpoints would end with the process.
     """
-    if on is not None and (isinstance(on, str) or not on):
-        raise ValueError(f"on is {on!r}; pass a list of Dask workers' addresses, or leave it out.")
-
-
-def check_flags(**flags: Any) -> None:
-    """Arguments that are True or False.
-
-    Raises
-    ------
-    TypeError
-        One is something else.
-    """
-    for name, value in flags.items():
-        if not isinstance(value, bool | np.bool_):
-            raise TypeError(f"{name} is {value!r}; it is True or False.")
+    name = f"{run.name or run_name_of(functions, counts)}-{uuid.uuid4().hex[:6]}"
+    kept = run.checkpoint
+    return {
+        "id": name,
+        "stop": run.stop,
+        "checkpoint": None if kept is None else place_of(kept, name, run.resume),
+    }
 
 
 def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
@@ -305,21 +256,6 @@ def _check_takes_session(role: str, function: Any) -> None:
         ) from None
 
 
-def source_of(
-    what: str, value: Any, features: str | Sequence[str] | None = None, label: str | None = None
-) -> Source | SharedSegments:
-    """Data as a user or a verb has passed it; nothing is computed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It can't be read as rows.
-    """
-    if isinstance(value, Source | SharedSegments):  # a verb has looked at it
-        return value
-    return as_source(what, value, features=features, label=label)
-
-
 def check_roles(
     counts: Mapping[str, int], functions: Mapping[str, Any], columns: Mapping[str, Any], adapter: Framework
 ) -> None:
@@ -358,7 +294,7 @@ def _preload(adapter: Framework) -> Preload | None:
 
 def plan_of(
     counts: dict[str, int],
-    columns: Mapping[str, Any],
+    sources: RunSources,
     adapter: Framework,
     policy: RecoveryPolicy | None,
     services: set[str],
@@ -372,7 +308,7 @@ def plan_of(
         counts=counts,
         training=frozenset(training),
         services=frozenset(services),
-        with_data=frozenset(columns),
+        with_data=frozenset(sources.by_role),
         replaceable=frozenset(replaceable),
         agree=agree,
         recovery=policy,

@@ -22,9 +22,9 @@ def started(monkeypatch):
     found = SimpleNamespace()
 
     def start(way):
-        def started(functions, **given):
+        def started(functions, roles, inputs, run, **given):
             (task,) = {id(role.task): role.task for role in functions.values()}.values()
-            vars(found).update(given, way=way, task=task)
+            vars(found).update(given, way=way, task=task, roles=roles, inputs=inputs, run=run)
 
         return started
 
@@ -36,6 +36,10 @@ def started(monkeypatch):
     return found
 
 
+def rows_of(inputs):
+    return [each.num_rows for each in (inputs.data["worker"], *inputs.datasets.values())]
+
+
 def network(loss="sparse_categorical_crossentropy"):
     model = keras.Sequential([layers.Input((4,)), layers.Dense(3, activation="softmax")], name="net")
     model.compile("sgd", loss)
@@ -45,27 +49,27 @@ def network(loss="sparse_categorical_crossentropy"):
 def test_where_nothing_is_said_batches_are_those_of_keras_and_the_cluster_has_its_workers(started):
     dt.fit(network(), X, Y, validation_data=(X[:7], Y[:7]))
     task = started.task
-    assert (started.way, started.roles, started.name) == ("launch", {"worker": 3}, "fit")
+    assert (started.way, started.roles, started.run.name) == ("launch", {"worker": 3}, "fit")
     assert (task.batch_size, task.validation_batch_size, task.epochs, task.checkpoint) == (32, 32, 1, None)
-    assert [each.num_rows for each in (started.data["worker"], *started.datasets.values())] == [20, 7]
+    assert rows_of(started.inputs) == [20, 7]
     dt.fit(network(), X, Y, batch_size=8, ps=2, name="mine")
-    assert (started.roles, started.name) == ({"ps": 2, "worker": 5}, "mine")
-    assert (started.task.batch_size, started.task.validation_batch_size, started.datasets) == (8, 8, {})
+    assert (started.roles, started.run.name) == ({"ps": 2, "worker": 5}, "mine")
+    assert (started.task.batch_size, started.task.validation_batch_size, started.inputs.datasets) == (8, 8, {})
 
 
 def test_the_last_rows_are_split_off_with_their_weights_as_keras_does(started):
     dt.fit(network(), X, Y, sample_weight=np.ones(20), validation_split=0.21, workers=2)
-    assert [each.num_rows for each in (started.data["worker"], *started.datasets.values())] == [15, 5]
+    assert rows_of(started.inputs) == [15, 5]
     assert started.task.validation_layout.sample_weight == started.task.layout.sample_weight == 2
     dt.fit(network(), X, Y, validation_split=0.5, validation_data=(X[:3], Y[:3]), workers=2)
-    assert [each.num_rows for each in (started.data["worker"], *started.datasets.values())] == [20, 3]
+    assert rows_of(started.inputs) == [20, 3]
 
 
 def test_in_this_process_the_very_model_is_trained_and_is_taken_apart_for_checkpoints_alone(started, tmp_path):
     model, callbacks = network(), [keras.callbacks.History()]
     dt.fit(model, X, Y, workers=0, callbacks=callbacks)
     task = started.task
-    assert (started.way, started.roles, started.client) == ("run_in_process", {"worker": 0}, None)
+    assert (started.way, started.roles, started.run.client) == ("run_in_process", {"worker": 0}, None)
     assert (task.in_place.model, task.in_place.callbacks) == (model, callbacks)
     assert (task.header, task.arrays, task.callbacks) == ({}, [], b"")
     dt.fit(model, X, Y, workers=0, checkpoint=str(tmp_path))
@@ -80,9 +84,9 @@ def test_in_this_process_the_very_model_is_trained_and_is_taken_apart_for_checkp
 def test_what_goes_on_has_the_checkpoint_s_learning_rate_unless_it_is_told_otherwise(started, resume, wanted):
     dt.fit(network(), X, Y, workers=1, checkpoint="kept", resume=resume)
     assert (started.task.resume, started.task.new_learning_rate) == wanted
-    assert started.resume is wanted[0]
+    assert started.run.resume is wanted[0]
     dt.fit(network(), X, Y, workers=1, checkpoint="kept", resume="new_learning_rate")
-    assert (started.task.resume, started.task.new_learning_rate, started.resume) == (True, True, True)
+    assert (started.task.resume, started.task.new_learning_rate, started.run.resume) == (True, True, True)
 
 
 def test_roles_tell_of_a_stall_later_than_the_run_does(started):

@@ -178,12 +178,6 @@ def test_the_last_rows_are_split_off_as_keras_does():
     assert validated.value[1].tolist() == [7, 8, 9]
 
 
-@pytest.mark.parametrize("fraction", [0, 1, 1.5, -0.1, True, "0.2", float("nan")])
-def test_a_split_that_is_no_fraction_is_refused(fraction):
-    with pytest.raises(ValueError, match="it is a fraction between 0 and 1"):
-        split_off(fit_data("data", X, Y, None), fraction)
-
-
 @pytest.mark.parametrize("fraction", [0.95, 0.999])
 def test_a_split_that_leaves_no_row_to_train_on_is_refused(fraction):
     with pytest.raises(ValueError, match="of 10 rows leaves one side without rows"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -11,10 +12,11 @@ import torch
 from sklearn.linear_model import Ridge
 
 from dask_train.fitting.data import fit_data
+from dask_train.fitting.settings import KerasSettings
 from dask_train.searching.checks import OtherKindError
 from dask_train.searching.tasks import TrialTasks
 
-DEFAULTS = {"batch_size": 4, "epochs": 2, "callbacks": None, "class_weight": None}
+SETTINGS = KerasSettings(batch_size=4, epochs=2, seed=7)
 
 
 def model(_: Any = None) -> keras.Model:
@@ -29,10 +31,7 @@ def tasks(build: Any, **settings: Any) -> TrialTasks:
         "data": fit_data("data", np.ones((8, 2)), np.ones((8, 1)), None),
         "validation": None,
         "workers": 1,
-        "seed": 7,
-        "shuffle": True,
-        "validation_batch_size": None,
-        "defaults": DEFAULTS,
+        "settings": SETTINGS,
     }
     return TrialTasks(**{**given, **settings})
 
@@ -55,7 +54,7 @@ def test_what_build_tells_of_a_trial_counts_and_is_of_that_trial_alone():
 
 def test_a_validation_has_its_own_batches():
     validation = fit_data("validation", np.ones((3, 2)), np.ones((3, 1)), None)
-    task = tasks(model, validation=validation, validation_batch_size=3).task("trial")
+    task = tasks(model, validation=validation, settings=replace(SETTINGS, validation_batch_size=3)).task("trial")
     assert task.validation_batch_size == 3
     assert task.validation_layout == validation.layout
 

@@ -8,6 +8,8 @@ import pytest
 
 import dask_train as dt
 from dask_train.training import api
+from dask_train.training.in_process import run_in_process
+from dask_train.training.launch import launch
 
 
 @pytest.fixture
@@ -15,7 +17,7 @@ def started(monkeypatch):
     """Which way was taken, and what it was given."""
     found = []
     for way in ("launch", "run_in_process"):
-        monkeypatch.setattr(api, way, lambda function, way=way, **given: found.append((way, function, given)))
+        monkeypatch.setattr(api, way, lambda *given, way=way, **more: found.append((way, *given, more)))
     return found
 
 
@@ -39,16 +41,22 @@ def worker(session):
 )
 def test_no_worker_means_this_process_and_anything_odd_is_told_by_a_launch(started, roles, way):
     dt.train(worker, roles=roles)
-    ((taken, function, given),) = started
-    assert (taken, function, given["roles"]) == (way, worker, roles)
+    ((taken, function, given, *_),) = started
+    assert (taken, function, given) == (way, worker, roles)
 
 
 @pytest.mark.parametrize("roles", [None, {"worker": 0}])
 def test_all_keywords_are_handed_on(started, roles):
-    settings = {name: object() for name in inspect.signature(dt.train).parameters if name != "function"}
-    settings |= {"roles": roles, "checkpoint": "a"}
-    dt.train(worker, **settings)
-    assert started[0][2] == settings
+    of_inputs = {name: object() for name in ("data", "datasets", "features", "label")}
+    of_run = {"streaming": 3, "stop": dt.Patience("loss", 2), "checkpoint": dt.Checkpoint("a"), "resume": True}
+    of_run |= {"recovery": None, "on": ["tcp://a:1"], "resources": {"GPU": 1}, "gpus": 1, "client": object()}
+    of_run |= {"wait": True, "name": "mine", "progress": True, "log": []}
+    assert {"function", "roles", "framework", *of_inputs, *of_run} == set(inspect.signature(dt.train).parameters)
+    dt.train(worker, roles=roles, framework="torch", **of_inputs, **of_run)
+    ((_, function, given, inputs, run, more),) = started
+    assert (function, given, more) == (worker, roles, {"framework": "torch"})
+    assert vars(inputs) == of_inputs
+    assert {name: getattr(run, name) for name in of_run} == of_run
 
 
 @pytest.mark.parametrize("roles", [None, {"worker": 0}])
@@ -58,7 +66,6 @@ def test_the_model_of_the_best_epoch_is_of_fit(started, roles):
     assert started == []
 
 
-def test_a_launch_and_this_process_take_the_same_and_what_fit_needs_besides():
-    taken = set(inspect.signature(dt.train).parameters)
-    for function in (inspect.signature(api.launch), inspect.signature(api.run_in_process)):
-        assert taken <= set(function.parameters)
+def test_a_launch_and_this_process_take_the_same():
+    ways = [inspect.signature(way).parameters for way in (launch, run_in_process)]
+    assert list(ways[0]) == list(ways[1])

@@ -14,6 +14,7 @@ from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import Patience, check_stop
 from dask_train.run.transitions import begin
 from dask_train.training import launch
+from dask_train.training.by_role import RunSources
 from dask_train.training.in_process_link import ROLE, InProcessLink
 
 
@@ -22,7 +23,7 @@ def linked():
     """Makes a link of a run that is to stop by a rule."""
 
     def make(stop=None):
-        plan = launch.plan_of({"worker": 1}, {}, find_framework(None), RecoveryPolicy(), set())
+        plan = launch.plan_of({"worker": 1}, RunSources(), find_framework(None), RecoveryPolicy(), set())
         job = SimpleNamespace(id="run-1", plan=plan, stop=check_stop(stop))
         history = History(job)
         history.begin(begin(plan, 0.0)[0])

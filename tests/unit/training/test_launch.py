@@ -17,7 +17,9 @@ from dask_train.errors import DataError
 from dask_train.frameworks.base import Framework
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.training import launch as launch_module
-from dask_train.training.launch import launch, place_of
+from dask_train.training.by_role import RunInputs
+from dask_train.training.launch import place_of
+from dask_train.training.settings import RunSettings
 
 
 def train(session: Any) -> None:
@@ -26,6 +28,14 @@ def train(session: Any) -> None:
 
 def score(session: Any) -> None:
     """Do nothing either."""
+
+
+def launch(function: Any, *, roles: Any = None, data: Any = None, datasets: Any = None, **given: Any) -> Any:
+    """Launch with the settings of a run among what is given."""
+    run = RunSettings.of(given, progress=given.pop("progress", None))
+    inputs = RunInputs(data=data, datasets=datasets)
+    more = {name: given[name] for name in ("framework", "display") if name in given}
+    return launch_module.launch(function, roles, inputs, run, **more)
 
 
 class Serving(Framework):

@@ -17,6 +17,7 @@ from dask_train.errors import in_words
 from dask_train.fitting.data import FitData
 from dask_train.fitting.torch_module.losses import BatchLoss, name_of
 from dask_train.fitting.torch_module.metrics import Metrics, counts_by_itself
+from dask_train.fitting.torch_module.settings import STEP
 from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
@@ -26,7 +27,6 @@ from dask_train.frameworks.torch.shapes import is_of_shapes
 # Of parameters, and of modules: what is called with gradients in the backward pass.
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
-INTERVALS = EPOCH, STEP = "epoch", "step"
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
 
@@ -143,8 +143,6 @@ def check_scheduler(scheduler: Any, interval: Any, optimizer: Any) -> Any:
     TypeError, ValueError
         It can't be made, or what it needs is not there at each step.
     """
-    if interval not in INTERVALS:
-        raise ValueError(f"scheduler_interval is {interval!r}; it is {' or '.join(map(repr, INTERVALS))}.")
     if scheduler is None:
         return None
     # It sets learning rates as soon as it is made, and the optimizer may be the user's.

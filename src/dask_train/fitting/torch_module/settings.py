@@ -1,53 +1,78 @@
-"""The keywords of ``fit`` of a torch module as a type, for its overloads; what they mean is told there."""
+"""Settings with which modules of torch are trained and evaluated; values that import no torch."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from dask_train.checkpoint.policy import Checkpoint
-from dask_train.cluster.devices import Gpus
+from dask_train.arguments import CheckedSettings, checked_by, one_of, positive_int
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.run.recovery import RecoveryPolicy
-from dask_train.run.stopping import StopRule
+from dask_train.fitting.settings import EpochSettings
+from dask_train.report.progress import progress_of
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
+EPOCH, STEP = "epoch", "step"
 
-class ModuleSettings(TypedDict, total=False):
-    """All keywords of ``fit`` of a module but ``wait``, on which its type depends."""
 
-    loss: Required[Callable[..., Any]]
-    optimizer: Required[Any]
-    scheduler: Callable[[Any], Any] | None
-    scheduler_interval: str
-    metrics: Mapping[str, Any] | Sequence[Any] | None
-    batch_size: int | None
-    epochs: int
-    verbose: str | int | bool
-    validation_split: float
-    validation_data: Any
-    shuffle: bool | str
-    sample_weight: Any
-    steps_per_epoch: int | None
-    validation_steps: int | None
-    validation_batch_size: int | None
-    validation_freq: int | Sequence[int]
-    features: str | Sequence[str] | Mapping[str, Any] | None
-    label: str | Sequence[str] | Mapping[str, Any] | None
-    schema: FrameSchema | str | os.PathLike[str] | None
-    workers: int | None
-    seed: int
-    streaming: bool | int
-    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None
-    checkpoint: str | os.PathLike[str] | Checkpoint | None
-    resume: bool
-    recovery: str | RecoveryPolicy | None
-    on: Sequence[str] | None
-    resources: Mapping[str, Any] | None
-    gpus: Gpus
-    client: Client | None
-    name: str | None
-    log: Any
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModuleSettings(EpochSettings):
+    """Settings of a fit of a module.
+
+    Attributes
+    ----------
+    loss
+        Function or instance of a ``torch.nn`` loss, of the module's outputs and the targets; of the outputs alone
+        where there are no targets. It gives one number for a global batch, a mean, a sum or any other.
+    optimizer
+        What makes an optimizer of a list of parameters: ``torch.optim.Adam``, ``partial(torch.optim.SGD, lr=0.1)``, a
+        function. Or an optimizer of the module's own parameters: then training goes on with what that holds, and it
+        holds what came of it afterwards, for another ``fit``.
+    scheduler
+        What makes a scheduler of the optimizer, such as ``partial(torch.optim.lr_scheduler.StepLR, step_size=5)``.
+        ``ReduceLROnPlateau`` is given ``val_loss``, or ``loss`` where the epoch was not validated.
+    scheduler_interval
+        "epoch" for a scheduler that goes on at the end of each epoch, after validation; "step" for one that does so
+        with each step.
+    metrics
+        A dict by name, or a list, of metrics of torchmetrics, and of functions of outputs and targets. They are given
+        all rows of each global batch, in the first worker, so they are exact. Of a function the mean over batches is
+        taken, weighed by their rows.
+    """
+
+    loss: Callable[..., Any]
+    optimizer: Any
+    scheduler: Callable[[Any], Any] | None = None
+    scheduler_interval: str = one_of(EPOCH, STEP, default=EPOCH)
+    metrics: Mapping[str, Any] | Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModuleEvaluation(CheckedSettings):
+    """Settings of an evaluation of a module.
+
+    Attributes
+    ----------
+    loss, metrics
+        As :class:`ModuleSettings` has them. The loss is the mean of those of the batches, weighed by their rows.
+    batch_size
+        Rows of a batch, over all workers.
+    workers
+        Number of workers that share the rows. Default: as many as of ``fit``.
+    sample_weight, features, label, schema, verbose, client
+        As in :func:`dask_train.evaluate`.
+    """
+
+    loss: Callable[..., Any]
+    metrics: Mapping[str, Any] | Sequence[Any] | None = None
+    sample_weight: Any = None
+    batch_size: int = positive_int(256)
+    features: str | Sequence[str] | Mapping[str, Any] | None = None
+    label: str | Sequence[str] | Mapping[str, Any] | None = None
+    verbose: str | int | bool = checked_by(progress_of, "auto")
+    workers: int | None = positive_int(None)
+    schema: FrameSchema | str | os.PathLike[str] | None = None
+    client: Client | None = None

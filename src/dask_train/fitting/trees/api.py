@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dask_train.checkpoint.policy import Checkpoint, check_best_of_train, check_checkpoint
+from dask_train.arguments import takes
+from dask_train.checkpoint.policy import Checkpoint, check_best_of_train
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
@@ -22,16 +23,11 @@ from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.trees.result import TreesResult, grown
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import TreeData, tree_data
+from dask_train.fitting.trees.settings import TreesSettings, XGBoostSettings
 from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
-from dask_train.logging.log import check_log
-from dask_train.report.progress import progress_of
-from dask_train.run.recovery import RecoveryPolicy
-from dask_train.run.stopping import StopRule, check_stop
-from dask_train.shared_data.streaming import check_streaming
-from dask_train.training.launch import DEFAULT, check_start, launch
-
-if TYPE_CHECKING:
-    from dask_train.cluster.clients import Client
+from dask_train.training.by_role import RunInputs
+from dask_train.training.launch import launch
+from dask_train.training.settings import RunSettings
 
 # What LightGBM calls the rows to train on where they are scored, too: as a data set of their own.
 TRAINING = "training"
@@ -39,37 +35,41 @@ TRAINING = "training"
 Evals = Sequence[tuple[Any, Any, Mapping[str, Any]]]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TreesFit:
+    """What a library's own function says of a fit to :func:`start`, which does what both share.
+
+    Attributes
+    ----------
+    library
+        Name of the library, which is that of its adapter.
+    model
+        Estimator.
+    rows
+        Features, targets, and what else goes with rows by name.
+    evals, eval_names
+        Rows that are scored, and what they are called.
+    first
+        A booster, or a fitted estimator, to go on with.
+    options
+        Arguments for the estimator's own ``fit`` in each role process.
+    together
+        Checks that so many workers can train the model.
+    """
+
+    library: str
+    model: Any
+    rows: tuple[Any, Any, Mapping[str, Any]]
+    evals: Evals
+    eval_names: Sequence[str]
+    first: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    together: Callable[[int], None] | None = None
+
+
 @frees_its_thread
-def fit_xgboost(  # noqa: PLR0913 - XGBoost's own arguments, and ours
-    model: Any,
-    x: Any = None,
-    y: Any = None,
-    *,
-    sample_weight: Any = None,
-    base_margin: Any = None,
-    qid: Any = None,
-    validation_data: Any = None,
-    eval_set: Sequence[tuple[Any, Any]] | None = None,
-    sample_weight_eval_set: Sequence[Any] | None = None,
-    base_margin_eval_set: Sequence[Any] | None = None,
-    eval_qid: Sequence[Any] | None = None,
-    xgb_model: Any = None,
-    verbose: str | int | bool = "auto",
-    features: str | Sequence[str] | None = None,
-    label: str | None = None,
-    workers: int | None = None,
-    streaming: bool | int = False,
-    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None = None,
-    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    resume: bool = False,
-    recovery: str | RecoveryPolicy | None = DEFAULT,
-    on: Sequence[str] | None = None,
-    resources: Mapping[str, Any] | None = None,
-    client: Client | None = None,
-    wait: bool = True,
-    name: str | None = None,
-    log: Any = None,
-) -> TreesResult | Run[TreesResult]:
+@takes(XGBoostSettings, RunSettings, without=("gpus",))
+def fit_xgboost(model: Any, x: Any = None, y: Any = None, **given: Any) -> TreesResult | Run[TreesResult]:
     """Fit an estimator of XGBoost on the Dask cluster that holds the rows; :func:`dask_train.fit` calls it.
 
     Parameters
@@ -77,36 +77,19 @@ def fit_xgboost(  # noqa: PLR0913 - XGBoost's own arguments, and ours
     model : xgboost.XGBModel
         ``XGBClassifier``, ``XGBRegressor``, ``XGBRanker``, or one of the random forests; with ``tree_method="hist"``
         (the default). It is fitted in place. ``n_jobs`` is the share of the host's cores that each worker has.
-    x, y, sample_weight, base_margin
+    x, y
         As of the estimator's own ``fit``: Dask or NumPy arrays, or frames and columns of one frame; or a data set of
         :func:`dask_train.get_dataset`, with the targets. Missing values are NaN, or the estimator's ``missing``;
         categories of frames have to be known, and are encoded alike on all workers.
-    qid
-        For rankers, the number of each row's query; in any order. A query whose rows lie in several partitions is
-        brought together on one worker: sort by it where there are many rows. A row's weight is that of its query.
-    validation_data, eval_set, sample_weight_eval_set, base_margin_eval_set, eval_qid
-        Rows that are scored after each round: ``(X, y)`` or ``(X, y, sample_weight)``, or a frame like ``x``; or what
-        XGBoost takes. An element that is ``(x, y)`` itself scores the rows that are trained on.
-    xgb_model
-        A booster, or a fitted estimator, to go on with.
-    verbose
-        As ``dt.fit`` takes it for Keras' models; "auto" shows progress in terminals and notebooks.
-    features, label
-        Columns of a frame, in place of ``y``; ``sample_weight``, ``base_margin`` and ``qid`` are names then, too.
-    stop
-        On scores by their names in ``history``, and ``round``; see :func:`dask_train.train`. It ends after a round
-        that is the same for all workers.
-    checkpoint, resume
-        As of ``dt.fit``: a checkpoint holds the booster, the callbacks and all scores, by default one a minute and the
-        last one. What goes on with one makes the same trees as what was never stopped. ``n_estimators`` may be
-        another one.
-    workers, recovery, on, resources, client, wait, name, log
-        As of :func:`dask_train.fit`; a log gets the booster in its library's own format. Without ``checkpoint`` a lost
-        worker means that all begin again.
-    streaming
-        True, or how many partitions make a group: data larger than memory. Dask computes the rows a group at a time,
-        once in all, onto the local disks of the Dask workers, where their bins stay for as long as they are trained on
-        (``xgboost.ExtMemQuantileDMatrix``). Validation sets, targets and weights have to fit in memory.
+    **given
+        Fields of :class:`XGBoostSettings` and :class:`~dask_train.training.settings.RunSettings`. A row's weight is
+        that of its query, for rankers. ``stop`` looks at scores by their names in ``history``, and ``round``; it ends
+        training after a round that is the same for all workers. A checkpoint holds the booster, the callbacks and all
+        scores, by default one per minute and the last one. What resumes makes the same trees as what was never
+        stopped; ``n_estimators`` may be another one. A log gets the booster in its library's own format. Without
+        ``checkpoint`` a lost worker means that all begin again. With ``streaming``, Dask computes the rows a group at a
+        time, once in all, onto the local disks of the Dask workers, where their bins stay for as long as they are
+        trained on (``xgboost.ExtMemQuantileDMatrix``); validation sets, targets and weights have to fit in memory.
 
     Returns
     -------
@@ -140,118 +123,82 @@ def fit_xgboost(  # noqa: PLR0913 - XGBoost's own arguments, and ours
     """
     from dask_train.fitting.trees.xgboost_ranks import check_together  # it imports XGBoost
 
-    fit_checks.check_counts(workers=workers)
-    check_start(name=name, wait=wait)
+    settings, run = XGBoostSettings.of(given), RunSettings.of(given, gpus=None)
+    qid = settings.qid
     _check_xgboost(model, qid)
-    if check_streaming(streaming) is not None:
+    if run.window is not None:
         _check_streamed(model)
-    others = {"sample_weight": sample_weight, "margin": base_margin, "qid": qid}
-    evals = evals_of(validation_data, eval_set, sample_weight_eval_set, base_margin_eval_set, eval_qid, by_name=others)
-    return start(
-        TreesTask,
+    others = {"sample_weight": settings.sample_weight, "margin": settings.base_margin, "qid": qid}
+    weights, margins = settings.sample_weight_eval_set, settings.base_margin_eval_set
+    evals = evals_of(settings, weights, margins, by_name=others)
+    fitting = TreesFit(
         library="xgboost",
         model=model,
         rows=(x, y, others),
         evals=evals,
         eval_names=[f"validation_{number}" for number in range(len(evals))],
-        columns=(features, label),
-        first=xgb_model,
-        settings={},
-        verbose=verbose,
-        workers=workers,
-        stop=stop,
-        checkpoint=checkpoint,
-        resume=resume,
-        client=client,
-        streaming=streaming,
+        first=settings.xgb_model,
         together=partial(check_together, model.get_params()),
-        by_validation_data=validation_data is not None,
-        launched={"recovery": recovery, "on": on, "resources": resources, "wait": wait, "name": name, "log": log},
     )
+    return start(fitting, settings, run)
 
 
-def start(  # noqa: PLR0913
-    task: type[TreesTask],
-    *,
-    library: str,
-    model: Any,
-    rows: tuple[Any, Any, Mapping[str, Any]],
-    evals: Evals,
-    eval_names: Sequence[str],
-    columns: tuple[Any, Any],
-    first: Any,
-    settings: Mapping[str, Any],
-    verbose: Any,
-    workers: int | None,
-    stop: Any,
-    checkpoint: Any,
-    resume: bool,
-    client: Any,
-    launched: Mapping[str, Any],
-    streaming: bool | int = False,
-    together: Callable[[int], None] | None = None,
-    by_validation_data: bool = False,
-) -> Any:
+def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     """Check what both libraries share, and start the run.
 
-    ``together`` sees that so many workers can train it; ``by_validation_data`` is how what is scored was passed.
+    Raises
+    ------
+    TypeError, ValueError
+        An argument can't be, or the data does not fit the model; nothing has been started.
     """
+    model, library, evals, rows = fitting.model, fitting.library, fitting.evals, fitting.rows
     _check_plain(model, library)
-    check_log(launched["log"])
-    progress = progress_of(verbose)
-    rule = check_stop(stop)
-    kept = check_checkpoint(checkpoint, resume)
-    _check_best(kept, validates=bool(evals))
-    fit_checks.check_stop_names(rule, validates=bool(evals))
-    features, label = columns
-    known = None if first is None else learnt_for(first)
-    if (count := workers) is None:
+    _check_best(run.checkpoint, validates=bool(evals))
+    fit_checks.check_stop_names(run.stop, validates=bool(evals))
+    features, label = settings.features, settings.label
+    known = None if fitting.first is None else learnt_for(fitting.first)
+    client, count = run.client, settings.workers
+    if count is None:
         if client_or_none(client) is None:  # then a cluster is started, of which wrong data has no need
             looked_at = tree_data("data", *rows, features=features, label=label, known=known)
             _check_taken(model, looked_at.plan)
             _check_labels(model, library, looked_at)
         client = client_or_local(client, 0)
-        count = default_fit_workers(client, launched["on"])
+        count = default_fit_workers(client, run.on)
     made = partial(tree_data, features=features, label=label, workers=count)
     data = made("data", *rows, known=known)
     _check_taken(model, data.plan)
     _check_labels(model, library, data)
-    if workers is None and data.num_parts is not None:
+    if settings.workers is None and data.num_parts is not None:
         count = min(count, data.num_parts)
-    is_streamed = check_streaming(streaming) is not None
+    is_streamed = run.window is not None
     if is_streamed:
         _check_enough(data.num_parts, count)
-    if together is not None:
-        together(count)
-    told = ["validation_data" if by_validation_data else f"eval_set[{number}]" for number in range(len(evals))]
-    sets, sources = _eval_sets(evals, rows, data, made, list(zip(eval_names, told, strict=True)))
+    if fitting.together is not None:
+        fitting.together(count)
+    is_tuple = settings.validation_data is not None
+    told = ["validation_data" if is_tuple else f"eval_set[{number}]" for number in range(len(evals))]
+    sets, sources = _eval_sets(evals, rows, data, made, list(zip(fitting.eval_names, told, strict=True)))
+    task = TreesTask(
+        library=library,
+        estimator=model,
+        plan=data.plan,
+        evals=tuple(sets),
+        start=fitting.first,
+        settings=fitting.options,
+        keeps=run.checkpoint is not None,
+        resume=run.resume,
+        streamed=is_streamed,
+    )
+    callbacks = fitting.options.get("callbacks") or ()
     return launch(
-        TreesRole(
-            task(
-                library=library,
-                estimator=model,
-                plan=data.plan,
-                evals=tuple(sets),
-                start=first,
-                settings=settings,
-                keeps=kept is not None,
-                resume=resume,
-                streamed=is_streamed,
-            )
-        ),
-        roles={"worker": count},
-        data={"worker": data.source},
-        datasets=sources,
-        streaming=streaming,
+        TreesRole(task),
+        {"worker": count},
+        RunInputs(data={"worker": data.source}, datasets=sources),
+        replace(run, client=client, progress=settings.progress).named("fit"),
         framework=library,
-        stop=rule,
-        checkpoint=kept,
-        resume=resume,
-        client=client,
-        progress=progress,
         params=params_of_trees(model),
-        finish=partial(grown, model=model, callbacks=settings.get("callbacks") or (), evals=sets, schema=data.schema),
-        **{**launched, "name": launched["name"] or "fit"},
+        finish=partial(grown, model=model, callbacks=callbacks, evals=sets, schema=data.schema),
     )
 
 
@@ -293,16 +240,11 @@ def is_same(some: tuple[Any, Any, Mapping[str, Any]], rows: tuple[Any, Any, Mapp
 
 
 def evals_of(
-    validation_data: Any,
-    eval_set: Any,
-    weights: Any,
-    margins: Any,
-    qids: Any,
-    *,
-    by_name: Mapping[str, Any],
+    settings: TreesSettings, weights: Any, margins: Any, *, by_name: Mapping[str, Any]
 ) -> list[tuple[Any, Any, dict[str, Any]]]:
-    """What is scored, however it was passed."""
+    """Return what is scored, however it was passed; weights and margins are those of ``eval_set``."""
     named: dict[str, Any] = {}
+    validation_data, eval_set = settings.validation_data, settings.eval_set
     if validation_data is not None:
         if eval_set is not None:
             raise ValueError("validation_data and eval_set are two ways to say the same. Pass one of them.")
@@ -317,7 +259,7 @@ def evals_of(
             raise ValueError("validation_data has weights, and a list of weights was passed, too. Pass one of them.")
         eval_set, weights = [(x, y)], weight or weights
     sets = list(eval_set or ())
-    lists = {"sample_weight": weights, "margin": margins, "qid": qids}
+    lists = {"sample_weight": weights, "margin": margins, "qid": settings.eval_qid}
     for what, values in lists.items():
         if values is not None and len(values) != len(sets):
             raise ValueError(f"There are {len(sets)} sets to score, and {len(values)} of {what}. Pass one for each.")

@@ -2,63 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from dask_train.checkpoint.policy import Checkpoint
+from dask_train.arguments import takes
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.driver.handle import Run
-from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.trees.api import TRAINING, evals_of, is_same, start
+from dask_train.fitting.trees.api import TRAINING, TreesFit, evals_of, is_same, start
 from dask_train.fitting.trees.lightgbm_ranks import has_linear_trees
 from dask_train.fitting.trees.result import TreesResult
-from dask_train.fitting.trees.task import TreesTask
-from dask_train.run.recovery import RecoveryPolicy
-from dask_train.run.stopping import StopRule
-from dask_train.shared_data.streaming import check_streaming
-from dask_train.training.launch import DEFAULT, check_start
-
-if TYPE_CHECKING:
-    from dask_train.cluster.clients import Client
+from dask_train.fitting.trees.settings import LightGBMSettings
+from dask_train.training.settings import RunSettings
 
 
 @frees_its_thread
-def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
-    model: Any,
-    x: Any = None,
-    y: Any = None,
-    *,
-    sample_weight: Any = None,
-    init_score: Any = None,
-    qid: Any = None,
-    validation_data: Any = None,
-    eval_set: Sequence[tuple[Any, Any]] | None = None,
-    eval_names: Sequence[str] | None = None,
-    eval_sample_weight: Sequence[Any] | None = None,
-    eval_init_score: Sequence[Any] | None = None,
-    eval_qid: Sequence[Any] | None = None,
-    eval_metric: Any = None,
-    eval_at: Sequence[int] | None = None,
-    categorical_feature: Any = "auto",
-    callbacks: Sequence[Any] | None = None,
-    init_model: Any = None,
-    verbose: str | int | bool = "auto",
-    features: str | Sequence[str] | None = None,
-    label: str | None = None,
-    workers: int | None = None,
-    streaming: bool | int = False,
-    stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None = None,
-    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    resume: bool = False,
-    recovery: str | RecoveryPolicy | None = DEFAULT,
-    on: Sequence[str] | None = None,
-    resources: Mapping[str, Any] | None = None,
-    client: Client | None = None,
-    wait: bool = True,
-    name: str | None = None,
-    log: Any = None,
-) -> TreesResult | Run[TreesResult]:
+@takes(LightGBMSettings, RunSettings, without=("gpus",))
+def fit_lightgbm(model: Any, x: Any = None, y: Any = None, **given: Any) -> TreesResult | Run[TreesResult]:
     """Fit an estimator of LightGBM on the Dask cluster that holds the rows; :func:`dask_train.fit` calls it.
 
     Parameters
@@ -66,26 +25,17 @@ def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
     model : lightgbm.LGBMModel
         ``LGBMClassifier``, ``LGBMRegressor`` or ``LGBMRanker``. It is fitted in place. ``n_jobs`` is the share of the
         host's cores that each worker has.
-    x, y, sample_weight, init_score
+    x, y
         As of the estimator's own ``fit``: Dask or NumPy arrays, or frames and columns of one frame; or a data set of
         :func:`dask_train.get_dataset`, with the targets. Categories of frames have to be known, and are encoded alike
         on all workers.
-    qid
-        For rankers, the number of each row's query, in any order, in place of LightGBM's ``group``. A query whose rows
-        lie in several partitions is brought together on one worker.
-    validation_data, eval_set, eval_names, eval_sample_weight, eval_init_score, eval_qid
-        Rows that are scored after each round: ``(X, y)`` or ``(X, y, sample_weight)``, or a frame like ``x``; or what
-        LightGBM takes. The first worker scores whole sets, so that scores are those of all rows: it takes a byte or two
-        a cell for that. Rows to train on that are scored, too, lie in memory once more.
-    eval_metric, eval_at, categorical_feature, callbacks, init_model
-        As of the estimator's own ``fit``. Callbacks run in every worker, with the same scores; those that were passed
-        hold in the end what those of the first worker hold.
-    streaming
-        True, or how many partitions make a group: rows larger than memory. Dask computes them a group at a time, once
-        in all, onto the local disks of the Dask workers, where they stay until their bins are made. These, a byte or
-        two a cell, have to fit in memory, as have validation sets, targets and weights.
-    verbose, features, label, workers, stop, checkpoint, resume, recovery, on, resources, client, wait, name, log
-        As for estimators of XGBoost: see :func:`dask_train.fitting.trees.api.fit_xgboost`.
+    **given
+        Fields of :class:`LightGBMSettings` and :class:`~dask_train.training.settings.RunSettings`. ``qid`` stands in
+        place of LightGBM's ``group``. The first worker scores whole sets, so that scores are those of all rows: it
+        takes a byte or two per cell for that. Rows to train on that are scored, too, lie in memory once more. With
+        ``streaming``, Dask computes the rows a group at a time, once in all, onto the local disks of the Dask workers,
+        where they stay until their bins are made; these, a byte or two per cell, have to fit in memory, as have
+        validation sets, targets and weights. The rest is as in :func:`dask_train.fitting.trees.api.fit_xgboost`.
 
     Returns
     -------
@@ -116,44 +66,35 @@ def fit_lightgbm(  # noqa: PLR0913 - LightGBM's own arguments, and ours
     ----------
     .. [1] Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017.
     """
-    fit_checks.check_counts(workers=workers)
-    check_start(name=name, wait=wait)
-    is_streamed = check_streaming(streaming) is not None
+    settings, run = LightGBMSettings.of(given), RunSettings.of(given, gpus=None)
+    qid = settings.qid
     _check_ranker(model, qid)
-    rows = (x, y, {"sample_weight": sample_weight, "margin": init_score, "qid": qid})
-    evals = evals_of(validation_data, eval_set, eval_sample_weight, eval_init_score, eval_qid, by_name=rows[2])
+    rows = (x, y, {"sample_weight": settings.sample_weight, "margin": settings.init_score, "qid": qid})
+    evals = evals_of(settings, settings.eval_sample_weight, settings.eval_init_score, by_name=rows[2])
     names = [TRAINING if is_same(each, rows) else f"valid_{number}" for number, each in enumerate(evals)]
-    if is_streamed:
+    if run.window is not None:
         _check_streamed(model, qid, names)
-    if eval_names is not None:
-        if len(eval_names) != len(names):
-            raise ValueError(f"eval_names has {len(eval_names)} names, and there are {len(names)} sets to score.")
-        names = [own if own == TRAINING else str(given) for own, given in zip(names, eval_names, strict=True)]
+    if settings.eval_names is not None:
+        if len(settings.eval_names) != len(names):
+            raise ValueError(
+                f"eval_names has {len(settings.eval_names)} names, and there are {len(names)} sets to score."
+            )
+        names = [own if own == TRAINING else str(name) for own, name in zip(names, settings.eval_names, strict=True)]
         if twice := [each for number, each in enumerate(names) if each in names[:number]]:
             raise ValueError(f"eval_names calls two sets {twice[0]!r}, and scores go by name. Name each otherwise.")
-    settings = {"eval_metric": eval_metric, "categorical_feature": categorical_feature, "callbacks": callbacks}
-    if eval_at is not None:
-        settings["eval_at"] = tuple(eval_at)
-    return start(
-        TreesTask,
+    options = {name: getattr(settings, name) for name in ("eval_metric", "categorical_feature", "callbacks")}
+    if settings.eval_at is not None:
+        options["eval_at"] = tuple(settings.eval_at)
+    fitting = TreesFit(
         library="lightgbm",
         model=model,
         rows=rows,
         evals=evals,
         eval_names=names,
-        columns=(features, label),
-        first=getattr(init_model, "booster_", init_model),
-        settings=settings,
-        verbose=verbose,
-        workers=workers,
-        stop=stop,
-        checkpoint=checkpoint,
-        resume=resume,
-        client=client,
-        streaming=streaming,
-        by_validation_data=validation_data is not None,
-        launched={"recovery": recovery, "on": on, "resources": resources, "wait": wait, "name": name, "log": log},
+        first=getattr(settings.init_model, "booster_", settings.init_model),
+        options=options,
     )
+    return start(fitting, settings, run)
 
 
 def _check_streamed(model: Any, qid: Any, evals: Sequence[str]) -> None:

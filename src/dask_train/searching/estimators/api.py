@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sklearn.model_selection import ParameterGrid
 
-from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
+from dask_train.arguments import takes
 from dask_train.driver.result import leave_result
 from dask_train.errors import CheckpointError
-from dask_train.fitting.checks import check_counts
 from dask_train.fitting.data import FitData
-from dask_train.logging.log import check_log
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.checks import check_best, check_study, described
 from dask_train.searching.estimators.data import estimator_data, folds_of
@@ -28,6 +25,7 @@ from dask_train.searching.estimators.prefixes import candidate_of
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.rows import Shape
 from dask_train.searching.estimators.scoring import METRIC, check_names, counting, scoring_of
+from dask_train.searching.estimators.settings import EstimatorSettings, GridSettings, TrialsSettings
 from dask_train.searching.estimators.tasks import EstimatorTasks
 from dask_train.searching.estimators.texts import code_text, text_of
 from dask_train.searching.estimators.weights import check_takes_weight
@@ -38,33 +36,14 @@ from dask_train.searching.pool import PoolSlot, Slots
 from dask_train.searching.result import SearchResult
 from dask_train.searching.to_the_end import trained
 from dask_train.searching.trials import Trials
+from dask_train.training.settings import RunSettings
 
-if TYPE_CHECKING:
-    from dask_train.cluster.clients import Client
+# Settings of runs that no search takes.
+_OF_RUNS_ALONE = ("streaming", "stop", "recovery", "gpus", "wait", "name")
 
 
-def search_grid(  # noqa: PLR0913 - of dt.search
-    build: Any,
-    x: Any,
-    y: Any,
-    *,
-    params: Any,
-    scoring: Any,
-    cv: Any,
-    refit: bool | str,
-    sample_weight: Any,
-    groups: Any,
-    features: Any,
-    label: Any,
-    concurrency: int | None,
-    checkpoint: str | os.PathLike[str] | Checkpoint | None,
-    resume: bool,
-    on: Sequence[str] | None,
-    resources: Mapping[str, Any] | None,
-    client: Client | None,
-    progress: bool | None,
-    log: Any,
-) -> GridResult:
+@takes(GridSettings, RunSettings, without=_OF_RUNS_ALONE)
+def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
     """Search a grid of parameters; see :func:`dask_train.search`.
 
     Raises
@@ -74,31 +53,32 @@ def search_grid(  # noqa: PLR0913 - of dt.search
     """
     if not hasattr(build, "get_params") or not hasattr(build, "fit") or isinstance(build, type):
         raise TypeError(f"params= is of an estimator, such as a pipeline; build is {build!r}. Pass one that is made.")
-    check_counts(concurrency=concurrency)
-    policy, loggers = _policy(checkpoint, resume), check_log(log)
-    candidates = list(ParameterGrid(params))
+    settings, run = GridSettings.of(given), _run_of(given)
+    scoring, policy = settings.scoring, run.checkpoint
+    candidates = list(ParameterGrid(settings.params))
     if not candidates:
-        raise ValueError(f"params={params!r} has no points. Pass at least one value of each parameter.")
-    data, shape = estimator_data(DATA, x, y, features, label, sample_weight=sample_weight, groups=groups)
+        raise ValueError(f"params={settings.params!r} has no points. Pass at least one value of each parameter.")
+    data, shape = _rows_of(x, y, settings)
     has_weights = shape.layout.sample_weight is not None
     rule = scoring_of(build, scoring, has_weights=has_weights)
-    counts = counting(refit, list(rule.scorers))
+    counts = counting(settings.refit, list(rule.scorers))
     for each in candidates:  # so that parameters that there are not are seen first
         made = candidate_of(0, build, each)
         if has_weights:
             check_takes_weight(made.whole)
-    asked = {"estimator": text_of(build), "params": text_of(params), "scoring": text_of(scoring), "refit": counts}
+    asked: dict[str, Any] = {"estimator": text_of(build), "params": text_of(settings.params)}
+    asked |= {"scoring": text_of(scoring), "refit": counts}
     with ExitStack() as stack:
-        kept = None if policy is None else stack.enter_context(kept_grid(policy, asked, resume=resume))
-        place = stack.enter_context(opened({DATA: data}, concurrency, on, resources, client, progress))
+        kept = None if policy is None else stack.enter_context(kept_grid(policy, asked, resume=run.resume))
+        place = stack.enter_context(opened({DATA: data}, settings.concurrency, run))
         segments = place.held.segments[DATA]
-        folds = folds_of(cv, segments, shape, place.client)
+        folds = folds_of(settings.cv, segments, shape, place.client)
         splits = folds.of(build)
         if kept is not None:
             kept.check_same({DATA: described(segments), "cv": folds.text()})
-        told = search_log(loggers, f"grid-{uuid.uuid4().hex[:6]}", {**asked, "cv": text_of(cv)})
+        told = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**asked, "cv": text_of(settings.cv)})
         work = GridWork(build, candidates, splits, rule, counts, kept=kept, log=told)
-        display = SearchDisplay(progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
+        display = SearchDisplay(run.progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
         try:
             _gone_through(place.slots(EstimatorLoop(shape=shape), work, most=work.num_left), work, display)
         except KeyboardInterrupt as error:
@@ -130,36 +110,8 @@ def _gone_through(slots: Slots, work: GridWork, display: SearchDisplay) -> None:
             work.log.end(failure, work.best_logged)
 
 
-def search_trials(  # noqa: PLR0913 - of dt.search
-    build: Any,
-    x: Any,
-    y: Any,
-    *,
-    scoring: Any,
-    cv: Any,
-    direction: str | None,
-    trials: int,
-    seed: int,
-    validation_data: Any,
-    sample_weight: Any,
-    groups: Any,
-    features: Any,
-    label: Any,
-    concurrency: int | None,
-    sampler: Any,
-    pruner: Any,
-    storage: Any,
-    study_name: str | None,
-    study: Any,
-    timeout_s: float | None,
-    checkpoint: str | os.PathLike[str] | Checkpoint | None,
-    resume: bool,
-    on: Sequence[str] | None,
-    resources: Mapping[str, Any] | None,
-    client: Client | None,
-    progress: bool | None,
-    log: Any,
-) -> SearchResult:
+@takes(TrialsSettings, RunSettings, without=_OF_RUNS_ALONE)
+def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
     """Search estimators with Optuna; see :func:`dask_train.search`.
 
     Raises
@@ -169,23 +121,31 @@ def search_trials(  # noqa: PLR0913 - of dt.search
     """
     if not callable(build) or hasattr(build, "get_params"):
         raise TypeError(f"build is {build!r}; pass a function of an optuna trial, or params= for a grid of this one.")
-    check_counts(trials=trials, concurrency=concurrency)
+    settings, run = TrialsSettings.of(given), _run_of(given)
+    scoring, cv, study, seed, policy = settings.scoring, settings.cv, settings.study, settings.seed, run.checkpoint
+    direction, timeout_s, study_name = settings.direction, settings.timeout_s, settings.study_name
     check_study(direction, seed, timeout_s)
     if isinstance(scoring, list | tuple | dict | set):
         raise ValueError(f"scoring is {scoring!r}: a search follows one score. Name the one that counts.")
     check_names(scoring)
-    policy, loggers = _policy(checkpoint, resume), check_log(log)
-    data, shape = estimator_data(DATA, x, y, features, label, sample_weight=sample_weight, groups=groups)
+    data, shape = _rows_of(x, y, settings)
     sources, validation = {DATA: data}, None
-    if validation_data is not None:
-        if cv is not None or groups is not None:
+    if settings.validation_data is not None:
+        if cv is not None or settings.groups is not None:
             beside = "cv" if cv is not None else "groups, which are of folds"
             raise ValueError(
                 f"There are validation_data and {beside}; a trial is scored on one or on folds. Leave one out."
             )
-        sources[VALIDATION], of_validation = _validation(validation_data, shape, features, label, sample_weight)
+        sources[VALIDATION], of_validation = _validation(shape, settings)
         validation = (VALIDATION, of_validation)
-    opened_study = partial(open_study, direction=direction, sampler=sampler, pruner=pruner, storage=storage, seed=seed)
+    opened_study = partial(
+        open_study,
+        direction=direction,
+        sampler=settings.sampler,
+        pruner=settings.pruner,
+        storage=settings.storage,
+        seed=seed,
+    )
     if study is not None:
         study = opened_study(study, study_name=study_name)
     asked: dict[str, Any] = {
@@ -199,12 +159,12 @@ def search_trials(  # noqa: PLR0913 - of dt.search
     with ExitStack() as stack:
         kept = None
         if policy is not None:
-            kept = stack.enter_context(kept_search(policy, asked, resume=resume, of_trials=False))
+            kept = stack.enter_context(kept_search(policy, asked, resume=run.resume, of_trials=False))
         if study is None:
             study = opened_study(study_name=study_name or (None if kept is None else kept.study_name))
         if kept is not None:
             kept.check_study(study, build)
-        place = stack.enter_context(opened(sources, concurrency, on, resources, client, progress))
+        place = stack.enter_context(opened(sources, settings.concurrency, run))
         segments = place.held.segments
         folds = folds_of(cv, segments[DATA], shape, place.client) if validation is None else None
         if kept is not None:
@@ -222,32 +182,39 @@ def search_trials(  # noqa: PLR0913 - of dt.search
             study,
             tasks.task,
             metric=METRIC,
-            most=trials,
+            most=settings.trials,
             timeout_s=timeout_s,
             kept=kept,
-            log=search_log(loggers, study.study_name, {**asked, "cv": text_of(cv), "trials": trials}),
+            log=search_log(run.log, study.study_name, {**asked, "cv": text_of(cv), "trials": settings.trials}),
         )
         loop = EstimatorLoop(shape=shape, validation=validation)
-        display = SearchDisplay(progress, metric=METRIC, trials=trials)
-        result = trained(place.slots(loop, found, most=trials), found, display)
+        display = SearchDisplay(run.progress, metric=METRIC, trials=settings.trials)
+        result = trained(place.slots(loop, found, most=settings.trials), found, display)
         if kept is not None:
             kept.end()
         return result
 
 
-def _policy(checkpoint: Any, resume: Any) -> Checkpoint | None:
-    """Where trials and candidates are kept, which have no steps within."""
-    policy = check_checkpoint(checkpoint, resume)
+def _run_of(given: Mapping[str, Any]) -> RunSettings:
+    """Return what concerns the runs; trials and candidates have no steps within, at which checkpoints could be kept."""
+    run = RunSettings.of(given, progress=given.get("progress"))
+    policy = run.checkpoint
     if policy is not None and policy.every_steps is not None:
         raise ValueError(
             f"every_steps={policy.every_steps} is of trials that keep checkpoints within. A search over estimators is "
             "kept between trials: leave every_steps out."
         )
-    return policy
+    return run
 
 
-def _validation(given: Any, shape: Shape, features: Any, label: Any, sample_weight: Any) -> tuple[FitData, Shape]:
+def _rows_of(x: Any, y: Any, settings: EstimatorSettings) -> tuple[FitData, Shape]:
+    weights, groups = settings.sample_weight, settings.groups
+    return estimator_data(DATA, x, y, settings.features, settings.label, sample_weight=weights, groups=groups)
+
+
+def _validation(shape: Shape, settings: TrialsSettings) -> tuple[FitData, Shape]:
     """Rows that all trials are scored on; a frame with the columns that they are fitted on, and that of weights."""
+    given, label, sample_weight = settings.validation_data, settings.label, settings.sample_weight
     several = given if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(several) <= 3:
         raise ValueError(
@@ -256,7 +223,7 @@ def _validation(given: Any, shape: Shape, features: Any, label: Any, sample_weig
         )
     x, *others = several
     y, weight = (*others, None, None)[:2]
-    chosen = features if shape.dtypes is None else list(shape.dtypes)
+    chosen = settings.features if shape.dtypes is None else list(shape.dtypes)
     named = label if y is None else None
     weight = sample_weight if not others and isinstance(sample_weight, str) else weight
     found = estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +14,12 @@ from dask_train.fitting.data import FitData
 from dask_train.frameworks.registry import find_framework
 from dask_train.searching.estimators.loop import EstimatorLoop
 from dask_train.searching.pool import Crew, Slots, Work
-from dask_train.searching.room import capacity_of, entered, room_of, runs_on_host
+from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
 from dask_train.shared_data.budget import RoleMemory
 from dask_train.shared_data.held import Held
-from dask_train.training.by_role import resources_by_role
+from dask_train.training.by_role import RunInputs
 from dask_train.training.launch import launch
+from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -34,51 +35,30 @@ class Place:
     peer: Peer
     held: Held
     needs: Mapping[str, Any]
-    on: Sequence[str] | None
-    resources: Mapping[str, Any] | None
+    run: RunSettings
     concurrency: int | None
 
     def slots(self, loop: EstimatorLoop, work: Work, *, most: int) -> Slots:
         """Processes that do the work."""
         most = min(most, self.concurrency or most)
         datasets = {} if loop.validation is None else {VALIDATION: self.held.segments[VALIDATION]}
-        start = partial(
-            launch,
-            loop,
-            roles={"worker": 1},
-            data={"worker": self.held.segments[DATA]},
-            datasets=datasets,
-            recovery=None,
-            on=self.on,
-            resources=self.resources,
-            client=self.client,
-            wait=False,
-            name="search",
-            runs_on_host=runs_on_host(room_of(self.peer, self.on, self.needs), 1, most),
-        )
-        capacity = partial(capacity_of, self.peer, self.on, self.needs)
+        inputs = RunInputs(data={"worker": self.held.segments[DATA]}, datasets=datasets)
+        on_host = runs_on_host(room_of(self.peer, self.run.on, self.needs), 1, most)
+        start = partial(launch, loop, {"worker": 1}, inputs, run_of_trials(self.run, self.client, on_host))
+        capacity = partial(capacity_of, self.peer, self.run.on, self.needs)
         return Slots(self.peer, Crew(start=start, workers=1, most=self.concurrency, capacity=capacity), work)
 
 
 @contextmanager
-def opened(
-    data: Mapping[str, FitData],
-    concurrency: int | None,
-    on: Sequence[str] | None,
-    resources: Mapping[str, Any] | None,
-    client: Client | None,
-    progress: bool | None,
-) -> Iterator[Place]:
+def opened(data: Mapping[str, FitData], concurrency: int | None, run: RunSettings) -> Iterator[Place]:
     """The cluster with the data in shared memory, which is released in the end."""
-    needs = resources_by_role(resources, ["worker"]).get("worker", {})
+    needs = run.needs(["worker"]).get("worker", {})
     sources = {what: each.source(what) for what, each in data.items()}
-    client = client_or_local(client, 0)
-    peer = entered(client, progress, on, needs, 1)
+    client = client_or_local(run.client, 0)
+    peer = entered(client, run.progress, run.on, needs, 1)
     held = Held(peer, sources)
     try:
         held.compute(RoleMemory.of(find_framework(None), concurrency or 1))
-        yield Place(
-            client=client, peer=peer, held=held, needs=needs, on=on, resources=resources, concurrency=concurrency
-        )
+        yield Place(client=client, peer=peer, held=held, needs=needs, run=run, concurrency=concurrency)
     finally:
         held.release()

@@ -10,7 +10,7 @@ from typing import Any
 
 from sklearn.metrics import check_scoring, get_scorer, get_scorer_names
 
-from dask_train.errors import nearest
+from dask_train.arguments import nearest
 from dask_train.searching.estimators.weights import weighted
 
 METRIC = "score"

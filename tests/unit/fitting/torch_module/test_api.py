@@ -34,7 +34,11 @@ def launched(monkeypatch):
     found = {}
     monkeypatch.setattr(api, "client_or_local", lambda *_: "a client")
     monkeypatch.setattr(api, "default_fit_workers", lambda *_: 3)
-    monkeypatch.setattr(api, "launch", lambda role, **named: found.update(named, task=role.task))
+
+    def launch(role, roles, inputs, run, **more):
+        found.update(more, task=role.task, roles=roles, data=inputs.data, datasets=inputs.datasets)
+
+    monkeypatch.setattr(api, "launch", launch)
     return found
 
 

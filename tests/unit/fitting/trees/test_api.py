@@ -116,7 +116,7 @@ def test_rows_to_validate_on_have_their_weights_and_first_scores_however_they_ar
     model, rows, more, given, monkeypatch
 ):
     tasks = []
-    monkeypatch.setattr(api, "launch", lambda role, **_: tasks.append(role._task))
+    monkeypatch.setattr(api, "launch", lambda role, *_, **__: tasks.append(role._task))
     names = ("sample_weight_eval_set", "base_margin_eval_set")
     if isinstance(model, lightgbm.LGBMRegressor):
         names = ("eval_sample_weight", "eval_init_score")
@@ -136,7 +136,7 @@ def test_where_no_number_is_named_there_are_as_many_workers_as_of_other_models_a
 ):
     started = []
     monkeypatch.setattr(api, "client_or_local", lambda *_: "a client")
-    monkeypatch.setattr(api, "launch", lambda *_, roles, **__: started.append(roles["worker"]))
+    monkeypatch.setattr(api, "launch", lambda _, roles, *__, **___: started.append(roles["worker"]))
     x, y = (da.from_array(each, chunks=4) for each in (X, Y))
     for hosts in (1, 3):
         monkeypatch.setattr(api, "default_fit_workers", lambda *_, hosts=hosts: hosts)
@@ -148,7 +148,7 @@ def test_where_no_number_is_named_there_are_as_many_workers_as_of_other_models_a
 @pytest.mark.parametrize("model", [xgboost.XGBRegressor(enable_categorical=True), lightgbm.LGBMRegressor()])
 def test_rows_to_validate_on_have_the_categories_of_the_data(model, monkeypatch):
     started = []
-    monkeypatch.setattr(api, "launch", lambda role, **__: started.append(role._task))
+    monkeypatch.setattr(api, "launch", lambda role, *_, **__: started.append(role._task))
     frame = FRAME.assign(a=pd.Categorical(["u", "v"] * (len(FRAME) // 2)))
     other = frame.assign(a=frame["a"].cat.reorder_categories(["v", "u"]))
     dt.fit(model, frame, validation_data=frame.copy(), workers=1, **COLUMNS)

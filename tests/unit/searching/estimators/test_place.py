@@ -7,6 +7,7 @@ import pytest
 
 from dask_train.searching.estimators.data import estimator_data
 from dask_train.searching.estimators.place import DATA, opened
+from dask_train.training.settings import RunSettings
 
 
 @pytest.mark.parametrize(
@@ -18,5 +19,6 @@ from dask_train.searching.estimators.place import DATA, opened
 )
 def test_what_can_not_be_is_refused_at_once(resources, client, error, told):
     data, _ = estimator_data(DATA, np.zeros((4, 2)), np.zeros(4), None, None)
-    with pytest.raises(error, match=told), opened({DATA: data}, None, None, resources, client, None):
+    run = RunSettings(resources=resources, client=client)
+    with pytest.raises(error, match=told), opened({DATA: data}, None, run):
         raise AssertionError("there is no cluster")

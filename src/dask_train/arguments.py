@@ -1,0 +1,174 @@
+"""Arguments of public verbs: named checks, settings classes whose fields name theirs, and signatures made of these."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, field, fields
+from difflib import get_close_matches
+from numbers import Integral
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T", bound=Callable[..., Any])
+# Of an argument's name and value: raises where it is wrong.
+Check = Callable[[str, Any], object]
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return a question that ends an error about an unknown name, with a space before; empty where none is near."""
+    near = get_close_matches(str(name), list(known), n=1, cutoff=0.7)  # with less, `ps` would be near `gpus`
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def check_counts(**counts: Any) -> None:
+    """Check that arguments are whole numbers of at least 1, of Python, or None.
+
+    Raises
+    ------
+    ValueError
+        One is something else.
+    """
+    for name, value in counts.items():
+        if value is not None:
+            _check_whole_number(name, value, 1)
+
+
+def check_flags(**flags: Any) -> None:
+    """Check that arguments are True or False.
+
+    Raises
+    ------
+    TypeError
+        One is something else.
+    """
+    for name, value in flags.items():
+        _check_flag(name, value)
+
+
+class CheckedSettings:
+    """Base of frozen dataclasses that check their fields, in order, when they are made.
+
+    A field without a check is what the user passed. A field that is checked may be None where that is its default.
+    """
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type] # subclasses are dataclasses
+            value = getattr(self, each.name)
+            if each.metadata.get("convert"):
+                object.__setattr__(self, each.name, each.metadata["convert"](value))
+            elif each.metadata.get("check") and not (value is None and each.default is None):
+                each.metadata["check"](each.name, value)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Self:
+        """Make settings of those arguments among ``given`` that are fields, and of ``more``."""
+        names = {each.name for each in fields(cls)}  # type: ignore[arg-type] # as before
+        return cls(**{**{name: value for name, value in given.items() if name in names}, **more})
+
+
+def positive_int(default: Any = MISSING) -> Any:
+    """Declare a field that is a whole number of at least 1."""
+    return whole_number(default, least=1)
+
+
+def whole_number(default: Any = MISSING, *, least: int | None = None) -> Any:
+    """Declare a field that is a whole number, of at least ``least``."""
+    return _field(lambda name, value: _check_whole_number(name, value, least), default)
+
+
+def fraction(default: Any = MISSING) -> Any:
+    """Declare a field that is a number from 0 and below 1."""
+    return _field(_check_fraction, default)
+
+
+def flag(default: Any = MISSING) -> Any:
+    """Declare a field that is True or False."""
+    return _field(_check_flag, default)
+
+
+def one_of(*values: Any, default: Any) -> Any:
+    """Declare a field that is one of these values, and of its type: 1 is not True."""
+
+    def check(name: str, value: Any) -> None:
+        if not any(type(value) is type(each) and value == each for each in values):
+            *others, last = map(repr, values)
+            raise ValueError(f"{name} is {value!r}; it is {', '.join(others)} or {last}.")
+
+    return _field(check, default)
+
+
+def checked_by(check: Callable[[Any], object], default: Any = MISSING) -> Any:
+    """Declare a field that a function checks, whose errors name the argument; the value is kept as it is."""
+    return _field(lambda _, value: check(value), default)
+
+
+def converted_by(convert: Callable[[Any], Any], default: Any = MISSING) -> Any:
+    """Declare a field that holds what a function makes of the argument, and of what it has made the same."""
+    return field(default=default, metadata={"convert": convert})
+
+
+def unlisted(default: Any) -> Any:
+    """Declare a field that no signature shows: the library sets it."""
+    return field(default=default, metadata={"unlisted": True})
+
+
+def takes(*settings: type[CheckedSettings], without: Collection[str] = ()) -> Callable[[T], T]:
+    """Decorate a function whose ``**given`` are fields of these classes: its signature lists them.
+
+    Parameters
+    ----------
+    *settings
+        The first one that has a field of a name gives its default.
+    without
+        Fields that are no arguments of the function.
+    """
+
+    def decorated(function: T) -> T:
+        own = inspect.signature(function)
+        fixed = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        listed = [one for one in keywords_of(*settings) if one.name not in without]
+        function.__signature__ = own.replace(parameters=[*fixed, *listed])  # type: ignore[attr-defined]
+        return function
+
+    return decorated
+
+
+def keywords_of(*settings: type[CheckedSettings]) -> list[inspect.Parameter]:
+    """Return the fields of settings classes as keywords of a signature, each name once."""
+    listed: dict[str, Field[Any]] = {}
+    for each in settings:
+        for one in fields(each):  # type: ignore[arg-type] # subclasses are dataclasses
+            if not one.metadata.get("unlisted"):
+                listed.setdefault(one.name, one)
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+            annotation=one.type,
+        )
+        for name, one in listed.items()
+    ]
+
+
+def _field(check: Check, default: Any) -> Any:
+    return field(default=default, metadata={"check": check})
+
+
+def _check_whole_number(name: str, value: Any, least: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        is_of_numpy = isinstance(value, Integral) and not isinstance(value, int)
+        plain = f" Pass int({name})." if is_of_numpy and (least is None or int(value) >= least) else ""
+        limit = "" if least is None else f" of at least {least}"
+        raise ValueError(f"{name} is {value!r}; it is a whole number{limit}.{plain}")
+
+
+def _check_fraction(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name} is {value!r}; it is a fraction between 0 and 1.")
+
+
+def _check_flag(name: str, value: Any) -> None:
+    is_of_numpy = str(getattr(value, "dtype", "")) == "bool" and getattr(value, "shape", None) == ()
+    if not (isinstance(value, bool) or is_of_numpy):
+        raise TypeError(f"{name} is {value!r}; it is True or False.")

@@ -1,0 +1,81 @@
+"""Settings with which estimators of boosted trees are fitted; values that import no library of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask_train.arguments import positive_int
+from dask_train.fitting.settings import FitSettings
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TreesSettings(FitSettings):
+    """Settings of a fit, of either library.
+
+    Attributes
+    ----------
+    features, label
+        Columns of a frame, in place of ``y``; weights, margins and ``qid`` are names then, too.
+    qid
+        For rankers, the number of each row's query, in any order. A query whose rows lie in several partitions is
+        brought together on one worker: sort by it where there are many rows.
+    validation_data, eval_set, eval_qid
+        Rows that are scored after each round: ``(X, y)`` or ``(X, y, sample_weight)``, or a frame like ``x``; or what
+        the library takes.
+    verbose, workers
+        As in :func:`dask_train.fit`.
+    """
+
+    features: str | Sequence[str] | None = None
+    label: str | None = None
+    workers: int | None = positive_int(None)
+    qid: Any = None
+    eval_set: Sequence[tuple[Any, Any]] | None = None
+    eval_qid: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class XGBoostSettings(TreesSettings):
+    """Settings of a fit of an estimator of XGBoost, under the names that its own ``fit`` has for them.
+
+    Attributes
+    ----------
+    base_margin, sample_weight_eval_set, base_margin_eval_set
+        Margins of rows; weights and margins of the sets that are scored. An element of ``eval_set`` that is ``(x, y)``
+        itself scores the rows that are trained on.
+    xgb_model
+        A booster, or a fitted estimator, to go on with.
+    """
+
+    base_margin: Any = None
+    sample_weight_eval_set: Sequence[Any] | None = None
+    base_margin_eval_set: Sequence[Any] | None = None
+    xgb_model: Any = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LightGBMSettings(TreesSettings):
+    """Settings of a fit of an estimator of LightGBM, under the names that its own ``fit`` has for them.
+
+    Attributes
+    ----------
+    init_score, eval_sample_weight, eval_init_score
+        Margins of rows; weights and margins of the sets that are scored.
+    eval_names
+        Names of these sets. Default: ``valid_0`` and so on.
+    eval_metric, eval_at, categorical_feature, callbacks, init_model
+        As of the estimator's own ``fit``. Callbacks run in every worker, with the same scores; those that were passed
+        hold in the end what those of the first worker hold.
+    """
+
+    init_score: Any = None
+    eval_names: Sequence[str] | None = None
+    eval_sample_weight: Sequence[Any] | None = None
+    eval_init_score: Sequence[Any] | None = None
+    eval_metric: Any = None
+    eval_at: Sequence[int] | None = None
+    categorical_feature: Any = "auto"
+    callbacks: Sequence[Any] | None = None
+    init_model: Any = None
