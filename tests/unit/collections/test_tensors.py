@@ -6,6 +6,7 @@ from typing import Any
 
 import dask.array as da
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,12 +42,28 @@ def test_all_else_stays_what_it_is(value: Any) -> None:
         (tf.ragged.constant([[1], [1, 2]]), "x has a RaggedTensor"),
         (tf.sparse.from_dense(ROWS), "x has a SparseTensor"),
         (torch.tensor(ROWS).to_sparse(), "x has a Tensor that is no array .*Sparse"),
-        (torch.tensor(ROWS).bfloat16(), "x has a Tensor that is no array .*BFloat16"),
     ],
 )
 def test_a_tensor_that_is_no_array_is_refused(value: Any, told: str) -> None:
     with pytest.raises(TypeError, match=told):
         as_numpy("x", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        tf.cast(ROWS, tf.bfloat16),
+        torch.tensor(ROWS).bfloat16(),
+        ROWS.astype(ml_dtypes.bfloat16),
+        da.from_array(ROWS.astype(ml_dtypes.bfloat16)),
+    ],
+    ids=["tensorflow", "torch", "numpy", "dask"],
+)
+def test_bfloat16_is_float32_of_the_same_values(value: Any) -> None:
+    found = as_numpy("x", value)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, ROWS)
+    np.testing.assert_array_equal(dt.predict(lambda x: x[:, 0], value).compute(), ROWS[:, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

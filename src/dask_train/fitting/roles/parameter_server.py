@@ -207,7 +207,7 @@ class ParameterServer(Answering):
         with self._lock:
             caller.line.put(0, map(value_of, self._variables))
             self._give_statistics(caller.line)
-            counted = {epoch: [array.copy() for array in arrays] for epoch, arrays in self._counted.items()}
+            counted = {epoch: list(map(np.array, arrays)) for epoch, arrays in self._counted.items()}
             return {"progress": dict(self._progress), "counted": counted}
 
     def _on_end(self, _: Caller, *, rank: int, stop: bool) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from dask_train.collectives import ProcessGroup
@@ -18,7 +17,7 @@ from dask_train.fitting.torch_module.gradients import GradientSums
 from dask_train.fitting.torch_module.losses import BatchLoss, check_weight
 from dask_train.fitting.torch_module.row_sums import RowSums
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept, random_numbers_kept, values_kept
-from dask_train.frameworks.torch.modules import called, device_of, taken_dtype
+from dask_train.frameworks.torch.modules import called, device_of, taken
 
 
 class Batch(NamedTuple):
@@ -93,9 +92,15 @@ class ModuleSteps:
         self._made_of: dict[bool, Structure] = {}
 
     def packed(self, layout: Layout, columns: Sequence[torch.Tensor]) -> Batch:
-        """A share as the module takes it: floats in its dtype, and class numbers in int64."""
+        """A share as the module takes it: floats in its dtype, and class numbers in int64.
+
+        Weights have float32 at least: 16 bits can't count the rows of a batch.
+        """
         rows = len(columns[0])
-        x, y, weight = layout.pack([self._taken(column) for column in columns])
+        x, y, weight = layout.pack([self._checked(column) for column in columns])
+        x, y = (_refilled_with(one, lambda column: taken(self._module, column)) for one in (x, y))
+        if isinstance(weight, torch.Tensor) and weight.is_floating_point():
+            weight = weight.to(torch.promote_types(taken(self._module, weight[:0]).dtype, torch.float32))
         return Batch(x, _with_class_numbers(y), weight, rows)
 
     def train(self, batch: Batch, some_row: Callable[[], Batch], step: Callable[[], Any]) -> Done:
@@ -242,15 +247,12 @@ class ModuleSteps:
             self._losses[weighted] = BatchLoss(self._loss, weighted=weighted)
         return self._losses[weighted]
 
-    def _taken(self, column: torch.Tensor) -> torch.Tensor:
+    def _checked(self, column: torch.Tensor) -> torch.Tensor:
         if not isinstance(column, torch.Tensor):
             raise DataError(
                 f"A column of the data is a {type(column).__name__}, and torch has tensors of numbers only.",
                 change="Make numbers of it first.",
             )
-        if column.is_floating_point():
-            numpy = np.dtype(str(column.dtype).rpartition(".")[2])
-            column = column.to(getattr(torch, taken_dtype(self._module, numpy).name))
         return column.to(self._device)
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch.nn.utils import parametrize
 
-# Floating types that NumPy has under the same name.
+# Floating types that NumPy has under the same name, and those of weights that inputs are given in.
 _NUMPY_FLOATS = {torch.float16, torch.float32, torch.float64}
+_FLOATS = {*_NUMPY_FLOATS, torch.bfloat16}
 
 
 def pickle_parts(value: Any) -> tuple[bytes, list[np.ndarray]]:
@@ -82,10 +83,19 @@ def _parametrize(module: torch.nn.Module, state: tuple[dict[str, Any], list[str]
 
 def taken_dtype(module: torch.nn.Module, dtype: np.dtype) -> np.dtype:
     """Floats as the module's weights are, where these are of one type that NumPy has; others stay."""
+    found = _float_of(module)
+    return np.dtype(str(found).rpartition(".")[2]) if dtype.kind == "f" and found in _NUMPY_FLOATS else dtype
+
+
+def taken(module: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    """Floats as the module's weights are, where these are of one type; other rows as they are."""
+    found = _float_of(module)
+    return rows.to(found) if found is not None and rows.is_floating_point() else rows
+
+
+def _float_of(module: torch.nn.Module) -> torch.dtype | None:
     found = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
-    if dtype.kind == "f" and len(found) == 1 and found <= _NUMPY_FLOATS:
-        return np.dtype(str(found.pop()).rpartition(".")[2])
-    return dtype
+    return found.pop() if len(found) == 1 and found <= _FLOATS else None
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

@@ -14,7 +14,7 @@ import torch
 from dask_train.data.columns import Column
 from dask_train.errors import in_words
 from dask_train.fitting.layout import Layout, filled, leaves
-from dask_train.frameworks.torch.modules import called, device_of, pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.modules import called, device_of, pickle_parts, taken, unpickle_parts
 from dask_train.frameworks.torch.shapes import is_of_shapes
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
@@ -105,7 +105,7 @@ class TorchRunner:
                 given = [column[start:stop] for column in columns]
                 if stop - start == 1 and isinstance(self._module, torch.fx.GraphModule):
                     given = [np.repeat(each, 2, axis=0) for each in given]  # torch.export has a code of its own for 1
-                rows = [torch.from_numpy(each).to(self._device) for each in given]
+                rows = [taken(self._module, torch.from_numpy(each)).to(self._device) for each in given]
                 found = outputs_of("the module", call, _called(self._module, call.layout, rows), len(given[0]))
                 for output, column, target in zip(found, call.outputs, out, strict=True):
                     target[start:stop] = in_dtype("the module", _numpy(output), column)[: stop - start]
@@ -158,7 +158,7 @@ def _of_two_rows(module: torch.nn.Module, layout: Layout, columns: Sequence[Colu
     device = device_of(module)
 
     def made_of(value: float, module: torch.nn.Module) -> Any:
-        rows = [torch.from_numpy(np.full((2, *c.row_shape), value, c.dtype)).to(device) for c in columns]
+        rows = [taken(module, torch.from_numpy(np.full((2, *c.row_shape), value, c.dtype))).to(device) for c in columns]
         with _evaluating(module):
             return _called(module, layout, rows)
 

@@ -106,6 +106,15 @@ def test_rows_count_once_however_often_a_step_is_told(run):
     assert [told["counted"][epoch][0].tolist() for epoch in (0, 1)] == [[4.0, 2.0], [2.0, 1.0]]
 
 
+def test_counts_of_epochs_before_a_checkpoint_are_kept_with_the_next(run):
+    """A checkpoint gives single numbers back as such."""
+    run.lines.begin(0)
+    run.lines.bring([{}, {}], {0: [2.0, np.ones(2)]})
+    step(run.lines, 0, 1, (1, [np.float64(3.0), np.ones(2)]))
+    counted = run.lines.everything()["counted"]
+    assert [[np.asarray(one).tolist() for one in counted[epoch]] for epoch in (0, 1)] == [[2, [1, 1]], [3, [1, 1]]]
+
+
 def test_moving_averages_are_the_mean_over_the_workers(run):
     begun(run)
     model, other = run.worker(1)

@@ -53,11 +53,12 @@ def by_hand(module, epochs, step_size=2):
     """The loop that one writes; the weights are what the tests compare."""
     optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
     scheduler = lr_scheduler.StepLR(optimizer, step_size)
+    parameter = next(module.parameters())
     for _ in range(epochs):
         for at in range(0, ROWS, BATCH_SIZE):
             optimizer.zero_grad()
             x, y = torch.from_numpy(X[at : at + BATCH_SIZE]), torch.from_numpy(Y[at : at + BATCH_SIZE])
-            torch.nn.functional.cross_entropy(module(x), y).backward()
+            torch.nn.functional.cross_entropy(module(x.to(parameter.dtype)), y).backward()
             optimizer.step()
         scheduler.step()
 
@@ -65,6 +66,23 @@ def by_hand(module, epochs, step_size=2):
 def check_same(module, other):
     for name, one in other.state_dict().items():
         assert torch.equal(module.state_dict()[name], one), name
+
+
+def test_a_module_in_bfloat16_is_trained_resumed_and_evaluated_as_by_hand(tmp_path):
+    wanted, (module, again) = network()[::3].bfloat16(), (network()[::3].bfloat16() for _ in range(2))
+    by_hand(wanted, 3)
+    settings = {
+        **SETTINGS,
+        "loss": torch.nn.CrossEntropyLoss(),
+        "optimizer": partial(torch.optim.Adam, lr=0.05),
+        "scheduler": partial(lr_scheduler.StepLR, step_size=2),
+        "shuffle": False,
+        "checkpoint": tmp_path,
+    }
+    dt.fit(module, X, Y, epochs=2, **settings)
+    dt.fit(again, X, Y, epochs=3, resume=True, **settings)
+    check_same(again, wanted)
+    assert {one.dtype for one in again.parameters()} == {torch.bfloat16}
 
 
 def test_this_thread_trains_the_very_module_as_a_loop_by_hand_does(cold, no_leaks):

@@ -322,3 +322,13 @@ def test_workers_without_rows_leave_moving_averages_and_random_numbers_alone(on_
     torch.testing.assert_close(mean, 0.1 * torch.from_numpy(X.mean(0)))
     assert (count, none) == (1, 0)
     assert not untouched.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_weights_of_rows_are_not_cut_to_the_16_bits_of_a_module(dtype):
+    """Which count to 256, or 2,048."""
+    steps = ModuleSteps(torch.nn.Linear(1, 1).to(dtype), functional.mse_loss, None)
+    columns = [torch.ones(3001, 1), torch.ones(3001, 1), torch.linspace(1, 2, 3001)]
+    batch = steps.packed(Layout.of_batch(3), columns)
+    assert (batch.x.dtype, batch.y.dtype, batch.weight.dtype) == (dtype, dtype, torch.float32)
+    assert torch.equal(batch.weight, columns[2])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.utils import parametrizations, parametrize
 
-from dask_train.frameworks.torch.modules import pickle_parts, unpickle_parts
+from dask_train.frameworks.torch.modules import pickle_parts, taken, taken_dtype, unpickle_parts
 
 
 class Symmetric(torch.nn.Module):
@@ -81,3 +82,22 @@ def test_tensors_lie_in_memory_as_those_that_were_sent():
     for name, tensor in module.state_dict().items():
         assert torch.equal(arrived.state_dict()[name], tensor)
     assert arrived.cut.stride() == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "dtype", "numpy"),
+    [
+        (torch.nn.Linear(2, 1).half(), torch.float16, "float16"),
+        (torch.nn.Linear(2, 1).double(), torch.float64, "float64"),
+        (torch.nn.Linear(2, 1).bfloat16(), torch.bfloat16, "float32"),  # NumPy has not that
+        (torch.nn.Sequential(torch.nn.Linear(2, 1).half(), torch.nn.Linear(1, 1)), torch.float32, "float32"),
+        (torch.nn.ReLU(), torch.float32, "float32"),
+    ],
+    ids=["float16", "float64", "bfloat16", "several", "none"],
+)
+def test_floats_are_given_in_the_one_dtype_of_the_weights(module, dtype, numpy):
+    assert taken(module, torch.zeros(2)).dtype == dtype
+    assert taken_dtype(module, np.dtype("float32")) == numpy
+    for other in (torch.int64, torch.bool):
+        assert taken(module, torch.zeros(2, dtype=other)).dtype == other
+    assert taken_dtype(module, np.dtype("int8")) == "int8"

@@ -165,6 +165,13 @@ def test_bfloat16_which_numpy_has_not_comes_as_float32():
     np.testing.assert_allclose(found, X, rtol=1e-2)
 
 
+def test_a_module_in_bfloat16_gets_its_rows_so():
+    module = torch.nn.Linear(3, 2).bfloat16()
+    (found,), _ = predicted(module, [X])
+    with torch.no_grad():
+        np.testing.assert_array_equal(found, module(torch.from_numpy(X).bfloat16()).float().numpy())
+
+
 def test_random_numbers_follow_from_the_block():
     module = Making(lambda x: x + torch.rand(x.shape))
     state = torch.get_rng_state()
