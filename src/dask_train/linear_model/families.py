@@ -56,7 +56,7 @@ class Family:
             Some can't.
         """
         if problem := self.refused(y):
-            raise ValueError(f"Some value(s) of y are {problem}, which is out of the valid range of the loss.")
+            raise ValueError(f"Some value(s) of y are out of the valid range of the loss: they are {problem}.")
 
 
 class Logistic(Family):

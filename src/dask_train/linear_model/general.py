@@ -80,7 +80,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
         found: Fitted = self._run(task, columns)
         warn(found, task)
         self.coef_ = found.coef[0, : self.n_features_in_]
-        self.intercept_ = float(found.coef[0, -1]) if self.fit_intercept else 0.0
+        self.intercept_ = found.coef[0, -1] if self.fit_intercept else 0.0
         self.n_iter_ = max(1, found.steps)  # scikit-learn counts the look at where it begins
         return self
 

@@ -31,7 +31,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
     ----------
     coef_, intercept_
         Float64 ``(features,)`` and a float for targets ``(n,)``; ``(targets, features)`` and ``(targets,)`` for
-        ``(n, targets)``.
+        ``(n, targets)``. Without an intercept ``intercept_`` is 0.0.
 
     Notes
     -----
@@ -44,6 +44,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
     """
 
     fit_intercept: bool
+    # Whether targets ``(n, 1)`` give coefficients ``(1, features)``: of scikit-learn's models only this one's are.
+    _is_matrix_of_one_target = True
 
     def __init__(self, *, fit_intercept: bool = True, workers: int | None = None) -> None:
         self.fit_intercept = fit_intercept
@@ -84,9 +86,11 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
 
     def _keep(self, found: np.ndarray, of_targets: int) -> None:
         """Coefficients ``(features + 1, targets)``, the intercept last, as attributes."""
-        self.coef_, self.intercept_ = found[:-1].T, found[-1]
-        if of_targets == 1:
-            self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
+        self.coef_, self.intercept_ = found[:-1].T, found[-1] if self.fit_intercept else 0.0
+        if len(self.coef_) == 1 and (of_targets == 1 or not self._is_matrix_of_one_target):
+            self.coef_ = self.coef_[0]
+        if of_targets == 1 and self.fit_intercept:
+            self.intercept_ = self.intercept_[0]
 
     @raises_at_the_call
     def predict(self, X: Any) -> Any:
@@ -139,7 +143,8 @@ class Ridge(LinearRegression):
     alpha
         The penalty of the squared coefficients, beside the sum of the squared errors.
     fit_intercept, workers
-        As of :class:`LinearRegression`, and so are the attributes.
+        As of :class:`LinearRegression`, and so are the attributes, but for ``coef_`` of targets ``(n, 1)``: it is
+        ``(features,)``, and predictions are ``(n,)``.
 
     Notes
     -----
@@ -149,6 +154,8 @@ class Ridge(LinearRegression):
     ----------
     .. [1] Hoerl, Kennard, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", 1970.
     """
+
+    _is_matrix_of_one_target = False
 
     def __init__(self, alpha: float = 1.0, *, fit_intercept: bool = True, workers: int | None = None) -> None:
         self.alpha = alpha

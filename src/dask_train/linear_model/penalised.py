@@ -39,7 +39,7 @@ class ElasticNet(LinearRegression):
     Attributes
     ----------
     coef_, intercept_, n_iter_
-        As of :class:`LinearRegression`; how many steps it took, of several targets a list.
+        As of :class:`Ridge`; how many steps it took, of several targets a list.
 
     Notes
     -----
@@ -52,6 +52,8 @@ class ElasticNet(LinearRegression):
     .. [2] Friedman, Hastie, Tibshirani, "Regularization Paths for Generalized Linear Models via Coordinate Descent",
        2010.
     """
+
+    _is_matrix_of_one_target = False
 
     def __init__(
         self,

@@ -135,6 +135,9 @@ def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int) -> F
     It also stops where steps bring no more than rounding; that is an end if the gradient is as small as it is there.
     """
 
+    if max_iter == 0:  # of which SciPy takes a step
+        return start, 0, False
+
     def both(coef: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = evaluate(coef, 1)
         return float(value), gradient

@@ -46,7 +46,8 @@ def test_without_a_penalty_the_prediction_of_a_group_is_its_mean(model, y, fit_i
     wanted = [np.average(y[group == each], weights=WEIGHTS[group == each]) for each in (0, 1)]
     np.testing.assert_allclose(model.predict(x), np.array(wanted)[group], rtol=1e-8)
     assert (model.intercept_ == 0.0) == (not fit_intercept)
-    assert (model.coef_.shape, type(model.intercept_)) == ((x.shape[1],), float)
+    assert model.coef_.shape == (x.shape[1],)
+    assert isinstance(model.intercept_, float)
 
 
 @pytest.mark.parametrize(("model", "y"), MODELS, ids=IDS)

@@ -8,6 +8,7 @@ import pytest
 from sklearn import linear_model as plain
 from sklearn.exceptions import NotFittedError
 
+from dask_train import linear_model
 from dask_train.linear_model import LinearRegression, Ridge
 
 RANDOM = np.random.default_rng(0)
@@ -24,19 +25,27 @@ WEIGHTS = RANDOM.integers(0, 4, 50).astype(float)
 def test_attributes_predictions_and_scores_are_of_scikit_learns_shapes_and_values(y, fit_intercept, weights, alpha):
     kinds = (Ridge(alpha), plain.Ridge(alpha)) if alpha else (LinearRegression(), plain.LinearRegression())
     found, wanted = (each.set_params(fit_intercept=fit_intercept).fit(X, y, weights) for each in kinds)
-    if not alpha:  # of a column of targets scikit-learn's ridge has dropped the axis in some versions
-        assert found.coef_.shape == wanted.coef_.shape
-    np.testing.assert_allclose(np.ravel(found.coef_), np.ravel(wanted.coef_), rtol=1e-8)
-    intercepts = np.broadcast_to(wanted.intercept_, np.shape(found.intercept_))
-    np.testing.assert_allclose(found.intercept_, intercepts, rtol=1e-8, atol=1e-12)
-    assert found.predict(X).shape == y.shape
-    np.testing.assert_allclose(found.predict(X).ravel(), wanted.predict(X).ravel(), rtol=1e-8)
+    assert type(found.intercept_) is type(wanted.intercept_)
+    for name in ("coef_", "intercept_"):
+        assert np.shape(getattr(found, name)) == np.shape(getattr(wanted, name))
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-8, atol=1e-12)
+    assert found.predict(X).shape == wanted.predict(X).shape
+    np.testing.assert_allclose(found.predict(X), wanted.predict(X), rtol=1e-8)
     assert found.score(X, y, weights) == pytest.approx(wanted.score(X, y, weights))
 
 
-def test_an_intercept_of_one_target_is_a_float():
-    assert type(LinearRegression().fit(X, Y).intercept_) is float
-    assert type(LinearRegression(fit_intercept=False).fit(X, Y).intercept_) is float
+@pytest.mark.parametrize("kind", ["ElasticNet", "Lasso"])
+@pytest.mark.parametrize("y", [Y, Y[:, None], TWO], ids=["numbers", "a column", "two targets"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_so_they_are_with_a_penalty_of_absolute_values(kind, y, fit_intercept):
+    found, wanted = (
+        getattr(each, kind)(alpha=0.1, fit_intercept=fit_intercept).fit(X, y) for each in (linear_model, plain)
+    )
+    assert type(found.intercept_) is type(wanted.intercept_)
+    for name in ("coef_", "intercept_", "n_iter_"):
+        assert np.shape(getattr(found, name)) == np.shape(getattr(wanted, name))
+    lazy = found.predict(da.from_array(X, chunks=(20, 3)))
+    assert lazy.shape == lazy.compute().shape == wanted.predict(X).shape
 
 
 def test_a_penalty_of_0_is_none_and_a_large_one_leaves_the_mean():

@@ -183,5 +183,7 @@ def test_no_step_at_all_is_for_classifiers_as_in_scikit_learn():
     for kind in (ours.ElasticNet, ours.Lasso, ours.PoissonRegressor):
         with pytest.raises(ValueError, match="max_iter is 0; it is 1 or more"):
             kind(max_iter=0).fit(X, np.abs(SIGNAL))
-    with pytest.warns(ConvergenceWarning):
-        assert ours.LogisticRegression(max_iter=0).fit(X, SIGNAL > 0).n_iter_.tolist() == [0]
+    for solver in ("newton-cholesky", "lbfgs", "gradient_descent"):
+        with pytest.warns(ConvergenceWarning):
+            model = ours.LogisticRegression(max_iter=0, solver=solver).fit(X, SIGNAL > 0)
+        assert (model.n_iter_.tolist(), model.coef_.any()) == ([0], False)

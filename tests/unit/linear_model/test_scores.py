@@ -83,7 +83,7 @@ def test_no_rows_have_no_score():
 
 def test_targets_out_of_the_range_of_the_loss_are_refused_as_in_fit():
     model = ours.PoissonRegressor().fit(X, np.abs(SIGNAL))
-    with pytest.raises(ValueError, match="y are below 0, which is out of the valid range"):
+    with pytest.raises(ValueError, match="out of the valid range of the loss: they are below 0"):
         model.score(on_dask(X), on_dask(SIGNAL))
 
 
