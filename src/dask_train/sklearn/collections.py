@@ -9,11 +9,13 @@ import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 from scipy.sparse import issparse
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
 from dask_train.collections.blocks import check_unmasked
 from dask_train.collections.partition.form import is_frame
+from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.checks import sorting_labels
 from dask_train.linear_model.collections import is_number, plain_dtypes
 
@@ -123,6 +125,28 @@ def targets(y: Any) -> Any:
     return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
 
+def warn_of_a_column_vector(y: Any) -> None:
+    """Warn as scikit-learn does of a matrix with one column in the place of targets ``(n,)``."""
+    if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
+        warn_at_the_call(
+            "A column-vector y was passed when a 1d array was expected. Pass y[:, 0], or the column itself.",
+            DataConversionWarning,
+        )
+
+
+def numbers_of(objects: Any) -> Any:
+    """An array of objects in memory as float64, as scikit-learn takes it; one with text, or of another type, as it is.
+
+    Raises
+    ------
+    TypeError
+        An object is neither text nor a number.
+    """
+    if is_dask(objects) or objects.dtype.kind != "O" or any(isinstance(each, str) for each in objects.flat):
+        return objects
+    return objects.astype(np.float64)
+
+
 def one_column(y: Any) -> Any:
     """The only column of a frame, as a column; all else as it is."""
     return y[y.columns[0]] if is_frame(y) and len(y.columns) == 1 else y
@@ -145,7 +169,7 @@ def classes_of(y: Any) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # NaN is told of by an error
         kind = type_of_target(classes) if len(classes) else "binary"
     if kind not in ("binary", "multiclass"):
-        raise ValueError(f"Only binary and multiclass target types are supported. Target type: {kind}")
+        raise ValueError(f"Unknown label type: {kind}. Only binary and multiclass target types are supported.")
     return classes
 
 

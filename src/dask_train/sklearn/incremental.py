@@ -19,7 +19,16 @@ from dask_train.errors import RoleFailedError
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict
-from dask_train.sklearn.collections import as_array, check_features, classes_of, is_dask, one_column, targets
+from dask_train.sklearn.collections import (
+    as_array,
+    check_features,
+    classes_of,
+    is_dask,
+    numbers_of,
+    one_column,
+    targets,
+    warn_of_a_column_vector,
+)
 from dask_train.sklearn.learning import Learning
 from dask_train.training.api import train
 
@@ -163,6 +172,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         if taken := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
             raise ValueError(f"train_kwargs has {', '.join(sorted(taken))}, which fit sets itself. Leave it out.")
         check_features(self, X, reset=reset)
+        warn_of_a_column_vector(y)
         columns = self._columns(X, y, weight, settings)
         more: dict[str, Any] = {}
         if is_classifier(estimator):
@@ -191,10 +201,10 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             self.classes_ = more["classes"]
         return self
 
-    @staticmethod
-    def _columns(X: Any, y: Any, weight: Any, settings: Mapping[str, Any]) -> Sequence[Any]:
+    def _columns(self, X: Any, y: Any, weight: Any, settings: Mapping[str, Any]) -> Sequence[Any]:
         """Features, and targets and weights where there are some; of Dask collections computed once, if in memory."""
-        columns = [as_array(X)] + [targets(each) for each in (y, weight) if each is not None]
+        columns = [numbers_of(as_array(X))] + [targets(each) for each in (y, weight) if each is not None]
+        columns[1:] = columns[1:] if is_classifier(self.estimator) else map(numbers_of, columns[1:])
         if not is_dask(*columns) or settings.get("streaming"):
             return columns
         compute = partial(computed_in_shared_memory, client=settings.get("client"))

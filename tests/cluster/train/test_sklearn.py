@@ -18,11 +18,13 @@ from keras import layers
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.exceptions import FitFailedWarning
-from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
 from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import dask_train as dt
 from dask_train.sklearn import Incremental, KerasClassifier, KerasRegressor, KerasTransformer
@@ -254,3 +256,18 @@ def test_an_incremental_estimator_learns_each_row_once_also_when_its_process_is_
     wanted.partial_fit(X, LABELS)
     model.set_params(batch_size=300).set_params(train_kwargs=None).partial_fit(on_dask(X), on_dask(LABELS))
     np.testing.assert_array_equal(model.estimator_.coef_, wanted.coef_)
+
+
+# Those of scikit-learn's checks that are about errors: of what a role raises, too, they come as in one process.
+OF_ERRORS = {"check_estimators_nan_inf", "check_dtype_object", "check_complex_data", "check_supervised_y_no_nan"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", [SGDClassifier(random_state=0), SGDRegressor(random_state=0)], ids=str)
+def test_wrong_rows_of_incremental_estimators_are_errors_as_scikit_learn_checks_them(client, estimator):
+    checks = {check.func.__name__: (check, each) for each, check in estimator_checks_generator(Incremental(estimator))}
+    for name in OF_ERRORS & set(checks):
+        check, each = checks[name]
+        check(each)
+    with pytest.raises(ValueError, match="Negative values in data passed to MultinomialNB"):
+        Incremental(MultinomialNB()).fit(on_dask(X), on_dask(LABELS))

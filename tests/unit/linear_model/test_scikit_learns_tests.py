@@ -2,7 +2,8 @@
 
 Each test of scikit-learn's runs that names a model which dask-train has, too. Its module is imported anew while
 ``sklearn.linear_model`` has stand-ins for those: dask-train's models with scikit-learn's parameters. Tests that set a
-parameter, or a solver, that dask-train does not have are skipped; ``DIFFERENT`` lists what comes out otherwise on purpose.
+parameter, or a solver, that dask-train does not have are skipped. ``DIFFERENT`` lists what comes out otherwise on
+purpose.
 """
 
 from __future__ import annotations

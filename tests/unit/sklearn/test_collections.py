@@ -145,7 +145,7 @@ def test_labels_of_classes_and_their_columns(given, labels):
     ("labels", "told"),
     [
         (np.array([None, "a", "b", "a", "b", "a", "b"], object), "can't be sorted"),
-        (np.arange(7) / 2, "Target type: continuous"),
+        (np.arange(7) / 2, "Unknown label type: continuous"),
         (np.array([0, 1, np.nan, 0, 1, 0, 1]), "NaN"),
         (np.zeros((7, 2)), r"y has shape \(7, 2\); a classifier takes a label a row"),
     ],

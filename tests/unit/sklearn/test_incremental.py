@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import IncrementalPCA
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.linear_model import LinearRegression, SGDClassifier, SGDRegressor
 from sklearn.naive_bayes import GaussianNB
 
@@ -75,7 +75,11 @@ def test_a_fit_begins_anew_and_leaves_what_was_passed_as_it_is():
     model = Incremental(given, epochs=2, batch_size=25, shuffle=False, train_kwargs={"stop": "steps >= 100"})
     first = model.fit(on_dask(X), on_dask(X[:, 0])).estimator_
     assert (model.ledger_.trained, hasattr(given, "coef_")) == (120, False)
-    np.testing.assert_array_equal(model.fit(FRAME, X[:, :1]).estimator_.coef_, first.coef_)
+    with pytest.warns(DataConversionWarning, match="A column-vector y was passed when a 1d array was expected"):
+        np.testing.assert_array_equal(model.fit(FRAME, X[:, :1]).estimator_.coef_, first.coef_)
+    with pytest.warns(DataConversionWarning):
+        model.fit(on_dask(X), on_dask(X[:, :1]))
+    np.testing.assert_array_equal(model.fit(X.astype(object), X[:, 0].astype(object)).estimator_.coef_, first.coef_)
     again = clone(model)
     assert again.get_params()["train_kwargs"] == {"stop": "steps >= 100"}
     assert not hasattr(again, "estimator_")
@@ -124,7 +128,7 @@ def test_it_has_what_the_estimator_has():
         (LinearRegression(), X[:, 0], {}, TypeError, "LinearRegression has no partial_fit"),
         (SGDClassifier(), None, {}, ValueError, "SGDClassifier requires y to be passed"),
         (SGDClassifier(), np.stack([LABELS] * 2, 1), {}, ValueError, "a classifier takes a label a row"),
-        (SGDClassifier(), X[:, 0], {}, ValueError, "Target type: continuous"),
+        (SGDClassifier(), X[:, 0], {}, ValueError, "Unknown label type: continuous"),
         (SGDClassifier(), LABELS, {"roles": {}, "data": X}, ValueError, "train_kwargs has data, roles, which fit sets"),
     ],
 )
