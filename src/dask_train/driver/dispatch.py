@@ -71,6 +71,7 @@ class Dispatch:
                 progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
                 patience_s=plan.progress_s,
                 stop_s=plan.stop_s,
+                needs_devices=self._job.gpus == 1,
             )
         )
 

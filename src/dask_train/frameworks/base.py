@@ -241,6 +241,16 @@ class Framework:
             with self.rendezvous(me, peers, ALONE_S) as extras:
                 yield extras
 
+    def lack_of_device(self) -> str:
+        """Say why the framework uses no GPU in this process; asked where ``gpus=1`` has given the role one.
+
+        Returns
+        -------
+        str
+            A clause such as ``"this build of torch is for CPUs"``; empty where it uses one, or does not tell.
+        """
+        return ""
+
     def hint(self, error: BaseException) -> str:
         """What a user should do about an error of their function that comes of how roles are started.
 

@@ -75,6 +75,10 @@ class FitFramework(Framework):
         with closing(SharedMemory(SharedMemory.create(), 0, 1)) as memory:
             yield {"meeting": (Hosts.of(["here:0"]), memory), "tls": None}
 
+    def lack_of_device(self) -> str:
+        """As the framework's adapter has it."""
+        return self._inner.lack_of_device()
+
     def empty(self, size: int) -> np.ndarray | None:
         """As the framework's adapter has it."""
         return self._inner.empty(size)

@@ -349,7 +349,10 @@ class Mapped(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(Message):
-    """Who the process is, and what it is to do, under which settings; framework and function are pickled."""
+    """Who the process is, and what it is to do, under which settings; framework and function are pickled.
+
+    Where it ``needs_device``, it was given one, and must not compute on CPUs.
+    """
 
     me: RoleInfo
     attempt: int
@@ -358,6 +361,7 @@ class Begin(Message):
     checkpoint: CheckpointPlace | None
     scratch: str
     settings: Settings = field(default_factory=Settings)
+    needs_device: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

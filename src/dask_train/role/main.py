@@ -14,7 +14,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.data.account import Account
-from dask_train.errors import StalledError
+from dask_train.errors import LaunchError, StalledError
 from dask_train.frameworks.base import Framework
 from dask_train.process.messages import Begin, Ended, Enter, Failed, Message, Ready, Started
 from dask_train.role.equipment import Equipment
@@ -54,6 +54,8 @@ def run_role(end: int, account: int) -> None:
         data = None if enter.data is None else (enter.data.table, link.mapped(enter.data))
         peers = AddressBook({role: list(addresses) for role, addresses in enter.peers.items()})
         with framework.rendezvous(me, peers, enter.timeout_s) as extras:
+            if start.needs_device:
+                _check_device(framework)
             launching = False
             link.pulse = framework.pulse
             link.tell(Started())
@@ -102,6 +104,15 @@ def _checkpoints(start: Begin) -> CheckpointFolder | None:
         folder.check()
         folder.claim()
     return folder
+
+
+def _check_device(framework: Framework) -> None:
+    if lack := framework.lack_of_device():
+        raise LaunchError(
+            f"gpus=1 has given this process a GPU, and it would compute on CPUs: {lack} there.",
+            change="Install the framework with CUDA where Dask workers run, and let their environment not hide devices "
+            "from it; or pass gpus=0.",
+        )
 
 
 def _pickled(result: Any) -> bytes:

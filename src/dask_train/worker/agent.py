@@ -99,6 +99,8 @@ class Brief:
         How long a wait for data may take, in seconds.
     stop_s
         How long killed processes may take to be gone, in seconds.
+    needs_devices
+        Whether a role that was given a device must use it.
     """
 
     run: str
@@ -112,6 +114,7 @@ class Brief:
     progress_every_s: float
     patience_s: float
     stop_s: float
+    needs_devices: bool = False
 
 
 class Agent:
@@ -249,6 +252,7 @@ class Agent:
                 checkpoint=self.brief.checkpoint,
                 settings=self.brief.settings,
                 scratch=child.scratch,
+                needs_device=self.brief.needs_devices and bool(command.device),
             )
         )
 

@@ -26,6 +26,9 @@ class Inner(Framework):
     def load(self, me):
         self.loaded.append((me.role, me.rank))
 
+    def lack_of_device(self):
+        return "it has none"
+
     def empty(self, size):
         return np.zeros(size, np.uint8)
 
@@ -42,6 +45,7 @@ def test_memory_and_batches_are_those_of_the_framework():
     assert (framework.views, framework.role_bytes, framework.shared_bytes) == ("writable", 7, 5)
     assert framework.to_batch((1, 2)) == [1, 2]
     assert framework.empty(3).shape == (3,)
+    assert framework.lack_of_device() == "it has none"
 
 
 def test_what_a_loss_means():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -133,6 +134,15 @@ class JaxFramework(Framework):
                 "computed before. Pass framework='jax', or roles={'worker': 1}."
             )
         yield {"mesh": _mesh}
+
+    def lack_of_device(self) -> str:
+        """See :meth:`Framework.lack_of_device <dask_train.frameworks.base.Framework.lack_of_device>`."""
+        import jax
+
+        if jax.default_backend() != "cpu":
+            return ""
+        platforms = os.environ.get("JAX_PLATFORMS")
+        return f"JAX_PLATFORMS is {platforms!r}" if platforms else "jax.default_backend() is 'cpu'"
 
     def to_batch(self, arrays: tuple[np.ndarray, ...]) -> Any:
         """Arrays of JAX on the arrays' own memory, where this is aligned and the device is the CPU.

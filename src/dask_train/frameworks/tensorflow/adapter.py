@@ -123,6 +123,12 @@ class TensorFlowFramework(Framework):
             os.environ.pop("TF_CONFIG", None)
             yield {"cluster_spec": AddressBook(), "server": _no_server}
 
+    def lack_of_device(self) -> str:
+        """See :meth:`Framework.lack_of_device <dask_train.frameworks.base.Framework.lack_of_device>`."""
+        import tensorflow as tf
+
+        return "" if tf.config.list_physical_devices("GPU") else "TensorFlow lists no physical device of type GPU"
+
     def _server(self, me: RoleInfo, book: AddressBook) -> Any:
         """The role's server, or the function that starts it, or None where it has none."""
         if not _in_cluster(me.role, me.counts):

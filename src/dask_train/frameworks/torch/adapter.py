@@ -162,6 +162,14 @@ class TorchFramework(Framework):
             "devices= and strategy= out, or pass strategy='ddp' and devices= of all ranks.",
         )
 
+    def lack_of_device(self) -> str:
+        """See :meth:`Framework.lack_of_device <dask_train.frameworks.base.Framework.lack_of_device>`."""
+        import torch
+
+        if torch.cuda.is_available():
+            return ""
+        return "torch.cuda.is_available() is False" if torch.version.cuda else f"torch {torch.__version__} has no CUDA"
+
     def empty(self, size: int) -> np.ndarray | None:
         """Pinned memory where there is CUDA, for ``non_blocking`` copies to the device."""
         import torch

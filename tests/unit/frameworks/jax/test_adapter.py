@@ -62,6 +62,17 @@ def test_jax_that_is_not_there_is_told(monkeypatch):
         JaxFramework().load(info(rank=1))
 
 
+def test_jax_that_uses_no_device_is_told_with_what_keeps_it_from_one(monkeypatch):
+    for backend, platforms, lack in [
+        ("gpu", "", ""),
+        ("cpu", "", "jax.default_backend() is 'cpu'"),
+        ("cpu", "cpu", "JAX_PLATFORMS is 'cpu'"),
+    ]:
+        monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(default_backend=lambda backend=backend: backend))
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        assert JaxFramework().lack_of_device() == lack
+
+
 def test_ranks_that_compute_together_meet_at_rank_0(groups):
     framework = distributed()
     address = framework.prepare(info())

@@ -39,6 +39,13 @@ def servers(monkeypatch):
     return started
 
 
+def test_tensorflow_that_uses_no_device_is_told(monkeypatch):
+    for found, lack in (["/physical_device:GPU:0"], ""), ([], "TensorFlow lists no physical device of type GPU"):
+        config = SimpleNamespace(list_physical_devices=lambda kind, found=found: found if kind == "GPU" else ["CPU"])
+        monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config))
+        assert TensorFlowFramework().lack_of_device() == lack
+
+
 def peers_of(counts):
     return AddressBook({role: [f"{role}{rank}:1" for rank in range(count)] for role, count in counts.items()})
 

@@ -73,6 +73,15 @@ def test_torch_that_is_not_there_is_told(monkeypatch):
         TorchFramework().load(info(rank=1))
 
 
+def test_torch_that_uses_no_device_is_told_with_why(torch):
+    torch.__version__, torch.version = "2.13.0+cpu", SimpleNamespace(cuda=None)
+    assert TorchFramework().lack_of_device() == "torch 2.13.0+cpu has no CUDA"
+    torch.version.cuda = "13.0"
+    assert TorchFramework().lack_of_device() == "torch.cuda.is_available() is False"
+    torch.cuda.is_available = lambda: True
+    assert TorchFramework().lack_of_device() == ""
+
+
 def test_rank_0_holds_the_stores_port_which_does_not_listen(torch):
     framework = TorchFramework()
     address = framework.prepare(info())
