@@ -166,6 +166,19 @@ def _machines(e: Examination) -> Iterator[Finding]:
         )
 
 
+def _devices(e: Examination) -> Iterator[Finding]:
+    for host, told in sorted(e.sights.items()):
+        if isinstance(told, str):
+            yield Finding("warn", f"Whether frameworks use the GPUs of {host} is not known: {told}.", "Try again.")
+            continue
+        for name, why in told.items():
+            if why:
+                change = f"Install {name} for CUDA there, or pass gpus=0 to compute on CPUs."
+                yield Finding("warn", f"{name} uses no GPU on {host}: {why}.", change)
+        if seeing := [name for name, why in told.items() if not why]:
+            yield Finding("ok", f"GPUs of {host} are used by {', '.join(seeing)}.")
+
+
 def _clocks(e: Examination) -> Iterator[Finding]:
     off = {address: clock for address, clock in e.clocks.items() if clock.differs}
     if off:
@@ -212,6 +225,7 @@ _LOOKS: tuple[Callable[[Examination], Iterable[Finding]], ...] = (
     _frameworks,
     _memory,
     _machines,
+    _devices,
     _nannies,
     _clocks,
     _network,

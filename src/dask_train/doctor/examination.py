@@ -13,7 +13,7 @@ from distributed.comm import get_address_host
 from dask_train.cluster import installed as environment
 from dask_train.cluster.by_value import ByValue
 from dask_train.cluster.peer import Peer
-from dask_train.doctor import health_probe
+from dask_train.doctor import device_probe, health_probe
 from dask_train.doctor.examined import Clock, Examination, Route
 from dask_train.doctor.health_probe import HealthProbe, TemplateProbe
 from dask_train.errors import DaskTrainError
@@ -22,6 +22,9 @@ from dask_train.scheduler.plugin import TrainPlugin
 
 # How long each process is waited for.
 ANSWER_S = 10.0
+
+# How long frameworks may take to be imported and to look for GPUs.
+SIGHT_S = 60.0
 
 # So many questions are under way at once, so that the scheduler's own work goes on in a large cluster.
 _AT_ONCE = 64
@@ -66,7 +69,8 @@ async def _examine_templates(peer: Peer) -> dict[str, list[TemplateProbe]]:
 def examine_here() -> Examination:
     """The condition of this process and machine alone."""
     here = asyncio.run(health_probe.tell(environment.installed_versions, memory_limit.limit_and_use))
-    return Examination(address="", here=here)
+    sights = {here["host"]: asyncio.run(device_probe.see(SIGHT_S))} if here["gpus"] else {}
+    return Examination(address="", here=here, sights=sights)
 
 
 async def _examine(peer: Peer) -> Examination:
@@ -91,16 +95,31 @@ async def _examine(peer: Peer) -> Examination:
         clocks={address: answer[1] for address, answer in told.items()},
         silent={address: answer for address, answer in answers.items() if isinstance(answer, str)},
         routes=tuple(await asyncio.gather(*(_try(peer, to, start) for to, start in _ring(workers)))),
+        sights=await _ask_for_sights(peer, workers),
     )
 
 
-async def _answer(waiting: Awaitable[Any]) -> Any:
+async def _ask_for_sights(peer: Peer, workers: dict[str, HealthProbe]) -> dict[str, dict[str, str] | str]:
+    """Whether frameworks use GPUs, of one Dask worker of each host that has some."""
+    asked = {told["host"]: address for address, told in workers.items() if told["gpus"]}
+    see = ByValue(device_probe.see, device_probe)
+    answers = await asyncio.gather(
+        *(_answer(peer.on_workers(see, SIGHT_S, workers=[one]), SIGHT_S + ANSWER_S) for one in asked.values())
+    )
+    return {
+        host: answer if isinstance(answer, str) else answer[one]
+        for (host, one), answer in zip(asked.items(), answers, strict=True)
+    }
+
+
+async def _answer(waiting: Awaitable[Any], timeout_s: float | None = None) -> Any:
     """What was waited for, or why there is none, as text."""
+    timeout_s = ANSWER_S if timeout_s is None else timeout_s  # tests have less patience
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(timeout_s):
             return await waiting
     except TimeoutError:
-        return f"no answer within {ANSWER_S:g} s"
+        return f"no answer within {timeout_s:g} s"
     except (DaskTrainError, OSError) as error:
         return str(error)
     except Exception as error:  # what the function raised there, of whatever kind, is what we want to know

@@ -57,6 +57,9 @@ class Examination:
         Why others did not, by address.
     routes
         The connections that were tried.
+    sights
+        By host that has GPUs, why frameworks use none there: by framework, ``""`` for one that does; or, as text, why
+        that is not known.
     """
 
     address: str
@@ -66,6 +69,7 @@ class Examination:
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
+    sights: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)
 
     @property
     def asked(self) -> Mapping[str, HealthProbe]:

@@ -174,10 +174,10 @@ def _can_open(open_it: Callable[[], int]) -> bool:
 
 
 def _gpus() -> tuple[list[str], str]:
-    """Names and sizes as nvidia-smi gives them, and why it gives none although it is there."""
+    """Names, sizes and drivers as nvidia-smi gives them, and why it gives none although it is there."""
     if shutil.which("nvidia-smi") is None:
         return [], ""
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=False)
     except subprocess.TimeoutExpired:
@@ -186,4 +186,5 @@ def _gpus() -> tuple[list[str], str]:
         return [], f"nvidia-smi: {error}"
     if answer.returncode != 0:
         return [], f"nvidia-smi: {' '.join((answer.stdout + answer.stderr).split())[:200]}"
-    return answer.stdout.strip().splitlines(), ""
+    lines = (line.rpartition(", ") for line in answer.stdout.strip().splitlines())
+    return [f"{device}, driver {version}" for device, _, version in lines], ""

@@ -201,6 +201,16 @@ def test_this_machine_alone():
     assert "has 4.00 GiB free" in whats[-1]
 
 
+def test_frameworks_that_use_no_gpu_are_told_by_host():
+    sights = {"east": {"torch": "", "keras": "", "jax": "it finds none"}, "west": "no answer within 1 s"}
+    findings = {finding.what: finding for finding in diagnose(cluster(told(), sights=sights)) if "GPU" in finding.what}
+    assert findings["jax uses no GPU on east: it finds none."].change.startswith("Install jax for CUDA there")
+    assert findings["Whether frameworks use the GPUs of west is not known: no answer within 1 s."].level == "warn"
+    assert findings["GPUs of east are used by torch, keras."].level == "ok"
+    (none,) = [finding for finding in diagnose(cluster(told())) if "GPU" in finding.what]
+    assert none.what == "No GPUs on 1 host.", "without any, it says so in a line"
+
+
 def test_templates_are_shown():
     ours, theirs = ([{"imports": name} for name in names] for names in (("tensorflow", "torch"), ("torch",)))
     findings = diagnose(cluster(told(templates=ours), told(templates=theirs), told()))

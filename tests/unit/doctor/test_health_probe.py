@@ -92,8 +92,8 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 
 def test_gpus(nvidia_smi):
-    nvidia_smi("echo 'NVIDIA H200, 143771 MiB'; echo 'NVIDIA H200, 143771 MiB'")
-    assert health_probe._gpus() == (["NVIDIA H200, 143771 MiB"] * 2, "")
+    nvidia_smi("echo 'NVIDIA H200, 143771 MiB, 580.1'; echo 'NVIDIA H200, 143771 MiB, 580.1'")
+    assert health_probe._gpus() == (["NVIDIA H200, 143771 MiB, driver 580.1"] * 2, "")
     nvidia_smi("echo 'Failed to initialize NVML:'; echo 'Driver/library version mismatch' >&2; exit 18")
     assert health_probe._gpus() == ([], "nvidia-smi: Failed to initialize NVML: Driver/library version mismatch")
 
