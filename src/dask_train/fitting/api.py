@@ -18,7 +18,6 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
-from dask_train.fitting.checkpoint_checks import check_best_of_fit
 from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, split_off, validation_of
 from dask_train.fitting.kinds import FIT, by_kind_of_model
 from dask_train.fitting.logged import params_of
@@ -36,7 +35,6 @@ from dask_train.fitting.settings import (
     XGBoostKeywords,
     of_run,
 )
-from dask_train.fitting.shown import display_of
 from dask_train.fitting.spec import FitTask, InPlace
 from dask_train.fitting.torch_module.settings import ModuleSettings
 from dask_train.fitting.trees.settings import LightGBMSettings, XGBoostSettings
@@ -310,7 +308,7 @@ def _fit(
         data, validation = split_off(data, settings.validation_split)
     fit_checks.check_stop_names(run.stop, validates=validation is not None)
     server_checks.check_servers(ps, scorer, validates=validation is not None)
-    check_best_of_fit(run.checkpoint, validates=validation is not None, ps=ps)
+    fit_checks.check_best_of_fit(run.checkpoint, validates=validation is not None, ps=ps)
     run.needs([role for role, count in (("ps", ps), ("worker", 1), ("scorer", scorer)) if count])
     server_checks.check_callbacks_with_servers(callbacks, ps, scorer)
     weights = fit_checks.check_weights(settings.class_weight, settings.sample_weight, data)
@@ -356,7 +354,7 @@ def _fit(
         run,
         framework=keras_framework(),
         params=params_of(model, task),
-        display=partial(display_of, settings.verbose, settings.epochs),
+        display=settings.display,
         finish=partial(
             trained,
             model=model,

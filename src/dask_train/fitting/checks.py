@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.checkpoint.policy import Checkpoint
 from dask_train.errors import in_words
 from dask_train.fitting.backends import BACKENDS, backend_of
 from dask_train.fitting.data import FitData
@@ -143,6 +144,29 @@ def check_stop_names(rule: StopRule | None, *, validates: bool) -> None:
     if names and not validates:
         raise ValueError(
             f"stop looks at {', '.join(names)}, which nothing computes: pass validation_data or validation_split."
+        )
+
+
+def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> None:
+    """See that the score by which the best checkpoint is known is one of the model that is kept, and can come.
+
+    Raises
+    ------
+    ValueError
+        It is not, or can't.
+    """
+    if kept is None or kept.best is None:
+        return
+    of_validation = kept.best.startswith("val_")
+    if of_validation and not validates:
+        raise ValueError(
+            f"The best checkpoint is to be known by {kept.best!r}, which nothing computes: pass validation_data or "
+            "validation_split."
+        )
+    if ps:
+        raise ValueError(
+            f"The best checkpoint is to be known by {kept.best!r}, and with ps={ps} the weights go on while they are "
+            "scored, by a scorer as well: none that was kept would have that score. Leave best= out, or pass ps=0."
         )
 
 

@@ -21,7 +21,7 @@ from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.fitting.spec import VALIDATION
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
-from dask_train.training.by_role import RunInputs
+from dask_train.training.settings import RunInputs
 
 # So many rows are tried before anything starts.
 NUM_TRIED_ROWS = 8

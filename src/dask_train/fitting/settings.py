@@ -17,6 +17,7 @@ from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import Deadlines
 from dask_train.fitting.spec import BATCH_SIZE
+from dask_train.report.fit_progress import EpochLines, FitDisplay
 from dask_train.report.progress import progress_of
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
@@ -88,6 +89,12 @@ class EpochSettings(FitSettings):
     def rows(self) -> int:
         """Rows of a global batch."""
         return BATCH_SIZE if self.batch_size is None else self.batch_size
+
+    def display(self, progress: bool | None, **settings: Any) -> FitDisplay | EpochLines:
+        """Return what shows a run; lines are not drawn anew, so the settings of a display are not for them."""
+        if self.verbose == 2 and progress:
+            return EpochLines(epochs=self.epochs)
+        return FitDisplay(progress, epochs=self.epochs, **settings)
 
     @property
     def of_task(self) -> dict[str, Any]:

@@ -45,9 +45,8 @@ from dask_train.searching.worker import TrialLoop
 from dask_train.shared_data.budget import RoleMemory
 from dask_train.shared_data.held import Held
 from dask_train.shared_data.segments import SharedSegments
-from dask_train.training.by_role import RunInputs
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client

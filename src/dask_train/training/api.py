@@ -15,10 +15,9 @@ from dask_train.frameworks.base import Framework
 from dask_train.input_errors import raises_at_the_call
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
-from dask_train.training.by_role import RunInputs
 from dask_train.training.in_process import is_in_process, run_in_process
 from dask_train.training.launch import launch
-from dask_train.training.settings import DEFAULT, RunSettings
+from dask_train.training.settings import DEFAULT, RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client

@@ -35,10 +35,9 @@ from dask_train.run.commands import Finish, Verdict
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.transitions import begin
 from dask_train.shared_data.in_process import InProcessData, mapped_here
-from dask_train.training.by_role import RunInputs, RunSources
 from dask_train.training.in_process_link import ROLE, InProcessLink
 from dask_train.training.launch import check_roles, functions_of, named_of, of_job, plan_of
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import RunInputs, RunSettings, RunSources
 
 _COUNTS = {ROLE.role: 1}
 

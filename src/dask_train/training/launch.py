@@ -36,8 +36,7 @@ from dask_train.settings.process import Settings
 from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_second_copies
 from dask_train.shared_data.run_data import RunData
 from dask_train.shared_data.segments import SharedSegments
-from dask_train.training.by_role import RunInputs, RunSources
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import RunInputs, RunSettings, RunSources
 
 if TYPE_CHECKING:
     from dask_train.driver.result import Result

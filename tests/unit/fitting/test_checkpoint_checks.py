@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dask_train.checkpoint.policy import Checkpoint
-from dask_train.fitting.checkpoint_checks import check_best_of_fit
+from dask_train.fitting.checks import check_best_of_fit
 
 
 @pytest.mark.parametrize(

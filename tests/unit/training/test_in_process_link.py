@@ -14,8 +14,8 @@ from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import Patience, check_stop
 from dask_train.run.transitions import begin
 from dask_train.training import launch
-from dask_train.training.by_role import RunSources
 from dask_train.training.in_process_link import ROLE, InProcessLink
+from dask_train.training.settings import RunSources
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from dask_train.errors import DataError
 from dask_train.frameworks.base import Framework
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.training import launch as launch_module
-from dask_train.training.by_role import RunInputs
 from dask_train.training.launch import place_of
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import RunInputs, RunSettings
 
 
 def train(session: Any) -> None:

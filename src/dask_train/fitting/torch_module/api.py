@@ -13,12 +13,10 @@ from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.checkpoint_checks import check_best_of_fit
 from dask_train.fitting.data import FitData, fit_data, inputs_of, split_off, validation_of
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for, schema_for
 from dask_train.fitting.settings import of_run
-from dask_train.fitting.shown import display_of
 from dask_train.fitting.spec import InPlace
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.settings import STEP, ModuleEvaluation, ModuleSettings
@@ -26,10 +24,9 @@ from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, tol
 from dask_train.frameworks.torch.fitting import TorchFitFramework
 from dask_train.report.progress import progress_of
 from dask_train.report.rows_progress import RowsDisplay
-from dask_train.training.by_role import RunInputs
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import RunInputs, RunSettings
 
 
 @takes(ModuleSettings, RunSettings)
@@ -103,7 +100,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         data, validation = split_off(data, settings.validation_split)
     fit_checks.check_stop_names(run.stop, validates=validation is not None)
     kept = run.checkpoint
-    check_best_of_fit(kept, validates=validation is not None, ps=0)
+    fit_checks.check_best_of_fit(kept, validates=validation is not None, ps=0)
     if kept is not None and kept.best is not None and mode_by_name(kept.best, kept.mode) == AUTO:
         checkpoints.mode_of(module, kept.best)
     checks.check_loss(loss, module)
@@ -146,7 +143,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         run,
         framework=TorchFitFramework(),
         params=told_of(task),
-        display=partial(display_of, settings.verbose, settings.epochs),
+        display=settings.display,
         finish=partial(module_trained, model=model, module=module, optimizer=optimizer, schema=data.schema),
     )
     return started

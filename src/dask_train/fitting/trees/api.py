@@ -17,7 +17,6 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections import Source
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.checkpoint_checks import check_best_of_fit
 from dask_train.fitting.logged import params_of_trees
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.trees.result import TreesResult, grown
@@ -25,9 +24,8 @@ from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import TreeData, tree_data
 from dask_train.fitting.trees.settings import TreesSettings, XGBoostSettings
 from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
-from dask_train.training.by_role import RunInputs
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import RunInputs, RunSettings
 
 # What LightGBM calls the rows to train on where they are scored, too: as a data set of their own.
 TRAINING = "training"
@@ -285,7 +283,7 @@ def _check_best(kept: Checkpoint | None, *, validates: bool) -> None:
             "restore_best=True: boosted trees keep the rounds up to the best one by themselves. Pass "
             "early_stopping_rounds to the estimator, or xgboost.callback.EarlyStopping(..., save_best=True)."
         )
-    check_best_of_fit(kept, validates=validates, ps=0)
+    fit_checks.check_best_of_fit(kept, validates=validates, ps=0)
     check_best_of_train(kept)
 
 

@@ -17,9 +17,8 @@ from dask_train.searching.pool import Crew, Slots, Work
 from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
 from dask_train.shared_data.budget import RoleMemory
 from dask_train.shared_data.held import Held
-from dask_train.training.by_role import RunInputs
 from dask_train.training.launch import launch
-from dask_train.training.settings import RunSettings
+from dask_train.training.settings import RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
