@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.tokenize import tokenize
 
-from dask_train.arguments import check_counts
+from dask_train.arguments import CheckedSettings, converted_by, positive_int
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import arrays_by_block
@@ -111,18 +111,21 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     >>> df["outcome"] = dt.predict(model, df, features=["dep_delay", "distance"])        # doctest: +SKIP
     >>> dt.predict(backbone, images, batch_size=64).to_zarr("features.zarr")             # doctest: +SKIP
     """
-    client = client_or_none(client)
-    return prepared(
-        model,
-        x,
-        batch_size=batch_size,
-        features=features,
-        method=method,
-        columns=columns,
-        meta=meta,
-        schema=schema,
-        client=client,
-    ).lazy(client)
+    settings = PredictSettings.of(dict(locals()))
+    return prepared(model, x, settings).lazy(settings.client)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PredictSettings(CheckedSettings):
+    """Settings of a prediction, as :func:`predict` takes them; of clients, the one that there is."""
+
+    batch_size: int = positive_int(256)
+    features: Any = None
+    method: str | None = None
+    columns: Sequence[str] | str | None = None
+    meta: Any = None
+    schema: FrameSchema | str | os.PathLike[str] | None = None
+    client: Client | None = converted_by(client_or_none, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,19 +180,7 @@ class Prepared:
         )
 
 
-def prepared(  # noqa: PLR0913 - what predict takes, and ours
-    model: Any,
-    x: Any,
-    *,
-    batch_size: int,
-    features: Any,
-    method: str | None,
-    columns: Any,
-    meta: Any,
-    client: Client | None,
-    schema: Any = None,
-    compiled: bool | None = None,
-) -> Prepared:
+def prepared(model: Any, x: Any, settings: PredictSettings, *, compiled: bool | None = None) -> Prepared:
     """Check what :func:`predict` is given.
 
     Parameters
@@ -202,22 +193,22 @@ def prepared(  # noqa: PLR0913 - what predict takes, and ours
     TypeError, ValueError
         The model or the data can't be.
     """
-    check_counts(batch_size=batch_size)
-    limits = PredictLimits.from_dask_config()
+    limits, schema, columns = PredictLimits.from_dask_config(), settings.schema, settings.columns
     model, known = opened_model(model, schema)
     if schema is not None and not hasattr(getattr(x, "_meta", x), "iloc"):
         raise ValueError(f"schema= describes the columns of a frame, and x is a {type(x).__name__}. Leave it out.")
-    found = predictor(model, method=method, meta=meta, travels=client is not None, compiled=compiled)
+    travels = settings.client is not None
+    found = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)
     inputs = inputs_of(
         "x",
         x,
-        features=features,
+        features=settings.features,
         as_frames=found.takes_frames,
         takes_text=found.takes_text,
         model=found.model,
         schema=known,
     )
-    call = found.call("predict", inputs, batch_size)
+    call = found.call("predict", inputs, settings.batch_size)
     if inputs.frame is None and columns is not None:
         raise ValueError(f"columns={columns!r} names what a frame's prediction has, and x is no frame. Leave it out.")
     names = None if inputs.frame is None else _names(call, columns)

@@ -15,7 +15,6 @@ from dask import delayed
 from dask.tokenize import tokenize
 
 from dask_train.cards import Card, Shown
-from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.cluster.sealed import Sealed
@@ -25,7 +24,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import leave_result
 from dask_train.fitting.layout import leaves
 from dask_train.input_errors import raises_at_the_call
-from dask_train.predicting.api import Prepared, prepared
+from dask_train.predicting.api import PredictSettings, Prepared, prepared
 from dask_train.predicting.folder import RECORD_FORMAT, Folder, write_part
 from dask_train.predicting.sent_models import until_kept
 from dask_train.report.parts_progress import PartsDisplay
@@ -132,21 +131,10 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     can be gone on with only in the session where it was begun. Where files have changed under the same path, pass
     ``overwrite=True``.
     """
-    path = _checked_path(path)
-    client = client_or_none(client)
+    settings = PredictSettings.of(dict(locals()))
+    path, client = _checked_path(path), settings.client
     check_progress(progress, waits=client is None or not client.asynchronous)
-    ready = prepared(
-        model,
-        x,
-        batch_size=batch_size,
-        features=features,
-        method=method,
-        columns=columns,
-        meta=meta,
-        schema=schema,
-        client=client,
-        compiled=False,
-    )
+    ready = prepared(model, x, settings, compiled=False)
     arguments = {
         "batch_size": batch_size,
         "features": _plain(features),
