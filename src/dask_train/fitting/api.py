@@ -240,7 +240,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         Device of each worker and scorer. ``"auto"`` (default): a device that the cluster gave the Dask worker
         (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
         outnumber devices; on clusters that gave none, CPUs. 1: a device of its own for each, of all that the hosts
-        have. 0: CPUs.
+        have; an error where the framework would compute on CPUs all the same. 0: CPUs.
     on, resources, client, name, log
         As in :func:`dask_train.train`; a log gets the model, its parameters and the page of ``result.report`` as well.
     wait

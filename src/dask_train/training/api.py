@@ -138,8 +138,8 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     gpus
         Device of each role process but parameter servers. ``"auto"``: a device that the cluster gave the Dask worker
         (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
-        outnumber devices, and none where no Dask worker was given one. 1: a device of its own. 0: none. Default: None,
-        all devices that the Dask worker sees.
+        outnumber devices, and none where no Dask worker was given one. 1: a device of its own; an error where the
+        framework would compute on CPUs all the same. 0: none. Default: None, all devices that the Dask worker sees.
     client
         The task's own client in a Dask task, whose thread is free for others while this waits; else
         ``distributed.default_client()`` where it is None; where there is none, a local cluster is started.
