@@ -241,7 +241,7 @@ class Trials:
         if self.log is not None:
             self.log.write(handed.trial.number, scores)
         value = scores.get(self._metric)
-        if handed.is_told or "step" in scores or value is None or math.isnan(value):
+        if handed.is_told or "step" in scores or value is None:
             return False
         if scores["epoch"] in handed.reported:  # of a trial that goes on with a checkpoint
             return False

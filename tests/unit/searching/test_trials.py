@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import optuna
@@ -98,7 +97,7 @@ def test_a_pruned_trial_is_told_once_and_what_its_workers_say_then_is_not_heard(
     handed = searched.next()
     assert not searched.scored(handed, {"epoch": 0, "step": 3, "score": 0.9}), "in the middle of an epoch"
     assert not searched.scored(handed, {"epoch": 0, "score": 0.1})
-    assert not searched.scored(handed, {"epoch": 1, "score": math.nan})
+    assert not searched.scored(handed, {"epoch": 0, "score": 0.2}), "an epoch again"
     assert searched.scored(handed, {"epoch": 1, "score": 0.2})
     assert not searched.scored(handed, {"epoch": 2, "score": 0.3})
     searched.done(handed, done(handed, 0.9))
