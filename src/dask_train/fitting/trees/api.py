@@ -29,6 +29,8 @@ from dask_train.training.settings import RunInputs, RunSettings
 
 # What LightGBM calls the rows to train on where they are scored, too: as a data set of their own.
 TRAINING = "training"
+# Early stopping of XGBoost's estimators, and by LightGBM's names for it.
+_STOPS_EARLY = ("early_stopping_rounds", "early_stopping_round", "n_iter_no_change")
 # Rows that are scored: features and targets, and what else goes with them by name.
 Evals = Sequence[tuple[Any, Any, Mapping[str, Any]]]
 
@@ -152,6 +154,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     model, library, evals, rows = fitting.model, fitting.library, fitting.evals, fitting.rows
     _check_plain(model, library)
     _check_best(run.checkpoint, validates=bool(evals))
+    _check_stops_early(model.get_params(), evals)
     fit_checks.check_stop_names(run.stop, validates=bool(evals))
     features, label = settings.features, settings.label
     known = None if fitting.first is None else learnt_for(fitting.first)
@@ -285,6 +288,16 @@ def _check_best(kept: Checkpoint | None, *, validates: bool) -> None:
         )
     fit_checks.check_best_of_fit(kept, validates=validates, ps=0)
     check_best_of_train(kept)
+
+
+def _check_stops_early(params: Mapping[str, Any], evals: Evals) -> None:
+    """Refuse early stopping without rows that are scored, as both libraries do; of LightGBM's dart it stops nothing."""
+    asked = [name for name in _STOPS_EARLY if (params.get(name) or 0) > 0]
+    if asked and not evals and params.get("boosting_type") != "dart":
+        raise ValueError(
+            f"{asked[0]}={params[asked[0]]}: early stopping needs at least 1 validation dataset, whose scores it looks "
+            "at. Pass validation_data=(X, y), or eval_set."
+        )
 
 
 def _check_xgboost(model: Any, qid: Any) -> None:

@@ -31,6 +31,12 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
         ),
         (xgboost.XGBRanker(), {"streaming": True, "qid": Y}, "streaming with XGBRanker: a query's rows"),
         (xgboost.XGBRegressor(device="cuda"), {"streaming": True}, "streaming with device='cuda'"),
+        (
+            xgboost.XGBRegressor(early_stopping_rounds=2),
+            {},
+            "early_stopping_rounds=2: early stopping needs at least 1 validation dataset",
+        ),
+        (lightgbm.LGBMRegressor(n_iter_no_change=3), {}, "n_iter_no_change=3: early stopping needs at least 1"),
         (xgboost.XGBRegressor(), {"stop": "val_rmse < 1"}, "stop looks at val_rmse, which nothing computes"),
         (xgboost.XGBRegressor(), {"validation_data": (X,)}, r"it is \(X, y\)"),
         (xgboost.XGBRegressor(), {"workers": 1, "validation_data": X}, "^validation_data: there are no targets"),
