@@ -78,12 +78,12 @@ def check_together(model: Any, workers: int, *, ps: int = 0) -> None:
     if (reason := backend_of(keras.backend.backend()).refusal(model, workers)) is not None:
         raise ValueError(f"Model {model.name!r} {reason}")
     if workers > 1:
-        _check_layers(model)
+        _check_layers(model, ps)
     if workers > 1 and not ps:
         _check_by_row(model)
 
 
-def _check_layers(model: Any) -> None:
+def _check_layers(model: Any, ps: int) -> None:
     """Refuse layers that need all rows of a batch, of which each worker has a share.
 
     Raises
@@ -99,13 +99,13 @@ def _check_layers(model: Any) -> None:
             "over to the next batch, and each worker has a share of the rows only. Make the model with stateful=False, "
             "or pass workers=1."
         )
-    synchronized = (each for each in model._flatten_layers() if getattr(each, "synchronized", False) is True)
-    if (layer := next(synchronized, None)) is not None:
-        raise ValueError(
-            f"Layer {layer.name!r} of model {model.name!r} has synchronized=True, which asks for statistics of the "
-            "whole batch, and each worker normalises its own share. Pass workers=1; or leave synchronized out for "
-            "statistics of shares, and moving averages that are averaged over the workers."
-        )
+    for layer in model._flatten_layers() if ps else ():
+        if getattr(layer, "synchronized", False) is True:
+            raise ValueError(
+                f"Layer {layer.name!r} of model {model.name!r} has synchronized=True, which asks for statistics of the "
+                "whole batch, and with ps= each worker takes steps of its own. Leave ps out; or leave synchronized "
+                "out, for moving averages that are averaged over the workers."
+            )
 
 
 def _check_by_row(model: Any) -> None:

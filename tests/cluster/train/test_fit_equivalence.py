@@ -101,6 +101,18 @@ def _embedding(mask: bool = False) -> Any:
     return model
 
 
+def _synchronized() -> Any:
+    """Two beside each other, one after them, and one of rows of which parts are masked."""
+    x, ids = layers.Input((8,), name="x"), layers.Input((5,), dtype="int64", name="ids")
+    norm = functools.partial(layers.BatchNormalization, synchronized=True)
+    beside = layers.Add()([norm()(layers.Dense(6, use_bias=False)(x)) for _ in range(2)])
+    words = layers.LSTM(3)(norm()(layers.Embedding(20, 4, mask_zero=True)(ids)))
+    both = norm()(layers.Concatenate()([layers.Activation("tanh")(beside), words]))
+    model = keras.Model({"x": x, "ids": ids}, layers.Dense(3)(both))
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), _sparse(), metrics=["accuracy"])
+    return model
+
+
 def _two_and_two() -> Any:
     x, ids = layers.Input((8,), name="x"), layers.Input((5,), dtype="int64", name="ids")
     both = layers.Concatenate()([layers.Dense(8, activation="tanh")(x), layers.Flatten()(layers.Embedding(20, 2)(ids))])
@@ -207,6 +219,14 @@ CASES: dict[str, Case] = {
         make=lambda: _classifier(keras.optimizers.Adam(0.01, gradient_accumulation_steps=4)), layout=_PLAIN
     ),
     "embedding": Case(make=_embedding, layout=Layout(x=IDS, y=CLASS)),
+    "synchronized": Case(
+        make=_synchronized,
+        layout=Layout(x={"x": X, "ids": IDS}, y=CLASS),
+        validates=True,
+        epochs=1,
+        tolerance=1e-8,
+        backends=("tensorflow",),
+    ),
     "masked": Case(make=lambda: _embedding(mask=True), layout=Layout(x=IDS, y=STEPS)),
     "mixed precision": Case(make=_mixed, layout=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=5e-3),
     "sample weights": Case(make=lambda: _classifier(weighted_metrics=["accuracy"]), layout=_WEIGHTED, validates=True),

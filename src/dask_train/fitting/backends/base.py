@@ -172,6 +172,22 @@ class Backend(Protocol):
             How many rows go into the step in hand.
         """
 
+    def moments_of_all(
+        self,
+        forward: Callable[[Sequence[Any]], list[Any]],
+        backward: Callable[[Sequence[Any]], list[Any]],
+        is_aside: Callable[[], bool],
+    ) -> AbstractContextManager[None]:
+        """While it lasts, layers with ``synchronized=True`` have the statistics of all workers' rows.
+
+        Parameters
+        ----------
+        forward, backward
+            Sum tensors over all workers, and derivatives by these sums.
+        is_aside
+            Whether what is made at that moment is of this worker alone.
+        """
+
     def settled(self, loss: Any) -> Any:
         """The same loss, which :meth:`sums_multiplied` leaves as it is: it has been multiplied with what it needs."""
 

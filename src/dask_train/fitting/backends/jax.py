@@ -199,6 +199,10 @@ class JaxBackend:
         """Nothing: a loss of a user's own has to be a mean, or have a value for each row; that is tried."""
         return nullcontext()
 
+    def moments_of_all(self, *_: Any) -> AbstractContextManager[None]:
+        """Nothing: Keras refuses layers that synchronise statistics."""
+        return nullcontext()
+
     def num_rows(self, column: Any) -> int:
         """Rows of an array."""
         return int(column.shape[0])

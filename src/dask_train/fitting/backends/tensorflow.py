@@ -16,6 +16,7 @@ from dask_train.fitting.backends.base import Derived, Slices
 from dask_train.fitting.backends.tensorflow_graph import may_be_kept, slices_below
 from dask_train.fitting.backends.tensorflow_logs import derived_logs
 from dask_train.fitting.backends.tensorflow_losses import sums_multiplied
+from dask_train.fitting.backends.tensorflow_moments import moments_of_all
 
 
 def make() -> TensorFlowBackend:
@@ -204,6 +205,15 @@ class TensorFlowBackend:
     def sums_multiplied(self, factor: Callable[[Any], Any], rows: Callable[[], int]) -> AbstractContextManager[None]:
         """In gradients that a ``tf.GradientTape`` takes."""
         return sums_multiplied(factor, rows)
+
+    def moments_of_all(
+        self,
+        forward: Callable[[Sequence[Any]], list[Any]],
+        backward: Callable[[Sequence[Any]], list[Any]],
+        is_aside: Callable[[], bool],
+    ) -> AbstractContextManager[None]:
+        """In Keras' own functions of moments."""
+        return moments_of_all(forward, backward, is_aside)
 
     def settled(self, loss: Any) -> Any:
         """The loss itself: a graph shows what it was multiplied with."""

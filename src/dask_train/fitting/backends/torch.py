@@ -183,6 +183,10 @@ class TorchBackend:
         """Whether it has as many values as the step has rows."""
         return len(loss.shape) > 0 and loss.shape[0] == rows
 
+    def moments_of_all(self, *_: Any) -> AbstractContextManager[None]:
+        """Nothing: Keras refuses layers that synchronise statistics."""
+        return nullcontext()
+
     def num_rows(self, column: Any) -> int:
         """Rows of a tensor."""
         return int(column.shape[0])

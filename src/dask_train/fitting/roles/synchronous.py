@@ -22,6 +22,7 @@ from dask_train.fitting.roles.group import process_group
 from dask_train.fitting.roles.guard import Guard, checksum
 from dask_train.fitting.roles.in_place import left_as_keras_would
 from dask_train.fitting.roles.metrics import MetricSums, Told
+from dask_train.fitting.roles.moments import moments_of_all
 from dask_train.fitting.roles.reductions import losses_of_all
 from dask_train.fitting.roles.spool import Spool, spool_credentials
 from dask_train.fitting.roles.validated_beside import ValidationBeside
@@ -48,6 +49,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
         if replicas.size > 1:
             stack.enter_context(summed_gradients(replicas, backend, worker.share))
             stack.enter_context(losses_of_all(replicas, backend, worker.share))
+            stack.enter_context(moments_of_all(replicas, backend, worker.share))
         return worker.fit()
 
 

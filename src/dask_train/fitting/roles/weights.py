@@ -64,7 +64,9 @@ class Weights(WatchedWeights):
         self._model, self._replicas = model, replicas
         unknown = unknown_variables(model)
         self._own += [*unknown, *averaged_buffers(model)]
-        self._statistics = [*statistics_of(model), *(v for v in unknown if not v.trainable and "float" in dtype_of(v))]
+        alike = {id(v) for each in model._flatten_layers() if synchronizes(each) for v in each.non_trainable_variables}
+        self._statistics = [variable for variable in statistics_of(model) if id(variable) not in alike]
+        self._statistics += [v for v in unknown if not v.trainable and "float" in dtype_of(v)]
         self._of_keras = {
             id(variable)
             for layer in model._flatten_layers()
@@ -190,6 +192,11 @@ def statistics_of(model: Any) -> list[Any]:
     weights = {id(variable) for variable in model.weights}
     own = [variable for number, variable in found.items() if number in weights]
     return [*own, *averaged_buffers(model)]
+
+
+def synchronizes(layer: Any) -> bool:
+    """Whether a layer has the same statistics on all workers."""
+    return isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized is True
 
 
 def averaged_buffers(model: Any) -> list[Any]:

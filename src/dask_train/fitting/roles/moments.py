@@ -1,0 +1,51 @@
+"""Statistics of the whole global batch, for layers that synchronise theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.backends import Backend
+from dask_train.fitting.roles.aside import is_aside
+from dask_train.fitting.roles.gradients import RowFraction
+
+
+def moments_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> AbstractContextManager[None]:
+    """While it lasts, layers with ``synchronized=True`` have the statistics of all rows of a global batch.
+
+    Notes
+    -----
+    A loss depends on each worker's rows through the sums, so the derivative by a part of a sum is that of the losses of
+    all workers by the sum. Losses, and later gradients, count with each one's share of the rows.
+    """
+    summing = _Summing(replicas, share)
+    return backend.moments_of_all(
+        partial(backend.on_host, summing.forward), partial(backend.on_host, summing.backward), is_aside
+    )
+
+
+class _Summing:
+    def __init__(self, replicas: ProcessGroup, share: RowFraction) -> None:
+        self._replicas, self._share = replicas, share
+        self._channels: dict[Any, Any] = {}
+
+    def forward(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Sums over the rows of all workers; the row of one that has none counts for nothing."""
+        return self._sum(arrays, 1.0 if self._share.weight else 0.0)
+
+    def backward(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Derivatives of the loss of all rows, over what this worker's gradients count in the end."""
+        weight = self._share.weight
+        total = self._sum(arrays, weight)
+        return [np.asarray(one / weight if weight else np.zeros_like(one), one.dtype) for one in total]
+
+    def _sum(self, arrays: Sequence[np.ndarray], weight: float) -> list[np.ndarray]:
+        key = tuple((array.shape, array.dtype.str) for array in arrays)
+        if key not in self._channels:
+            self._channels[key] = self._replicas.channel([array.shape for array in arrays], arrays[0].dtype)
+        return [np.array(one) for one in self._replicas.sum(self._channels[key], arrays, weight)]
