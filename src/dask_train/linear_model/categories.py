@@ -59,7 +59,8 @@ def with_indicators(X: Any, schema: FrameSchema) -> Any:
         )
 
     if dask.is_dask_collection(X):
-        return X.map_partitions(with_indicators, schema, meta=with_indicators(X._meta, schema))
+        empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in X.dtypes.items()})
+        return X.map_partitions(with_indicators, schema, meta=with_indicators(empty, schema))
     columns: dict[Any, Any] = {}
     for name in X.columns:
         if name not in known:
