@@ -14,7 +14,7 @@ from dask_train.fitting.roles.aside import rehearsing
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.moments import _Summing, moments_of_all
 
-ROWS = np.random.default_rng(0).normal(size=(7, 3, 2)) + 3
+ROWS = np.random.default_rng(0).normal(size=(7, 3, 2)) / 2
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0], [1, 1, 1], [0, 0, 1]], bool)
 TARGETS = np.random.default_rng(1).normal(size=ROWS.shape)
 
@@ -30,7 +30,7 @@ def derived(both, rows, mask, targets):
     """A mean over rows, and its derivative by a weight."""
     weight = tf.Variable(1.5, dtype=tf.float64)
     with tf.GradientTape() as tape:
-        x = tf.constant(rows) * weight + tf.constant(rows) ** 2
+        x = tf.constant(rows) * weight + tf.constant(rows) ** 2 / 4
         for layer in both:
             x = layer(tf.tanh(x) * weight, training=True, mask=mask)
         loss = tf.reduce_mean((x - targets) ** 2)
