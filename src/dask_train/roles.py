@@ -9,6 +9,8 @@ from typing import Any
 from dask_train.input_errors import raises_at_the_call
 
 # Folders are named after runs, and ids of runs are typed in shells.
+# In a role's name: files are called by it, and may have names of 255 bytes.
+_MOST_LETTERS = 80
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 
 
@@ -152,9 +154,11 @@ def _check_job(job: str, count: int, what: str) -> None:
     if not isinstance(job, str):
         raise TypeError(f"The {what} name {job!r} is a {type(job).__name__}; {what} names are strings.")
     # TensorFlow's device strings (/job:NAME/task:0) take letters, digits and underscores, starting with a letter.
-    if not (job.isascii() and job.isidentifier() and not job.startswith("_")):
+    if not (job.isascii() and job.isidentifier() and not job.startswith("_") and len(job) <= _MOST_LETTERS):
+        shown = repr(job) if len(job) <= _MOST_LETTERS else f"{job[:40]!r}..."
         raise ValueError(
-            f"{job!r} can't be a {what} name: TensorFlow takes a letter, then letters, digits and underscores."
+            f"{shown} can't be a {what} name: TensorFlow takes a letter, then letters, digits and underscores, here "
+            f"{_MOST_LETTERS} in all."
         )
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"{job}={count!r} is a {type(count).__name__}; a {what}'s count is a whole number of tasks.")

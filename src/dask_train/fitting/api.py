@@ -36,6 +36,7 @@ from dask_train.fitting.settings import (
     of_run,
 )
 from dask_train.fitting.spec import FitTask, InPlace
+from dask_train.fitting.stop_checks import check_stop_names, scores_of_model
 from dask_train.fitting.torch_module.settings import ModuleSettings
 from dask_train.fitting.trees.settings import LightGBMSettings, XGBoostSettings
 from dask_train.frameworks.keras.adapter import KerasFramework
@@ -306,7 +307,7 @@ def _fit(
         validation = validation_of(settings.validation_data, features, label, settings.sample_weight, data.schema)
     elif settings.validation_split:
         data, validation = split_off(data, settings.validation_split)
-    fit_checks.check_stop_names(run.stop, validates=validation is not None)
+    check_stop_names(run.stop, validates=validation is not None, known=scores_of_model(model, callbacks))
     server_checks.check_servers(ps, scorer, validates=validation is not None)
     fit_checks.check_best_of_fit(run.checkpoint, validates=validation is not None, ps=ps)
     run.needs([role for role, count in (("ps", ps), ("worker", 1), ("scorer", scorer)) if count])

@@ -14,7 +14,6 @@ from dask_train.errors import in_words
 from dask_train.fitting.backends import BACKENDS, backend_of
 from dask_train.fitting.data import FitData
 from dask_train.fitting.kinds import FIT, named
-from dask_train.run.stop_rule import StopRule
 
 # To go on with a checkpoint, but for its learning rate.
 NEW_LEARNING_RATE = "new_learning_rate"
@@ -130,21 +129,6 @@ def _check_by_row(model: Any) -> None:
 
 
 _OVER_ALL_ROWS = ("dice", "tversky")
-
-
-def check_stop_names(rule: StopRule | None, *, validates: bool) -> None:
-    """The scores that a rule to stop by looks at can come.
-
-    Raises
-    ------
-    ValueError
-        One is of validation, and nothing is validated.
-    """
-    names = sorted(name for name in (rule.names if rule is not None else ()) if name.startswith("val_"))
-    if names and not validates:
-        raise ValueError(
-            f"stop looks at {', '.join(names)}, which nothing computes: pass validation_data or validation_split."
-        )
 
 
 def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> None:

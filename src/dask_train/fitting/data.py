@@ -278,7 +278,20 @@ def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
     )
 
 
+def check_some_rows(what: str, source: Source | SharedSegments) -> None:
+    """See that there are rows, where their number is known.
+
+    Raises
+    ------
+    ValueError
+        There are none.
+    """
+    if source.lengths is not None and not sum(source.lengths):
+        raise ValueError(f"{what} has no rows. Pass at least one.")
+
+
 def inputs_of(data: FitData, validation: FitData | None) -> RunInputs:
     """Return the data of a fit as a run takes it: the workers', and what is validated on by its name."""
     named = {} if validation is None else {VALIDATION: validation.source("validation_data")}
-    return RunInputs(data={"worker": data.source("data")}, datasets=named)
+    check_some_rows("The data", source := data.source("data"))
+    return RunInputs(data={"worker": source}, datasets=named)

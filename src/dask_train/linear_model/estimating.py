@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from dask_train.arguments import check_flags
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.input_errors import warn_at_the_call
@@ -44,6 +45,7 @@ class LinearEstimator(BaseEstimator):
     def _taken(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
         """Features, targets and perhaps weights, checked."""
         check_workers(self.workers)
+        check_flags(**{name: getattr(self, name) for name in ("fit_intercept", "warm_start") if hasattr(self, name)})
         check_rows_unmasked(X, y, sample_weight)
         X = self._learnt(X)
         if is_dask(X, y, sample_weight):

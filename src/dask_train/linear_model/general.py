@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -249,8 +250,8 @@ class TweedieRegressor(_GeneralizedRegressor):
         self.workers = workers
 
     def _family(self) -> Family:
-        if 0 < self.power < 1:
-            raise ValueError(f"power is {self.power!r}; it is from 1 on, or up to 0.")
+        if not isinstance(self.power, Real) or 0 < self.power < 1:
+            raise ValueError(f"power is {self.power!r}; it is a number from 1 on, or up to 0.")
         if self.link not in ("auto", "identity", "log"):
             raise ValueError(f"link is {self.link!r}; it is 'auto', 'identity' or 'log'.")
         if self.link == "log" or (self.link == "auto" and self.power > 0):

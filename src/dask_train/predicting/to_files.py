@@ -14,6 +14,7 @@ import numpy as np
 from dask import delayed
 from dask.tokenize import tokenize
 
+from dask_train.arguments import check_flags
 from dask_train.cards import Card, Shown
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.in_tasks import frees_its_thread
@@ -133,6 +134,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     """
     settings = PredictSettings.of(dict(locals()))
     path, client = _checked_path(path), settings.client
+    check_flags(overwrite=overwrite)
     check_progress(progress, waits=client is None or not client.asynchronous)
     ready = prepared(model, x, settings, compiled=False)
     arguments = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dask_train.arguments import check_flags
 from dask_train.input_errors import made_at_the_call
 
 Scope = Literal["role", "gang"]
@@ -59,6 +60,7 @@ class RecoveryPolicy:
         count: Any = self.max_restarts
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"max_restarts is {self.max_restarts!r}; it is a whole number from 0.")
+        check_flags(retry_errors=self.retry_errors)
 
     def decide(self, failure: Failure) -> Literal["role", "gang", "end"]:
         """Decide what to start again after a loss, or ``"end"``.

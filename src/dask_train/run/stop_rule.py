@@ -15,6 +15,9 @@ from typing import Any
 AllScores = Sequence[Mapping[str, Any]]
 # Names in rules that mean how far the run is.
 PROGRESS = frozenset({"steps", "seconds"})
+# Of a score of ``fit``: it counts when it has ended, as in the history. Within it such scores tell the step, too.
+EPOCH = "epoch"
+WITHIN_AN_EPOCH = frozenset({"step", "num_steps"})
 # What a score tells besides, of where it is from.
 ORIGIN = frozenset({"role", "rank", "attempt", "time"})
 
@@ -75,6 +78,11 @@ def number(value: Any) -> float:
         return math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def tells(name: str, score: Mapping[str, Any]) -> bool:
+    """Return whether a score has a value of that name that a rule looks at."""
+    return name in score and not (name == EPOCH and score.keys() >= WITHIN_AN_EPOCH)
 
 
 def origin(score: Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ class Patience(StopRule):
             raise TypeError(f"patience is {self.patience!r}, but it is a number of reports, like 3.")
         if self.patience < 0:
             raise ValueError(f"patience is {self.patience}, but a number of reports is not negative. Use 1 or more.")
-        if not (math.isfinite(delta := number(self.min_delta)) and delta >= 0):
+        if isinstance(given.min_delta, bool) or not (math.isfinite(delta := number(self.min_delta)) and delta >= 0):
             raise ValueError(f"min_delta is {self.min_delta!r}, but it is a finite number, 0 or more, like 0.001.")
         if self.mode not in ("min", "max", "auto"):
             raise ValueError(f"mode is {self.mode!r}, but it is 'min', 'max' or 'auto'.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_train.run.stop_rule import ORIGIN, PROGRESS, AllScores, RunProgress, StopRule, number, origin
+from dask_train.run.stop_rule import ORIGIN, PROGRESS, AllScores, RunProgress, StopRule, number, origin, tells
 
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _COMPARISON = re.compile(
@@ -49,7 +49,8 @@ class Threshold(StopRule):
     text
         ``name < number`` with ``<``, ``<=``, ``>`` or ``>=``; several with ``and`` and ``or``, of which ``and`` binds
         tighter. A name is a reported score's (letters, digits, ``_``, and between them ``/ . -``), or ``steps`` or
-        ``seconds`` for those of :class:`RunProgress`, unless a role reports a score of that name.
+        ``seconds`` for those of :class:`RunProgress`, unless a role reports a score of that name. ``epoch`` of ``fit``
+        counts from 0 as in ``result.epoch``, and when it has ended.
 
     Raises
     ------
@@ -114,7 +115,7 @@ def _clause_met(
     names = {comparison.name for comparison in of_scores}
     latest = _latest(names, scores, since) if len(clause) > 1 else {}
     for i in range(since - 1, len(scores)):  # the first turn is for progress that has come since the last call
-        arrived = {name: scores[i] for name in names if i >= since and name in scores[i]}
+        arrived = {name: scores[i] for name in names if i >= since and tells(name, scores[i])}
         latest.update(arrived)
         if not (arrived or i < since) or len(latest) < len(names):
             continue
@@ -126,5 +127,6 @@ def _clause_met(
 
 def _latest(names: set[str], scores: AllScores, before: int) -> dict[str, Mapping[str, Any]]:
     """The last score before an index for each name, where there is one; mostly a few steps back."""
-    found = {name: next((scores[i] for i in range(before - 1, -1, -1) if name in scores[i]), None) for name in names}
+    earlier = range(before - 1, -1, -1)
+    found = {name: next((scores[i] for i in earlier if tells(name, scores[i])), None) for name in names}
     return {name: score for name, score in found.items() if score is not None}

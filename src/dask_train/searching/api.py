@@ -22,7 +22,7 @@ from dask_train.driver.preflight import check_checkpoints
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import keras_framework
-from dask_train.fitting.data import FitData, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, check_some_rows, fit_data, split_off, validation_of
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import KerasSettings
 from dask_train.fitting.spec import VALIDATION
@@ -289,6 +289,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         "validation_batch_size": validation_batch_size,
     }
     check_best(policy, metric, arguments["direction"])
+    sources = _sources(data, validation)
     with ExitStack() as stack:
         kept = None if policy is None else stack.enter_context(kept_search(policy, arguments, resume=resume))
         if study is None:
@@ -296,10 +297,10 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         if kept is not None:
             kept.check_study(study, build)
         client = client_or_local(client, 0)
-        peer = entered(client, progress, on, needs, workers_per_trial)
+        peer = entered(client, on, needs, workers_per_trial)
         capacity = partial(capacity_of, peer, on, needs)
         peer.run(check_checkpoints, peer, None if kept is None else kept.url, on)
-        held = Held(peer, _sources(data, validation))
+        held = Held(peer, sources)
         stack.callback(held.release)
         held.compute(RoleMemory.of(keras_framework(), workers_per_trial * (concurrency or 1)))
         data = replace(data, rows=held.segments[_DATA].schema.columns)
@@ -357,6 +358,7 @@ def _over_estimators(given: dict[str, Any]) -> Any:
 
 def _sources(data: FitData, validation: FitData | None) -> dict[str, Source | SharedSegments]:
     sources = {_DATA: data.source(_DATA)}
+    check_some_rows("The data", sources[_DATA])
     if validation is not None:
         sources[_VALIDATION] = validation.source(_VALIDATION)
     return sources

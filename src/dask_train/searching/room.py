@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dask_train.cluster.arrivals import wait_for_first
 from dask_train.cluster.peer import Peer
 from dask_train.errors import PlacementError
-from dask_train.report.progress import check_progress
 from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ def _count(room: Sequence[tuple[str, int]]) -> int:
     return sum(count for _, count in room)
 
 
-def entered(
-    client: Client, progress: bool | None, on: Sequence[str] | None, needs: Mapping[str, Any], workers: int
-) -> Peer:
+def entered(client: Client, on: Sequence[str] | None, needs: Mapping[str, Any], workers: int) -> Peer:
     """The cluster, once it has a Dask worker, which can hold a trial.
 
     Raises
@@ -59,7 +56,6 @@ def entered(
             "search waits for trials, and this client is asynchronous. Call it in a thread with a client of its own: "
             "distributed.Client(address)."
         )
-    check_progress(progress, waits=True)
     wait_for_first(peer)
     found = peer.run(peer.workers)
     check_room(_count(_room(found, on, needs)), _count(_room(found, on, {})), workers)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dask_train.arguments import check_flags
 from dask_train.cluster.clients import client_here, client_or_local
 from dask_train.cluster.gathered import watched
 from dask_train.cluster.in_tasks import frees_its_thread
@@ -79,6 +80,8 @@ def publish_dataset(
     _check_name(name)
     if not data:
         raise ValueError("publish_dataset was given no data; pass it before the name: publish_dataset(X, y, name=...).")
+    check_flags(override=override)
+    check_progress(progress, waits=True)
     what = f"data set {name!r}"
     given = data[0] if len(data) == 1 else data
     if features is None and label is None and hasattr(given, "iloc") and hasattr(given, "columns"):
@@ -220,6 +223,7 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     if not data:
         raise ValueError("persist was given no data; pass arrays.")
     given = data[0] if len(data) == 1 else data
+    check_progress(progress, waits=True)
     _check_arrays(given)
     source = published.as_source("what is to be persisted", given)
     if isinstance(source, SharedSegments):

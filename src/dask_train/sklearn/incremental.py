@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dask_train.arguments import check_counts
 from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
 from dask_train.errors import RoleFailedError
+from dask_train.fitting.settings import EpochSettings
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict
@@ -167,7 +167,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     ) -> Self:
         if not hasattr(estimator, "partial_fit"):
             raise TypeError(f"{type(estimator).__name__} has no partial_fit, so it can't learn batch by batch.")
-        check_counts(epochs=epochs, batch_size=self.batch_size)
+        EpochSettings(epochs=epochs, batch_size=self.batch_size, shuffle=self.shuffle, seed=self.seed)
         settings = dict(self.train_kwargs or {})
         if taken := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
             raise ValueError(f"train_kwargs has {', '.join(sorted(taken))}, which fit sets itself. Leave it out.")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dask_train.arguments import check_flags
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.config import Deadlines
@@ -124,6 +125,7 @@ def start_tensorflow(
     """
     checked = check_jobs(jobs, counts)
     _check_settings(on, queue_size)
+    check_flags(leave_servers=leave_servers)
     client = client_or_local(client, sum(checked.values()))
     plan = NetworkPlan(
         id=f"tf-{uuid.uuid4().hex[:8]}",

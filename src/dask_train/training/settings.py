@@ -13,6 +13,7 @@ from dask_train.cluster.devices import Gpus, check_gpus
 from dask_train.collections.source import Source
 from dask_train.logging.base import Logger
 from dask_train.logging.log import check_log
+from dask_train.report.progress import check_progress
 from dask_train.roles import check_run_name
 from dask_train.run.recovery import RecoveryPolicy, check_recovery
 from dask_train.run.stopping import StopRule, check_stop
@@ -87,6 +88,7 @@ class RunSettings(CheckedSettings):
             One can't be.
         """
         super().__post_init__()
+        check_progress(self.progress, waits=bool(self.wait))
         object.__setattr__(self, "checkpoint", check_checkpoint(self.checkpoint, self.resume))
 
     @property

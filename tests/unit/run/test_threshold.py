@@ -121,3 +121,15 @@ def test_and_with_progress_waits_for_both():
         == "steps is 101 > 100 and loss is 0.5 < 1 (scorer 0)"
     )
     assert rule.met(scores("loss", 0.5, 2), RunProgress(steps=101, seconds=1), since=2) == ""
+
+
+def test_an_epoch_of_fit_counts_when_it_has_ended():
+    within = {"epoch": 2, "step": 1, "num_steps": 5, "loss": 0.5}
+    ended = {"epoch": 2, "num_steps": 5, "loss": 0.5}
+    of_the_user = {"epoch": 2, "step": 1}
+    rule = Threshold("epoch >= 2")
+    assert not rule.met([within], RunProgress(steps=0, seconds=0))
+    for score in (ended, of_the_user):
+        assert rule.met([within, score], RunProgress(steps=0, seconds=0)) == "epoch is 2 >= 2"
+    assert Threshold("epoch >= 2 and loss < 1").met([within, ended], RunProgress(steps=0, seconds=0), since=1)
+    assert not Threshold("loss < 1 and epoch >= 2").met([within], RunProgress(steps=0, seconds=0))

@@ -78,15 +78,15 @@ def test_who_can_not_wait_is_refused_before_anything_is_asked(monkeypatch):
     monkeypatch.setattr(room, "Peer", lambda _: peer_of({}, asynchronous=True))
     monkeypatch.setattr(room, "wait_for_first", lambda _: pytest.fail("it can't wait"))
     with pytest.raises(ValueError, match="search waits for trials, and this client is asynchronous"):
-        entered("client", None, None, {}, 1)
+        entered("client", None, {}, 1)
 
 
 def test_the_first_dask_worker_is_waited_for_before_room_is_counted(monkeypatch):
     workers: dict[str, Any] = {}
     monkeypatch.setattr(room, "Peer", lambda _: peer_of(workers))
     monkeypatch.setattr(room, "wait_for_first", lambda _: workers.update(WORKERS))
-    assert capacity_of(entered("client", None, None, {}, 10), None, {}) == 10
+    assert capacity_of(entered("client", None, {}, 10), None, {}) == 10
     with pytest.raises(PlacementError, match="with 1 threads in all"):
-        entered("client", None, ["tcp://c:1"], {}, 2)
+        entered("client", ["tcp://c:1"], {}, 2)
     with pytest.raises(PlacementError, match="hold 3"):
-        entered("client", None, None, {"GPU": 1}, 4)
+        entered("client", None, {"GPU": 1}, 4)

@@ -1,10 +1,13 @@
-"""Under which names what logs hold is among the scores of a run."""
+"""The names of what logs hold among the scores of a run, and those that a rule to stop by waits for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from dask_train.arguments import nearest
 from dask_train.role.messaging import RESERVED_NAMES
+from dask_train.run.stop_rule import EPOCH
 
 
 def score_name(name: str) -> str:
@@ -15,6 +18,24 @@ def score_name(name: str) -> str:
 def scores_of(logs: dict[str, Any] | None) -> dict[str, Any]:
     """The numbers among logs."""
     return {score_name(name): float(value) for name, value in (logs or {}).items() if _is_number(value)}
+
+
+def check_stop_told(awaited: Iterable[str], told: Iterable[str]) -> None:
+    """See that the scores have come that a rule looks at, after an epoch.
+
+    Raises
+    ------
+    ValueError
+        One has not.
+    """
+    names = list(map(score_name, told))
+    validated = any(name.startswith("val_") for name in names)
+    left = [name for name in awaited if name != EPOCH and (validated or not name.startswith("val_"))]
+    if missing := sorted(set(left) - set(names)):
+        raise ValueError(
+            f"stop looks at {', '.join(missing)}, and after the first epoch there are {', '.join(names)}."
+            f"{nearest(missing[0], names)} Name one of these in stop=."
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -21,7 +21,7 @@ from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.models import build, built_already
-from dask_train.fitting.roles.score_names import score_name
+from dask_train.fitting.roles.score_names import check_stop_told
 from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
 from dask_train.fitting.roles.trackers import means_of_all
@@ -169,14 +169,7 @@ class Worker(ABC):
         )
 
     def _epoch_over(self, logs: dict[str, Any]) -> None:
-        history = [score_name(name) for name in self.model.history.history]
-        validated = any(name.startswith("val_") for name in history)
-        awaited = [name for name in self.task.stop_names if validated or not name.startswith("val_")]
-        if missing := sorted(set(awaited) - set(history)):
-            raise ValueError(
-                f"stop looks at {', '.join(missing)}, and after the first epoch there are {', '.join(history)}. "
-                "Name one of these in stop=."
-            )
+        check_stop_told(self.task.stop_names, self.model.history.history)
         if self.batch == 0:  # what was cut short has scores of some of its rows
             self.keeper.scored(self.model, logs)
         self.epoch_over()

@@ -13,11 +13,12 @@ from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import FitData, fit_data, inputs_of, split_off, validation_of
+from dask_train.fitting.data import FitData, check_some_rows, fit_data, inputs_of, split_off, validation_of
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for, schema_for
 from dask_train.fitting.settings import of_run
 from dask_train.fitting.spec import InPlace
+from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.settings import STEP, ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
@@ -98,7 +99,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         )
     elif settings.validation_split:
         data, validation = split_off(data, settings.validation_split)
-    fit_checks.check_stop_names(run.stop, validates=validation is not None)
+    check_stop_names(run.stop, validates=validation is not None, known=checks.scores_of(metrics))
     kept = run.checkpoint
     fit_checks.check_best_of_fit(kept, validates=validation is not None, ps=0)
     if kept is not None and kept.best is not None and mode_by_name(kept.best, kept.mode) == AUTO:
@@ -107,6 +108,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     checks.check_rows(module, loss, metrics, data, "The data")
     if validation is not None:
         checks.check_rows(module, loss, metrics, validation, "The validation data", trains=False)
+    inputs = inputs_of(data, validation)
     made = checks.check_optimizer(optimizer, module)
     scheduled = checks.check_scheduler(settings.scheduler, settings.scheduler_interval, made)
     workers = 1 if settings.in_process else settings.workers
@@ -139,7 +141,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     started: FitResult | Run[FitResult] = start(
         ModuleRole(task),
         {"worker": 0 if settings.in_process else workers},
-        inputs_of(data, validation),
+        inputs,
         run,
         framework=TorchFitFramework(),
         params=told_of(task),
@@ -185,7 +187,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     data = fit_data("data", x, y, settings.sample_weight, **columns, like=like)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
-    source = data.source("data")
+    check_some_rows("The data", source := data.source("data"))
     client = client_or_local(settings.client, settings.workers or 0)
     workers = settings.workers or default_fit_workers(client, None)
     header, arrays = checks.sent(ModuleTraining(module=module, loss=loss, metrics=metrics))

@@ -184,6 +184,11 @@ def named_metrics(metrics: Any) -> dict[str, Any]:
     return dict(pairs)
 
 
+def scores_of(metrics: Mapping[str, Any]) -> set[str] | None:
+    """Return the names of all scores; None where a metric that counts by itself may give several."""
+    return None if any(map(counts_by_itself, metrics.values())) else {"loss", *metrics}
+
+
 def check_together(module: torch.nn.Module, workers: int) -> None:
     """See that several workers can train a module.
 

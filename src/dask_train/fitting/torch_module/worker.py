@@ -15,7 +15,7 @@ from dask_train.fitting.roles.epochs import Epochs
 from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.roles.group import process_group
 from dask_train.fitting.roles.guard import Guard
-from dask_train.fitting.roles.score_names import score_name, scores_of
+from dask_train.fitting.roles.score_names import check_stop_told, scores_of
 from dask_train.fitting.spec import VALIDATION, Outcome, Read
 from dask_train.fitting.torch_module.agreed import Agreed, Buffers, Named, seed_rank
 from dask_train.fitting.torch_module.checkpoints import check_same, mode_of
@@ -251,14 +251,7 @@ class ModuleWorker:
             self._history.setdefault(name, []).append(value)
 
     def _check_names(self) -> None:
-        names = [score_name(name) for name in self._history]
-        validated = any(name.startswith("val_") for name in names)
-        awaited = [name for name in self._task.stop_names if validated or not name.startswith("val_")]
-        if missing := sorted(set(awaited) - set(names)):
-            raise ValueError(
-                f"stop looks at {', '.join(missing)}, and after the first epoch there are {', '.join(names)}. "
-                "Name one of these in stop=."
-            )
+        check_stop_told(self._task.stop_names, self._history)
 
     def _keep(self) -> None:
         """Take a checkpoint: all workers tell what is their own, the first one writes."""

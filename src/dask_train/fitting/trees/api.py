@@ -17,8 +17,10 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections import Source
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
+from dask_train.fitting.data import check_some_rows
 from dask_train.fitting.logged import params_of_trees
 from dask_train.fitting.schemas import learnt_for
+from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.fitting.trees.result import TreesResult, grown
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import TreeData, tree_data
@@ -155,7 +157,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     _check_plain(model, library)
     _check_best(run.checkpoint, validates=bool(evals))
     _check_stops_early(model.get_params(), evals)
-    fit_checks.check_stop_names(run.stop, validates=bool(evals))
+    check_stop_names(run.stop, validates=bool(evals))
     features, label = settings.features, settings.label
     known = None if fitting.first is None else learnt_for(fitting.first)
     client, count = run.client, settings.workers
@@ -168,6 +170,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         count = default_fit_workers(client, run.on)
     made = partial(tree_data, features=features, label=label, workers=count)
     data = made("data", *rows, known=known)
+    check_some_rows("The data", data.source)
     _check_taken(model, data.plan)
     _check_labels(model, library, data)
     if settings.workers is None and data.num_parts is not None:

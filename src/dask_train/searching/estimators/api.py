@@ -56,8 +56,11 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
     settings, run = GridSettings.of(given), _run_of(given)
     scoring, policy = settings.scoring, run.checkpoint
     candidates = list(ParameterGrid(settings.params))
-    if not candidates:
-        raise ValueError(f"params={settings.params!r} has no points. Pass at least one value of each parameter.")
+    if not any(candidates):
+        raise ValueError(
+            f"params={settings.params!r} has no points: there is nothing to search. Pass a dict of a parameter's name, "
+            "such as 'alpha', to a list of values, at least one."
+        )
     data, shape = _rows_of(x, y, settings)
     has_weights = shape.layout.sample_weight is not None
     rule = scoring_of(build, scoring, has_weights=has_weights)

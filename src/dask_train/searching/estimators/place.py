@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.peer import Peer
-from dask_train.fitting.data import FitData
+from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.frameworks.registry import find_framework
 from dask_train.searching.estimators.loop import EstimatorLoop
 from dask_train.searching.pool import Crew, Slots, Work
@@ -53,8 +53,10 @@ def opened(data: Mapping[str, FitData], concurrency: int | None, run: RunSetting
     """The cluster with the data in shared memory, which is released in the end."""
     needs = run.needs(["worker"]).get("worker", {})
     sources = {what: each.source(what) for what, each in data.items()}
+    for what, source in sources.items():
+        check_some_rows(what, source)
     client = client_or_local(run.client, 0)
-    peer = entered(client, run.progress, run.on, needs, 1)
+    peer = entered(client, run.on, needs, 1)
     held = Held(peer, sources)
     try:
         held.compute(RoleMemory.of(find_framework(None), concurrency or 1))
