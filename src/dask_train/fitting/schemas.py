@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,8 @@ _OF_MODELS: WeakKeyDictionary[Any, FrameSchema] = WeakKeyDictionary()
 def note_schema(model: Any, schema: FrameSchema | None) -> None:
     """Remember what a model has been fitted with, for as long as it lives."""
     if schema is not None:
-        _OF_MODELS[model] = schema
+        with suppress(TypeError):  # an estimator of the user's without a hash, or that takes no weak references
+            _OF_MODELS[model] = schema
 
 
 def schema_for(model: Any, schema: Any = None) -> FrameSchema | None:

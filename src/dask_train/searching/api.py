@@ -28,7 +28,7 @@ from dask_train.fitting.settings import KerasSettings
 from dask_train.fitting.spec import VALIDATION
 from dask_train.input_errors import raises_at_the_call
 from dask_train.report.search_progress import SearchDisplay
-from dask_train.searching.checks import check_best, check_search, described
+from dask_train.searching.checks import categories_of, check_best, check_search, described
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.texts import code_text
 from dask_train.searching.kept import kept_search
@@ -307,7 +307,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         if validation is not None:
             validation = replace(validation, rows=held.segments[_VALIDATION].schema.columns)
         if kept is not None:
-            kept.check_same({what: described(each) for what, each in held.segments.items()})
+            sources = {what: described(each) for what, each in held.segments.items()}
+            kept.check_same(sources | categories_of(data.schema))
         fitting = TrialTasks(
             build=build,
             data=data,

@@ -6,6 +6,8 @@ from typing import Any
 
 from dask_train.checkpoint.best import AUTO
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.collections.schema.category import listed
+from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting.kinds import is_keras_model
 from dask_train.shared_data.segments import SharedSegments
@@ -113,3 +115,11 @@ def described(data: SharedSegments) -> str:
     """How many rows of what a data set has; what a search that goes on is compared by."""
     columns = ", ".join(f"{column.dtype} {tuple(column.row_shape)}" for column in data.schema.columns)
     return f"{data.num_rows} rows of {columns}"
+
+
+def categories_of(schema: FrameSchema | None) -> dict[str, str]:
+    """Tell the categories of a frame, which lie as codes; what a search that goes on is compared by, too."""
+    if schema is None or not schema.categories:
+        return {}
+    told = "; ".join(f"{name!r}: {listed(values)}" for name, values in schema.categories.items())
+    return {"categories": f"{told} ({only_categories(schema).digest})"}

@@ -141,6 +141,11 @@ def test_a_grid_over_a_pipeline_fits_each_beginning_once_and_scores_as_grid_sear
     with pytest.warns(FitFailedWarning, match="6 fits failed"), pytest.warns(UserWarning, match="non-finite"):
         wanted = GridSearchCV(pipe, params, cv=3, scoring=by_hand).fit(frame.drop(columns="y"), frame["y"])
     same_scores(found, wanted)
+    turned = table[["kind", *"dcba"]].assign(kind=table["kind"].cat.set_categories(["x", "w", "v", "u"]))
+    later = dt.predict(found.best_estimator, turned).compute()
+    np.testing.assert_array_equal(later, wanted.best_estimator_.predict(frame.drop(columns="y")))
+    with pytest.raises(ValueError, match="Column 'kind' of x has 'x', and the model is fitted with the categories"):
+        dt.predict(found.best_estimator, frame.assign(kind="x")).compute()
     with pytest.raises(ValueError, match="Invalid parameter 'D'"):
         dt.search(pipe, on_dask(X), LABELS, params={"classify__D": [1]})
     with pytest.raises(ValueError, match="epochs=7 is not of a search over a grid"):

@@ -38,7 +38,7 @@ def test_other_rows_get_the_indicators_of_those_that_were_fitted():
     [
         (
             ["a", "new", "newer"],
-            "'c' of X has 'new', 'newer', and the model is fitted with the categories 'b', 'a', 'z'",
+            "'c' of X has 'new', 'newer', and the model is fitted with the categories 'b', 'a'",
         ),
         (["a", None], "1 values of column 'c' of X are missing, which is none of the categories of the model"),
     ],

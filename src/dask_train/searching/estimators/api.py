@@ -15,7 +15,7 @@ from dask_train.driver.result import leave_result
 from dask_train.errors import CheckpointError
 from dask_train.fitting.data import FitData
 from dask_train.report.search_progress import SearchDisplay
-from dask_train.searching.checks import check_best, check_study, described
+from dask_train.searching.checks import categories_of, check_best, check_study, described
 from dask_train.searching.estimators.data import estimator_data, folds_of
 from dask_train.searching.estimators.grid import GridWork
 from dask_train.searching.estimators.kept import kept_grid
@@ -78,7 +78,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
         folds = folds_of(settings.cv, segments, shape, place.client)
         splits = folds.of(build)
         if kept is not None:
-            kept.check_same({DATA: described(segments), "cv": folds.text()})
+            kept.check_same({DATA: described(segments), "cv": folds.text(), **categories_of(data.schema)})
         told = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**asked, "cv": text_of(settings.cv)})
         work = GridWork(build, candidates, splits, rule, counts, kept=kept, log=told)
         display = SearchDisplay(run.progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
@@ -86,10 +86,10 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             _gone_through(place.slots(EstimatorLoop(shape=shape), work, most=work.num_left), work, display)
         except KeyboardInterrupt as error:
             work.cut_short()
-            leave_result(error, GridResult(work, list(rule.scorers), len(splits), counts))
+            leave_result(error, GridResult(work, list(rule.scorers), len(splits), counts, data.schema))
             raise
     work.warn()
-    return GridResult(work, list(rule.scorers), len(splits), counts)
+    return GridResult(work, list(rule.scorers), len(splits), counts, data.schema)
 
 
 def _gone_through(slots: Slots, work: GridWork, display: SearchDisplay) -> None:
@@ -139,7 +139,7 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
             raise ValueError(
                 f"There are validation_data and {beside}; a trial is scored on one or on folds. Leave one out."
             )
-        sources[VALIDATION], of_validation = _validation(shape, settings)
+        sources[VALIDATION], of_validation = _validation(data, shape, settings)
         validation = (VALIDATION, of_validation)
     opened_study = partial(
         open_study,
@@ -171,7 +171,7 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
         segments = place.held.segments
         folds = folds_of(cv, segments[DATA], shape, place.client) if validation is None else None
         if kept is not None:
-            kept.check_same({what: described(each) for what, each in segments.items()})
+            kept.check_same({what: described(each) for what, each in segments.items()} | categories_of(data.schema))
             kept.check_same({} if folds is None else {"cv": folds.text()})
         has_weights = shape.layout.sample_weight is not None
         tasks = EstimatorTasks(
@@ -189,6 +189,7 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
             timeout_s=timeout_s,
             kept=kept,
             log=search_log(run.log, study.study_name, {**asked, "cv": text_of(cv), "trials": settings.trials}),
+            schema=data.schema,
         )
         loop = EstimatorLoop(shape=shape, validation=validation)
         display = SearchDisplay(run.progress, metric=METRIC, trials=settings.trials)
@@ -215,7 +216,7 @@ def _rows_of(x: Any, y: Any, settings: EstimatorSettings) -> tuple[FitData, Shap
     return estimator_data(DATA, x, y, settings.features, settings.label, sample_weight=weights, groups=groups)
 
 
-def _validation(shape: Shape, settings: TrialsSettings) -> tuple[FitData, Shape]:
+def _validation(data: FitData, shape: Shape, settings: TrialsSettings) -> tuple[FitData, Shape]:
     """Rows that all trials are scored on; a frame with the columns that they are fitted on, and that of weights."""
     given, label, sample_weight = settings.validation_data, settings.label, settings.sample_weight
     several = given if isinstance(given, tuple | list) else (given,)
@@ -229,7 +230,7 @@ def _validation(shape: Shape, settings: TrialsSettings) -> tuple[FitData, Shape]
     chosen = settings.features if shape.dtypes is None else list(shape.dtypes)
     named = label if y is None else None
     weight = sample_weight if not others and isinstance(sample_weight, str) else weight
-    found = estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight)
+    found = estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight, known=data.schema)
     if (found[1].layout.y is None) != (shape.layout.y is None):
         raise ValueError(
             f"validation_data has {'no' if found[1].layout.y is None else 'some'} targets, and the data has "

@@ -12,6 +12,8 @@ import numpy as np
 from dask_train.collections.ids import exact_ids
 from dask_train.collections.partition.form import is_frame, is_name, picks_of, resolved
 from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.conforming import conformed
+from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.missing_text import marked
@@ -31,8 +33,14 @@ def estimator_data(
     *,
     sample_weight: Any = None,
     groups: Any = None,
+    known: FrameSchema | None = None,
 ) -> tuple[FitData, Shape]:
     """Features and what goes with them, and what their columns mean; a frame stays one, with its names and types.
+
+    Parameters
+    ----------
+    known
+        The schema of the frame that estimators are fitted with. Default: this is that frame.
 
     Raises
     ------
@@ -45,7 +53,7 @@ def estimator_data(
         raise ValueError(f"label={label!r}: an estimator's target is one column of the frame. Pass its name.")
     named = {"label": label, "sample_weight": sample_weight, "groups": groups}
     named = {argument: name for argument, name in named.items() if isinstance(name, str)}
-    x, own = _columns_of(what, x, features, named)
+    x, own, schema = _columns_of(what, x, features, named, known)
     y = own.get("label", _plain(y))
     weight, groups = (
         own.get(name, _plain(each)) for name, each in (("sample_weight", sample_weight), ("groups", groups))
@@ -63,24 +71,30 @@ def estimator_data(
         dtypes={name: each.dtype for name, each in x.items()} if isinstance(x, dict) else None,
         target_dtype=target_dtype,
     )
+    data = replace(data, schema=schema)
     return (data, shape) if groups is None else _with_groups(what, data, shape, groups)
 
 
-def _columns_of(what: str, x: Any, features: Any, named: dict[str, str]) -> tuple[Any, dict[str, Any]]:
-    """A frame's features, as a dict of columns, and its columns of other use; anything else as it is."""
+def _columns_of(
+    what: str, x: Any, features: Any, named: dict[str, str], known: FrameSchema | None
+) -> tuple[Any, dict[str, Any], FrameSchema | None]:
+    """A frame's features, as a dict of columns, its columns of other use, and its schema; anything else as it is."""
     if not (is_frame(x) and hasattr(x, "columns")):
         if features is not None:
             raise ValueError("features= names columns of a frame, and x is none. Leave it out.")
         for argument, name in named.items():
             raise ValueError(f"{argument}={name!r} names a column of a frame, and x is none. Pass an array.")
-        return x, {}
+        return x, {}, None
     picks_of(what, features, named.get("label"))  # refuses a label among the features
-    known = list(x.columns)
-    resolved(what, known, [[name] for name in named.values()])
-    left = [name for name in known if name not in named.values()]
+    names = list(x.columns)
+    resolved(what, names, [[name] for name in named.values()])
+    left = [name for name in names if name not in named.values()]
     chosen = left if features is None else [features] if is_name(features) else list(features)
-    resolved(what, known, [chosen])
-    return {name: x[name] for name in chosen}, {argument: x[name] for argument, name in named.items()}
+    resolved(what, names, [chosen])
+    schema = known or schema_of(what, x, chosen, ())
+    if known is not None:
+        x = conformed(what, x, [(column.name, column) for column in known.columns], coded=False)
+    return {name: x[name] for name in chosen}, {argument: x[name] for argument, name in named.items()}, schema
 
 
 def _with_groups(what: str, data: FitData, shape: Shape, groups: Any) -> tuple[FitData, Shape]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cards import Card, Shown, Table
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.errors import DaskTrainError
+from dask_train.fitting.saved import save_model
+from dask_train.fitting.schemas import note_schema
 from dask_train.report.formats import score_text
 
 if TYPE_CHECKING:
@@ -30,12 +34,22 @@ class GridResult(Shown):
         How many folds.
     refit_s
         Seconds that the best one took on all rows.
+    schema : FrameSchema or None
+        Columns and categories of the frame that estimators were fitted with. None for arrays.
     """
 
-    def __init__(self, work: GridWork, scorer_names: list[str], num_splits: int, refit: str | None) -> None:
+    def __init__(
+        self,
+        work: GridWork,
+        scorer_names: list[str],
+        num_splits: int,
+        refit: str | None,
+        schema: FrameSchema | None = None,
+    ) -> None:
         self.cv_results_ = work.table
         self.scorer_names, self.num_splits = scorer_names, num_splits
         self.num_fits, self.refit_s = work.num_fits, work.refit_s
+        self.schema = schema
         self._refit, self._index, self._estimator = refit, work.best_index, work.best_estimator
 
     @property
@@ -68,7 +82,7 @@ class GridResult(Shown):
 
     @property
     def best_estimator(self) -> Any:
-        """The best candidate, fitted on all rows.
+        """The best candidate, fitted on all rows; :func:`dask_train.predict` knows its schema.
 
         Raises
         ------
@@ -77,9 +91,20 @@ class GridResult(Shown):
         """
         if self._estimator is None:
             raise DaskTrainError("The best candidate was not fitted on all rows.", change="Pass refit=True.")
+        note_schema(self._estimator, self.schema)
         return self._estimator
 
     best_model = best_estimator
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the best candidate with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
+
+        Parameters
+        ----------
+        path
+            A folder or URL.
+        """
+        save_model(self.best_estimator, self.schema, path)
 
     def trials_dataframe(self) -> pd.DataFrame:
         """The table as a pandas DataFrame, a row for each candidate.

@@ -10,6 +10,7 @@ import pytest
 from dask import dataframe as dd
 from sklearn.dummy import DummyRegressor
 
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Schema
 from dask_train.searching.estimators.data import estimator_data, folds_of
 from dask_train.shared_data.segments import SharedSegments
@@ -100,6 +101,24 @@ def test_categories_that_are_not_known_yet_are_refused_with_what_makes_them_know
     assert list(data_of(frame, label="y")[1].target_dtype.categories) == ["no", "yes"]
     with pytest.raises(ValueError, match=r"The categories of y are not known yet.*y = y.cat.as_known\(\)"):
         data_of(unknown, label="y")
+
+
+KIND = FRAME[["a", "y"]].assign(kind=pd.Categorical(list("uvwuvw")))
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["pandas", "dask"])
+def test_rows_to_score_on_get_the_categories_of_those_to_fit_on(lazy):
+    data, shape = data_of(KIND, label="y")
+    assert data.schema == FrameSchema.of(KIND[["a", "kind"]])
+    turned = KIND.assign(kind=KIND["kind"].cat.set_categories(["w", "v", "u"]))
+    turned = dd.from_pandas(turned, npartitions=2) if lazy else turned
+    later, of_later = data_of(turned, label="y", known=data.schema)
+    assert of_later.dtypes == shape.dtypes
+    codes = later.value[of_later.layout.x["kind"]].cat.codes
+    assert list(codes.compute(scheduler="sync") if lazy else codes) == [0, 1, 2, 0, 1, 2]
+    with pytest.raises(ValueError, match="Column 'kind' of data has 'x', and the model is fitted with the categories"):
+        data_of(KIND.assign(kind="x"), label="y", known=data.schema)
+    assert data_of(X, Y)[0].schema is None
 
 
 class Client:

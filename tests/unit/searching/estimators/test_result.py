@@ -5,8 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import lightgbm
+import numpy as np
+import pandas as pd
 import pytest
+from dask import dataframe as dd
 
+import dask_train as dt
 from dask_train.errors import DaskTrainError
 from dask_train.searching.estimators.prefixes import Score
 from dask_train.searching.estimators.result import GridResult
@@ -15,7 +20,9 @@ from dask_train.searching.estimators.table import results_table
 PARAMS = [{"a": 1.0}, {"a": 2.0, "b": "x"}, {"a": 3.0}]
 
 
-def found(*scorers: str, refit: str | None = None, index: int | None = None, model: Any = None) -> GridResult:
+def found(
+    *scorers: str, refit: str | None = None, index: int | None = None, model: Any = None, schema: Any = None
+) -> GridResult:
     """Of three candidates on two folds; the second is the best one by ``r2``, the third by ``mae``."""
     values = {"r2": [0.1, 0.9, 0.5], "mae": [-3.0, -2.0, -1.0]}
     scores = {
@@ -25,7 +32,7 @@ def found(*scorers: str, refit: str | None = None, index: int | None = None, mod
     }
     work = SimpleNamespace(table=results_table(PARAMS, scores, 2, scorers), num_fits=8, refit_s=1.5)
     work.best_index, work.best_estimator = index, model
-    return GridResult(work, list(scorers), 2, refit)  # type: ignore[arg-type]
+    return GridResult(work, list(scorers), 2, refit, schema)  # type: ignore[arg-type]
 
 
 def test_the_best_is_the_one_that_was_fitted_on_all_rows():
@@ -63,3 +70,18 @@ def test_it_is_shown_best_first_and_as_a_frame():
     assert table.columns == ("mae", "r2", "a", "b")
     assert it.trials_dataframe()["rank_test_r2"].tolist() == [3, 1, 2]
     assert repr(it) == "<GridResult: 3 candidates on 2 folds, 8 fits of steps; best value -1>"
+
+
+def test_the_best_one_knows_the_categories_that_it_was_fitted_with(tmp_path: Any):
+    """LightGBM alone takes an unknown category for a missing one, silently."""
+    codes = np.arange(60) % 3
+    frame = pd.DataFrame({"kind": pd.Categorical.from_codes(codes, ["u", "v", "w"]), "a": 0.0})
+    best = lightgbm.LGBMRegressor(n_estimators=3, min_child_samples=1, verbose=-1).fit(frame, codes)
+    it = found("r2", model=best, schema=dt.FrameSchema.of(frame))
+    it.save(tmp_path / "best")
+    later = frame[["a", "kind"]].assign(kind=pd.Categorical(frame["kind"], ["w", "u", "v"]))
+    for model in (it.best_estimator, tmp_path / "best"):
+        predicted = dt.predict(model, dd.from_pandas(later, npartitions=2)).compute(scheduler="threads")
+        np.testing.assert_array_equal(predicted, best.predict(frame))
+        with pytest.raises(ValueError, match="Column 'kind' of x has 'x', and the model is fitted with the categories"):
+            dt.predict(model, later.assign(kind=pd.Categorical(["u", "x"] * 30))).compute(scheduler="threads")
