@@ -15,7 +15,7 @@ from dask_train.collections.schema.conforming import without_missing_codes, with
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column
 from dask_train.data.selection import column_names
 from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.fitting.spec import VALIDATION
@@ -108,7 +108,7 @@ def fit_data(
             )
         return _named(what, x, features, label, sample_weight, like)
     if (segments := segments_in(x)) is not None:
-        return _published(what, x, segments.schema, [y, sample_weight])
+        return _published(what, x, segments, [y, sample_weight], like)
     x = like.ordered(what, x)
     layout, values = Layout.of(x, y, sample_weight)
     inputs, targets = leaves(layout.x), leaves(layout.y)
@@ -162,7 +162,7 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any, lik
     layout = Layout(x=places[0], y=places[1], sample_weight=places[2])
     _check_apart(what, targets, features)
     if (segments := segments_in(x)) is not None:
-        return _named_segments(what, x, segments.schema, layout, picks)
+        return _named_segments(what, x, segments, layout, picks, like)
     if is_open:
         x = like.targets(what, x, targets)
     elif isinstance(x, Mapping):
@@ -183,9 +183,11 @@ def _check_apart(what: str, targets: Sequence[Any], features: Any) -> None:
         raise ValueError(f"{twice[0]!r} of {what} is the label and one of the features too. Take it out of features.")
 
 
-def _named_segments(what: str, x: Any, schema: Schema, layout: Layout, picks: list[Any]) -> FitData:
+def _named_segments(
+    what: str, x: Any, segments: SharedSegments, layout: Layout, picks: list[Any], like: Conformer
+) -> FitData:
     """Give the columns of a published data set: columns as they are, since they lie in shared memory already."""
-    known = column_names(schema)
+    known = column_names(segments.schema)
     numbers = []
     for names, matrix in resolved(what, known, picks):
         if matrix:
@@ -197,7 +199,17 @@ def _named_segments(what: str, x: Any, schema: Schema, layout: Layout, picks: li
         numbers.append(known.index(names[0]))
     placed = [filled(places, numbers.__getitem__) for places in (layout.x, layout.y, layout.sample_weight)]
     layout = Layout(x=placed[0], y=placed[1], sample_weight=placed[2])
-    return FitData(value=x, layout=layout, rows=schema.columns)
+    return _lying(what, x, segments, layout, like)
+
+
+def _lying(what: str, x: Any, segments: SharedSegments, layout: Layout, like: Conformer) -> FitData:
+    """Give a published data set with the schema of its frames, once it is seen that the model knows these codes."""
+    frames, schema = segments.frames, None
+    if frames:
+        like.lying(what, *([frames[number] for number in leaves(places)] for places in (layout.x, layout.y)))
+        features = filled(layout.x, lambda number: getattr(frames[number], "features", None))
+        schema = like.schema(None if isinstance(layout.x, list | tuple) else features)
+    return FitData(value=x, layout=layout, rows=segments.schema.columns, schema=schema)
 
 
 def places_of(spec: Any, picks: list[Any]) -> Any:
@@ -210,10 +222,10 @@ def places_of(spec: Any, picks: list[Any]) -> Any:
     return len(picks) - 1
 
 
-def _published(what: str, x: Any, schema: Schema, others: list[Any]) -> FitData:
+def _published(what: str, x: Any, segments: SharedSegments, others: list[Any], like: Conformer) -> FitData:
     if any(other is not None for other in others):
         raise ValueError(f"{what}: a published data set has inputs, targets and weights together. Pass it alone.")
-    rows = schema.columns
+    schema = segments.schema
     if schema.names is not None:
         known = ", ".join(schema.names)
         names = {name: number for number, name in enumerate(schema.names)}
@@ -222,10 +234,10 @@ def _published(what: str, x: Any, schema: Schema, others: list[Any]) -> FitData:
                 f"{what}: the columns of that data set are {known}; which of them are inputs is not told. Say it with "
                 "features={'input': 'column'} and label=, or publish it as (X, y), or (X, y, sample_weight)."
             )
-        return FitData(value=x, layout=Layout(**names), rows=rows)
+        return _lying(what, x, segments, Layout(**names), like)
     if len(schema.columns) > 3:
         raise ValueError(f"{what}: that data set has {len(schema.columns)} columns. Publish it as (X, y).")
-    return FitData(value=x, layout=Layout.of_batch(len(schema.columns)), rows=rows)
+    return _lying(what, x, segments, Layout.of_batch(len(schema.columns)), like)
 
 
 def _rows(columns: Sequence[Any]) -> tuple[Column, ...] | None:

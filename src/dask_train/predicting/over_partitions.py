@@ -14,6 +14,7 @@ from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
 from dask_train.collections.partition.form import chosen, is_frame
+from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.conforming import conformed, matched
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.data import fit_data
@@ -42,7 +43,8 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
     segments = segments_in(x) if y is None else None
     if segments is None:
         return x, y, sample_weight, features, label
-    layout = fit_data("data", x, None, sample_weight, features=features, label=label).layout
+    like = Conformer(None, coded=False)
+    layout = fit_data("data", x, None, sample_weight, features=features, label=label, like=like).layout
     places = (layout.x, layout.y, layout.sample_weight)
     if layout.y is None or not all(place is None or isinstance(place, int) for place in places):
         raise ValueError(

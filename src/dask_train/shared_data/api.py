@@ -11,6 +11,8 @@ from dask_train.cluster.clients import client_here, client_or_local
 from dask_train.cluster.gathered import watched
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.cluster.peer import Peer
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.published_frames import frames_in, without_missing
 from dask_train.input_errors import raises_at_the_call
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import check_progress
@@ -86,20 +88,29 @@ def publish_dataset(
     given = data[0] if len(data) == 1 else data
     if features is None and label is None and hasattr(given, "iloc") and hasattr(given, "columns"):
         given = {name: given[name] for name in given.columns}
+    given = without_missing(what, given, features, label)
     source = published.as_source(what, given, features=features, label=label)
+    frames = () if isinstance(source, SharedSegments) else frames_in(what, given, features, label)
     peer = Peer(client_or_local(client, 0))
     check_progress(progress, waits=not peer.asynchronous)
     if peer.asynchronous:
-        return _publish(peer, what, name, source, override)
+        return _publish(peer, what, name, source, override, frames)
     peer.run(published.check_name, peer, name, override)
     started = _started(peer, what, source)
     with _displayed(progress, "publishing", source) as display:
-        return watched(peer, partial(_show, display, started), published.publish, peer, name, started, override)
+        return watched(peer, partial(_show, display, started), published.publish, peer, name, started, override, frames)
 
 
-async def _publish(peer: Peer, what: str, name: str, source: Source | SharedSegments, override: bool) -> None:
+async def _publish(
+    peer: Peer,
+    what: str,
+    name: str,
+    source: Source | SharedSegments,
+    override: bool,
+    frames: tuple[FrameSchema | None, ...],
+) -> None:
     await published.check_name(peer, name, override)
-    await published.publish(peer, name, _started(peer, what, source), override)
+    await published.publish(peer, name, _started(peer, what, source), override, frames)
 
 
 @raises_at_the_call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -14,6 +15,7 @@ from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.collections import Source, check_data
 from dask_train.collections.partition.form import Picks
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import Deadlines
 from dask_train.data.columns import Column
 from dask_train.data.part import Part, shard_of
@@ -310,8 +312,14 @@ async def computed(peer: Peer, what: str, data: DataSetOnDask | SharedSegments) 
     return data.segments()
 
 
-async def publish(peer: Peer, name: str, data: DataSetOnDask | SharedSegments, override: bool) -> None:
-    """Give a data set its name, once all of it is computed.
+async def publish(
+    peer: Peer,
+    name: str,
+    data: DataSetOnDask | SharedSegments,
+    override: bool,
+    frames: tuple[FrameSchema | None, ...],
+) -> None:
+    """Give a data set its name, once all of it is computed, and keep what the categories of its frames are.
 
     Raises
     ------
@@ -319,6 +327,7 @@ async def publish(peer: Peer, name: str, data: DataSetOnDask | SharedSegments, o
         A partition can't be computed, or somebody has taken the name meanwhile.
     """
     segments = await computed(peer, f"data set {name!r}", data)
+    segments = replace(segments, frames=frames or segments.frames)
     try:
         await peer.dask_end.publish_dataset(segments.record(), name=name, override=override)
     except KeyError:

@@ -12,6 +12,7 @@ from distributed import Future
 
 from dask_train.cluster.peer import Peer
 from dask_train.collections import shared
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Schema
 from dask_train.errors import DataError
 
@@ -29,11 +30,14 @@ class SharedSegments:
         Its columns, and int64 ``(num_partitions,)``: rows of each partition.
     futures
         Of the segments, in order; Dask keeps them for as long as somebody has these.
+    frames
+        A schema of the frame that each column was, None for an array. Empty where none had categories.
     """
 
     schema: Schema
     lengths: np.ndarray = field(repr=False)
     futures: tuple[Future, ...] = field(repr=False)
+    frames: tuple[FrameSchema | None, ...] = field(default=(), repr=False)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -83,6 +87,7 @@ class SharedSegments:
             "is_tuple": self.is_tuple,
             "lengths": self.lengths.tolist(),
             "futures": list(self.futures),
+            "frames": [None if frame is None else frame.to_json() for frame in self.frames],
         }
 
     async def check_there(self, peer: Peer, what: str) -> list[list[str]]:
@@ -137,6 +142,7 @@ def _of_record(record: Mapping[str, Any]) -> SharedSegments:
         schema=Schema(columns=columns, names=names, is_tuple=record["is_tuple"]),
         lengths=np.array(record["lengths"], np.int64),
         futures=tuple(record["futures"]),
+        frames=tuple(None if frame is None else FrameSchema.from_json(frame) for frame in record.get("frames", ())),
     )
 
 

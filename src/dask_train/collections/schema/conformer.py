@@ -7,7 +7,7 @@ from typing import Any
 
 from dask_train.collections.frames import in_order
 from dask_train.collections.partition.form import is_frame
-from dask_train.collections.schema.category import CategoryColumn
+from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
@@ -87,6 +87,52 @@ class Conformer:
                 elif isinstance(column, CategoryColumn) and not self._learns:
                     raise unknown_categories(what, name)
         return without_missing_labels(what, value, names)
+
+    def lying(self, what: str, inputs: Sequence[FrameSchema | None], targets: Sequence[FrameSchema | None]) -> None:
+        """Note columns that lie in shared memory, and see that their codes are those of the model.
+
+        Raises
+        ------
+        TypeError, ValueError
+            They are not; or the model takes categories, not codes.
+        """
+        order = self._known.features
+        for frame in inputs:
+            found = None if frame is None else frame.features
+            if isinstance(order, list) and isinstance(found, list) and order != found and set(order) == set(found):
+                raise ValueError(
+                    f"The features of {what} lie in the order {listed(found)}, and the model was fitted with the order "
+                    f"{listed(order)}. Publish the data set with features={order!r}."
+                )
+        for several, known, noted in (
+            (inputs, self._known.columns, self._columns),
+            (targets, self._known.targets, self._targets),
+        ):
+            for column in (column for frame in several if frame is not None for column in frame.columns):
+                own = next((one for one in known if one.name == column.name), None)
+                self._check_codes(what, column, own)
+                noted.append(own or column)
+
+    def _check_codes(self, what: str, column: FrameColumn, own: FrameColumn | None) -> None:
+        if not (isinstance(column, CategoryColumn) or isinstance(own, CategoryColumn)):
+            return
+        if not self._coded:
+            raise TypeError(
+                f"Column {column.name!r} of {what} lies in shared memory as codes of categories, and an estimator takes "
+                "the categories themselves. Pass the frame that was published."
+            )
+        if own is None and not self._learns:
+            raise unknown_categories(what, column.name)
+        if own is not None and own != column:
+            several = (column, own)
+            told = [
+                listed(one.categories.tolist()) if isinstance(one, CategoryColumn) else one.told() for one in several
+            ]
+            raise ValueError(
+                f"Column {column.name!r} of {what} lies in shared memory as codes of {told[0]}, and the model was "
+                f"fitted with {told[1]}. Pass the frame itself, whose values are mapped; or publish it with these "
+                f"categories: frame.assign(**{{{column.name!r}: frame[{column.name!r}].cat.set_categories([...])}})."
+            )
 
     def schema(self, features: Any) -> FrameSchema | None:
         """Return what the columns are; None where there were none."""

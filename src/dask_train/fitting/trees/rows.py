@@ -190,7 +190,8 @@ def _plan(what: str, source: Any, places: dict[str, int], names: Any, categories
 def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> TreeData:
     if odd := [name for name in others if name != "sample_weight"]:
         raise ValueError(f"{what}: a published data set has no {odd[0]}. Pass the collections themselves.")
-    data = fit_data(what, x, y, others.get("sample_weight"), features=features, label=label)
+    like = Conformer(None, coded=False)
+    data = fit_data(what, x, y, others.get("sample_weight"), features=features, label=label, like=like)
     places = {"x": data.layout.x, "y": data.layout.y, "sample_weight": data.layout.sample_weight}
     places = {name: place for name, place in places.items() if place is not None}
     if "y" not in places or not all(isinstance(place, int) for place in places.values()):

@@ -66,3 +66,24 @@ def test_rows_that_stay_a_frame_may_have_missing_categories() -> None:
         Conformer(None).inputs("x", torn)
     with pytest.raises(ValueError, match="1 labels of x are missing"):
         Conformer(None, coded=False).targets("x", torn["kind"])
+
+
+def test_codes_that_lie_in_shared_memory_have_to_be_those_of_the_model() -> None:
+    held = [FrameSchema.of(FRAME[["a", "kind"]])]
+    turned = [FrameSchema.of(FRAME[["kind", "a"]])]
+    strange = [FrameSchema.of(OTHER[["a", "kind"]])]
+    targets = [FrameSchema.of(FRAME[["y"]]), None]
+    like = Conformer(None)
+    like.lying("data", held, targets)
+    assert like.schema(["a", "kind"]) == SCHEMA
+    Conformer(SCHEMA, learns=False).lying("data", held, targets)
+    with pytest.raises(ValueError, match=r"lie in the order 'kind', 'a', and .* the order 'a', 'kind'"):
+        Conformer(SCHEMA).lying("data", turned, targets)
+    with pytest.raises(ValueError, match=r"'kind' of data lies in shared memory as codes of 'v', and .*'u', 'v'"):
+        Conformer(SCHEMA).lying("data", strange, targets)
+    with pytest.raises(ValueError, match=r"'y' of data lies in shared memory as codes of 'yes', .*'no', 'yes'"):
+        Conformer(SCHEMA).lying("data", held, [FrameSchema.of(OTHER[["y"]])])
+    with pytest.raises(ValueError, match=r"Column 'kind' of data holds categories.*schema=result.schema"):
+        Conformer(None, learns=False).lying("data", held, [])
+    with pytest.raises(TypeError, match=r"'kind' of data lies in shared memory as codes .* Pass the frame"):
+        Conformer(None, coded=False).lying("data", held, [])

@@ -1,0 +1,64 @@
+"""Schemas of data sets that lie in shared memory, where categories are codes: one for each column of the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dask_train.collections.partition.form import is_frame, picks_of, resolved
+from dask_train.collections.schema.conforming import without_missing_codes, without_missing_labels
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in, schema_of, structure_of
+from dask_train.collections.schema.kinds import column_for
+
+
+def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSchema | None, ...]:
+    """Describe the frames and columns of frames that a data set is made of; nothing is computed.
+
+    Parameters
+    ----------
+    what, data, features, label
+        As of :func:`dask_train.collections.check_data`.
+
+    Returns
+    -------
+    tuple
+        A schema for each column of the data set, None where it is made of an array. Empty where no column of any
+        frame has categories.
+    """
+    picks = picks_of(what, features, label)
+    if picks is not None:
+        meta = getattr(data, "_meta", data)
+        several = resolved(what, list(meta.columns if is_frame(meta) else meta), picks["arrays"])
+        values = [meta[names if is_frame(meta) and is_matrix else names[0]] for names, is_matrix in several]
+    elif isinstance(data, Mapping):
+        values = list(data.values())
+    else:
+        values = list(data) if isinstance(data, tuple | list) else [data]
+    found = tuple(_schema_of(what, value) for value in values)
+    return found if any(each is not None and each.categories for each in found) else ()
+
+
+def _schema_of(what: str, value: Any) -> FrameSchema | None:
+    meta = getattr(value, "_meta", value)
+    structure = structure_of(meta)
+    if structure is None:
+        return None
+    if is_frame(meta):
+        return schema_of(what, meta, structure, ())
+    return FrameSchema(columns=(column_for(what, structure, meta.dtype),), features=structure)
+
+
+def without_missing(what: str, data: Any, features: Any, label: Any) -> Any:
+    """Return the same data, after a check that no category is missing, which has no code; of Dask in the task.
+
+    Raises
+    ------
+    ValueError
+        One is missing.
+    """
+    if isinstance(data, Mapping):
+        return {name: without_missing_codes(what, value) for name, value in data.items()}
+    if isinstance(data, tuple):
+        return tuple(without_missing_codes(what, value) for value in data)
+    data = data if label is None else without_missing_labels(what, data, [label])
+    return without_missing_codes(what, data, None if features is None else list(names_in(features)))

@@ -1,0 +1,53 @@
+"""What lies in shared memory is described as the frame that it was: by the columns of the data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.published_frames import frames_in, without_missing
+
+FRAME = pd.DataFrame({"a": [1.0, 2.0], "kind": pd.Categorical(["u", "v"]), "y": pd.Categorical(["no", "yes"])})
+A, KIND, Y = (FrameSchema(columns=FrameSchema.of(FRAME[[name]]).columns, features=name) for name in FRAME)
+BOTH = FrameSchema.of(FRAME[["a", "kind"]])
+LAZY = dd.from_pandas(FRAME, npartitions=2)
+
+
+@pytest.mark.parametrize(
+    ("data", "names", "found"),
+    [
+        (LAZY, {"features": ["a", "kind"], "label": "y"}, (BOTH, Y)),
+        (FRAME, {"label": "y"}, (BOTH, Y)),
+        (FRAME, {"features": "kind"}, (KIND,)),
+        ({"m": LAZY[["a", "kind"]], "y": LAZY["y"], "n": np.ones(2)}, {}, (BOTH, Y, None)),
+        ({"kind": LAZY["kind"], "y": LAZY["y"]}, {"features": "kind", "label": "y"}, (KIND, Y)),
+        ((LAZY[["a", "kind"]], np.ones(2)), {}, (BOTH, None)),
+        (LAZY[["kind"]], {}, (FrameSchema.of(FRAME[["kind"]]),)),
+        (LAZY["a"], {}, ()),
+        (FRAME, {"features": "a"}, ()),
+        (np.ones(2), {}, ()),
+    ],
+)
+def test_each_column_of_a_data_set_is_a_frame_or_an_array(data: Any, names: dict[str, Any], found: Any) -> None:
+    assert frames_in("data", data, names.get("features"), names.get("label")) == found
+
+
+TORN = FRAME.assign(kind=pd.Categorical(["u", None]))
+
+
+@pytest.mark.parametrize("data", [TORN, TORN["kind"], {"kind": TORN["kind"]}, (TORN, np.ones(2))], ids=type)
+def test_a_missing_one_has_no_code(data: Any) -> None:
+    with pytest.raises(ValueError, match="1 values of column 'kind' of data are missing"):
+        without_missing("data", data, None, None)
+
+
+def test_labels_are_told_apart_and_other_columns_do_not_count() -> None:
+    with pytest.raises(ValueError, match="1 labels of data are missing: column 'kind'"):
+        without_missing("data", TORN, "a", "kind")
+    assert without_missing("data", TORN, ["a"], "y") is TORN
+    pd.testing.assert_frame_equal(without_missing("data", LAZY, None, "y").compute(scheduler="sync"), FRAME)
