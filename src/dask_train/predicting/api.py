@@ -14,6 +14,7 @@ from dask_train.arguments import CheckedSettings, converted_by, positive_int
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import arrays_by_block
+from dask_train.collections.schema.conformer import check_no_categories
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
 from dask_train.fitting.layout import filled
@@ -199,6 +200,8 @@ def prepared(model: Any, x: Any, settings: PredictSettings, *, compiled: bool | 
         raise ValueError(f"schema= describes the columns of a frame, and x is a {type(x).__name__}. Leave it out.")
     travels = settings.client is not None
     found = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)
+    if known is None and not found.finds_categories:
+        check_no_categories("x", x, settings.features, ())
     inputs = inputs_of(
         "x",
         x,

@@ -104,7 +104,8 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
     client = client_or_none(settings.client)
     check_progress(progress_of(settings.verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None)
-    x, features = as_known(x, sample_weight, features, label, schema_for(model, settings.schema))
+    known, by_value = schema_for(model, settings.schema), found.finds_categories
+    x, features = as_known(x, sample_weight, features, label, known, finds_categories=by_value)
     parts = parts_of(x, y, sample_weight, features, label)
     weight = sample_weight if isinstance(sample_weight, str) else None
     block = partial(predicted_block, Call.of_rows(1), features, label, weight)

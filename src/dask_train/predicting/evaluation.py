@@ -181,7 +181,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         known, num_features = schema_for(model, schema), found.value.num_features
         if known is not None and known.features is not None and is_frame(x):
             num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients
-        x, features = as_known(x, sample_weight, features, label, known)
+        x, features = as_known(x, sample_weight, features, label, known, finds_categories=found.finds_categories)
         parts = parts_of(x, y, sample_weight, features, label, num_features=num_features)
         sample_weight = sample_weight if isinstance(sample_weight, str) else None
         lengths = lengths_of(x, len(parts))

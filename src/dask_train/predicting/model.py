@@ -15,6 +15,7 @@ import numpy as np
 from dask_train.data.columns import Column
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting.layout import Layout, Places, leaves
+from dask_train.fitting.trees.categories import finds_categories
 from dask_train.frameworks.keras.environment import backend_environment
 from dask_train.identity.digest import digest
 from dask_train.identity.special import keras_contents
@@ -49,6 +50,8 @@ class Predictor:
         The dtype that it takes for one that it is given.
     takes_frames
         Whether it gets frames as they are.
+    finds_categories
+        Whether it finds those of frames by value.
     takes_text
         Whether it takes arrays of text.
     model
@@ -63,6 +66,7 @@ class Predictor:
     describe: Describe
     taken: Callable[[np.dtype], np.dtype] = lambda dtype: dtype
     takes_frames: bool = False
+    finds_categories: bool = True
     takes_text: bool = False
     model: Any = None
     scores: str | None = None
@@ -266,7 +270,7 @@ def _network(parts: ModelParts, model: Any, *, travels: bool, **others: Any) -> 
 
 def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predictor:
     """An estimator or a function."""
-    scores = _score_of(model) if scored else None
+    scores, by_value = _score_of(model) if scored else None, finds_categories(model)
     model = rows_to_booster(model)
     if method is None and hasattr(model, "predict"):
         method = "predict"
@@ -282,7 +286,7 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
     settings = Settings.here(*_OF_OBJECTS, *named_in(_pickled(model), model))
     value = ObjectModel(model, method, name, _token(settings, method, model), settings)
     describe = partial(_shown, value, meta, partial(_promised, model, method))
-    return Predictor(value=value, describe=describe, takes_frames=True, scores=scores)
+    return Predictor(value=value, describe=describe, takes_frames=True, finds_categories=by_value, scores=scores)
 
 
 def _check_fitted(model: Any, name: str) -> None:

@@ -14,7 +14,7 @@ from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
 from dask_train.collections.partition.form import chosen, is_frame
-from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.conformer import Conformer, check_no_categories
 from dask_train.collections.schema.conforming import conformed, matched
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.data import fit_data
@@ -56,17 +56,26 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
     return x, y, sample_weight, None, None
 
 
-def as_known(x: Any, sample_weight: Any, features: Any, label: Any, schema: FrameSchema | None) -> tuple[Any, Any]:
+def as_known(
+    x: Any, sample_weight: Any, features: Any, label: Any, schema: FrameSchema | None, *, finds_categories: bool
+) -> tuple[Any, Any]:
     """A frame with its columns as the model knows them, and the features in its order; other data as it is.
+
+    Parameters
+    ----------
+    finds_categories
+        Whether a model without a schema finds categories by value.
 
     Raises
     ------
     TypeError, ValueError
         The model was fitted with other columns or categories.
     """
+    others = [label, sample_weight if isinstance(sample_weight, str) else None]
+    if schema is None and not finds_categories:
+        check_no_categories("x", x, features, others)
     if schema is None or not is_frame(x):
         return x, features
-    others = [label, sample_weight if isinstance(sample_weight, str) else None]
     features, pairs = matched("x", schema, features, [name for name in x.columns if name not in others])
     return conformed("x", x, pairs, coded=False), features
 

@@ -118,8 +118,8 @@ class Conformer:
             return
         if not self._coded:
             raise TypeError(
-                f"Column {column.name!r} of {what} lies in shared memory as codes of categories, and an estimator takes "
-                "the categories themselves. Pass the frame that was published."
+                f"Column {column.name!r} of {what} lies in shared memory as codes of categories, and an estimator "
+                "takes the categories themselves. Pass the frame that was published."
             )
         if own is None and not self._learns:
             raise unknown_categories(what, column.name)
@@ -139,6 +139,24 @@ class Conformer:
         if not self._columns and not self._targets:
             return None
         return FrameSchema(columns=tuple(self._columns), targets=tuple(self._targets), features=features)
+
+
+def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any]) -> None:
+    """See that a model which takes codes, and of which no schema is known, gets no categories.
+
+    Raises
+    ------
+    ValueError
+        A column of a frame has some.
+    """
+    meta = getattr(x, "_meta", x)
+    if not hasattr(meta, "iloc"):
+        return
+    dtypes = dict(meta.dtypes) if is_frame(meta) else {meta.name: meta.dtype}
+    names = [name for name in dtypes if name not in others] if features is None else list(names_in(features))
+    for name in names:
+        if name in dtypes and CategoryColumn.has(dtypes[name]):
+            raise unknown_categories(what, name)
 
 
 def unknown_categories(what: str, name: Any) -> ValueError:

@@ -21,6 +21,7 @@ from dask_train.fitting.data import check_some_rows
 from dask_train.fitting.logged import params_of_trees
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.stop_checks import check_stop_names
+from dask_train.fitting.trees.categories import check_going_on
 from dask_train.fitting.trees.result import TreesResult, grown
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import TreeData, tree_data
@@ -172,6 +173,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     data = made("data", *rows, known=known)
     check_some_rows("The data", data.source)
     _check_taken(model, data.plan)
+    check_going_on(library, fitting.first, known, data.plan)
     _check_labels(model, library, data)
     if settings.workers is None and data.num_parts is not None:
         count = min(count, data.num_parts)
