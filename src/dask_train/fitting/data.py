@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from dask.delayed import Delayed
 
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.schema.conformer import Conformer
-from dask_train.collections.schema.conforming import without_missing_codes, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
@@ -156,6 +156,8 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any, lik
     if is_open:
         _check_apart(what, targets, features)
         x, features = like.named(what, x, features, [*targets, *weights])
+    elif isinstance(x, list) and x and all(isinstance(part, Delayed) for part in x):
+        x, features = like.parts(what, x, features, [*targets, *weights], targets)
     picks: list[Any] = []
     places = [places_of(features, picks)]
     places += [None if spec is None else places_of(spec, picks) for spec in (label, sample_weight)]
@@ -169,9 +171,6 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any, lik
         inputs = list(names_in(features)) or [name for name in x if name not in [*targets, *weights]]
         x = {name: like.inputs(what, value) if name in inputs else value for name, value in x.items()}
         x = {name: like.targets(what, value) if name in targets else value for name, value in x.items()}
-    else:  # delayed frames
-        x = without_missing_labels(what, x, targets)
-        x = without_missing_codes(what, x, None if features is None else list(names_in(features)))
     source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
     assert isinstance(source, Source)
     schema = like.schema(features if is_open else None)

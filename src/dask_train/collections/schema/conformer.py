@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
+
+from dask import delayed
 
 from dask_train.collections.frames import in_order
 from dask_train.collections.partition.form import is_frame
@@ -46,6 +49,16 @@ class Conformer:
         features = structure_in(what, x, features, left_out)
         names = list(dict.fromkeys(names_in(features)))
         return self._with(what, x, [(name, own.get(name)) for name in names]), features
+
+    def parts(
+        self, what: str, parts: Sequence[Any], features: Any, left_out: Sequence[Any], targets: Sequence[Any]
+    ) -> tuple[list[Any], Any]:
+        """Return delayed frames as the model knows them, and the names of features in its structure."""
+        names = list(names_in(features)) or [column.name for column in self._known.columns]
+        features, _ = matched(what, self._known, features, names)
+        like = partial(Conformer, self._known, learns=self._learns, coded=self._coded)
+        task = partial(_conformed_part, like, what, features, left_out, targets)
+        return [delayed(task, pure=False)(part) for part in parts], features
 
     def inputs(self, what: str, value: Any) -> Any:
         """Return a frame or column of features as the model knows them; other values as they are."""
@@ -139,6 +152,21 @@ class Conformer:
         if not self._columns and not self._targets:
             return None
         return FrameSchema(columns=tuple(self._columns), targets=tuple(self._targets), features=features)
+
+
+def _conformed_part(
+    like: Callable[[], Conformer], what: str, features: Any, left_out: Sequence[Any], targets: Sequence[Any], part: Any
+) -> Any:
+    """Make the frame of one partition as the model knows it; a dict of columns, too."""
+    made = like()
+    if isinstance(part, Mapping):
+        names = list(names_in(features)) or [name for name in part if name not in left_out]
+        part = {name: made.inputs(what, value) if name in names else value for name, value in part.items()}
+        return {name: made.targets(what, value) if name in targets else value for name, value in part.items()}
+    if not is_frame(part):
+        return part
+    part, _ = made.named(what, part, features, left_out)
+    return made.targets(what, part, targets)
 
 
 def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any]) -> None:

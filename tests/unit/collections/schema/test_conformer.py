@@ -8,6 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask import compute, delayed
 
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
@@ -87,3 +88,22 @@ def test_codes_that_lie_in_shared_memory_have_to_be_those_of_the_model() -> None
         Conformer(None, learns=False).lying("data", held, [])
     with pytest.raises(TypeError, match=r"'kind' of data lies in shared memory as codes .* Pass the frame"):
         Conformer(None, coded=False).lying("data", held, [])
+
+
+@pytest.mark.parametrize("features", [None, ["kind", "a"]])
+def test_delayed_frames_are_made_as_they_are_known(features: Any) -> None:
+    like = Conformer(SCHEMA, learns=False)
+    parts, features = like.parts("x", [delayed(OTHER), delayed(FRAME)], features, ["y"], ["y"])
+    assert features == ["a", "kind"]
+    codes = [[part[name].cat.codes.tolist() for name in ("kind", "y")] for part in compute(*parts, scheduler="sync")]
+    assert codes == [[[1], [1]], [[0, 1], [0, 1]]]
+    (columns,), _ = like.parts("x", [delayed(dict(OTHER.items()))], None, ["y"], ["y"])
+    assert [columns.compute()[name].cat.codes.tolist() for name in ("kind", "y")] == [[1], [1]]
+    (pair,), _ = like.parts("x", [delayed((np.ones(2), np.ones(2)))], None, [], [])
+    assert len(pair.compute()) == 2
+    (unknown,), _ = Conformer(None, learns=False).parts("x", [delayed(FRAME)], None, ["y"], ["y"])
+    with pytest.raises(ValueError, match=r"Column 'kind' of x holds categories.*schema=result.schema"):
+        unknown.compute(scheduler="sync")
+    (torn,), _ = Conformer(None).parts("x", [delayed(FRAME.assign(kind=None).astype(FRAME.dtypes))], None, ["y"], ["y"])
+    with pytest.raises(ValueError, match="2 values of column 'kind' of x are missing"):
+        torn.compute(scheduler="sync")
