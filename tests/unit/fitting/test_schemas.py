@@ -18,6 +18,7 @@ import torch
 
 import dask_train as dt
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.errors import CheckpointError
 from dask_train.fitting.schemas import learnt_for, note_schema, schema_for
 
 FRAME = pd.DataFrame({"a": np.arange(4.0), "kind": pd.Categorical(["u", "v", "w", "u"]), "y": np.arange(4.0)})
@@ -76,6 +77,32 @@ def test_later_frames_mean_what_the_model_was_fitted_with(make: Any, kind: Calla
     torn = FRAME.assign(kind=pd.Categorical(["u", None, "v", "w"]))
     with pytest.raises(ValueError, match="1 values of column 'kind' of x are missing"):
         computed(dt.predict(model, torn))
+
+
+@pytest.mark.parametrize("make", [keras_model, torch_module])
+def test_a_run_is_not_gone_on_with_under_other_codes(make: Any, pool: Any, tmp_path: Path) -> None:
+    kept = {"checkpoint": dt.Checkpoint(str(tmp_path), every_steps=1), **NAMES}
+    model, of_fit, _ = make()
+    dt.fit(model, FRAME, epochs=1, **of_fit, **kept)
+    with pytest.raises(CheckpointError, match=r"categories.values\[0\] was 'u', and is 'w'"):
+        dt.fit(make()[0], OTHER, epochs=2, resume=True, **of_fit, **kept)
+    assert dt.fit(make()[0], FRAME, epochs=2, resume=True, **of_fit, **kept).schema == FrameSchema.of(FRAME, **NAMES)
+
+
+@pytest.mark.parametrize("make", [keras_model, torch_module])
+def test_files_of_predictions_are_of_the_values_too(make: Any, pool: Any, tmp_path: Path) -> None:
+    model, of_fit, _ = make()
+    with pytest.raises(ValueError, match=r"Column 'kind' of x holds categories, .* are not known here"):
+        dt.predict_to(tmp_path / "none", model, FRAME, features=["a", "kind"])
+    dt.fit(model, FRAME, **NAMES, **of_fit)
+    for name, frame in (("same", FRAME), ("other", OTHER)):
+        dt.predict_to(tmp_path / name, model, lazily(frame))
+    found = [pd.read_parquet(tmp_path / name) for name in ("same", "other")]
+    pd.testing.assert_frame_equal(*found)
+    with pytest.raises(ValueError, match=r"has predictions of something else .*schema"):
+        dt.predict_to(tmp_path / "same", model, lazily(FRAME), schema=FrameSchema.of(OTHER[["a", "kind"]]))
+    with pytest.raises(ValueError, match=r"Column 'kind' of x has '[xy]', and the model is fitted"):
+        dt.predict_to(tmp_path / "new", model, lazily(NEW))
 
 
 @pytest.mark.parametrize("make", [keras_model, torch_module])
