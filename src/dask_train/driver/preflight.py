@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import pickle
 import pickletools
+import sys
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from distributed.protocol.pickle import dumps
 from dask_train.cluster.by_value import ByValue
 from dask_train.cluster.peer import Peer
 from dask_train.errors import LaunchError
+from dask_train.identity.sources import file_digests
 from dask_train.worker import checkpoints, modules
 
 # How long Dask workers may take to say what they have.
@@ -126,17 +128,42 @@ async def check_modules(peer: Peer, functions: dict[str, bytes], addresses: Iter
                 "It is on the client's import path only.",
                 how_to_send(missing[0]),
             )
+    if found := await outdated_module(peer, others, addresses):
+        raise LaunchError(*found)
 
 
 async def lacked_modules(peer: Peer, names: Iterable[str], addresses: Iterable[str] | None) -> dict[str, list[str]]:
     """Which of the modules each Dask worker lacks, by address; nothing where they don't answer in time."""
     needed = sorted(name for name in names if name.partition(".")[0] != "__main__")
-    if not needed:
-        return {}
-    probe = ByValue(modules.missing_modules, modules)
-    where = None if addresses is None else list(addresses)
+    return await _asked(peer, addresses, modules.missing_modules, needed) if needed else {}
+
+
+async def outdated_module(peer: Peer, names: Iterable[str], addresses: Iterable[str] | None) -> list[str] | None:
+    """Say which module of yours a Dask worker has with other code than this process; None where it is the same.
+
+    Returns
+    -------
+    list of str
+        What is wrong, why, and what to change.
+    """
+    digests = file_digests(sorted(names))
+    if not digests:
+        return None
+    answers = await _asked(peer, addresses, modules.other_modules, tuple(sys.version_info[:2]), digests)
+    for address, (name, *_) in ((address, others) for address, others in answers.items() if others):
+        return [
+            f"The Dask worker {address} has another version of module {name!r} than this process: it would run other "
+            "code.",
+            "The file was changed here or there, and not sent again.",
+            how_to_send(name),
+        ]
+    return None
+
+
+async def _asked(peer: Peer, addresses: Iterable[str] | None, function: Any, *given: Any) -> dict[str, list[str]]:
+    probe, where = ByValue(function, modules), None if addresses is None else list(addresses)
     try:
-        asking = peer.on_workers(probe, needed, workers=where, on_error="ignore")
+        asking = peer.on_workers(probe, *given, workers=where, on_error="ignore")
         return await asyncio.wait_for(asking, PREFLIGHT_S)
     except TimeoutError:  # one of them is busy; what it lacks will be seen when it is needed
         return {}

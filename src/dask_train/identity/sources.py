@@ -14,7 +14,7 @@ import site
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -77,6 +77,17 @@ class Sources:
             parents = [name.rpartition(".")[0]] if "." in name else []
             self._own[name] = digest + _outdated(name, spec, data), names + parents
         return self._own[name]
+
+
+def file_digests(names: Iterable[str]) -> dict[str, str]:
+    """Return digests of the files of modules of yours, each without what it imports, and of no others.
+
+    Those of two processes can be compared where both have the same version of Python.
+    """
+    known = Sources()
+    yours = {name: known._spec(name) for name in names if known.is_yours(name)}
+    read = {name: _read(spec) for name, spec in yours.items() if spec is not None}
+    return {name: _told(data)[0] for name, data in read.items() if data}
 
 
 def _spec_of(name: str) -> ModuleSpec | None:

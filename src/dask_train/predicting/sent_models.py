@@ -18,7 +18,7 @@ from dask_train.cluster.gathered import LOST, is_lost
 from dask_train.cluster.given_up import until_given_up
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.sealed import Sealed
-from dask_train.driver.preflight import how_to_send, lacked_modules, modules_of
+from dask_train.driver.preflight import how_to_send, lacked_modules, modules_of, outdated_module
 from dask_train.errors import PredictionError
 from dask_train.predicting.server.in_process import ObjectModel
 from dask_train.predicting.server.values import ModelParts
@@ -128,8 +128,12 @@ def as_collection(model: Any) -> Any:
 
 
 async def _check_modules(client: Client, model: ModelParts | ObjectModel) -> None:
-    """See that the model can be opened on some Dask worker; where others can't, a task will say so."""
-    found = await lacked_modules(Peer(client), _modules(model), None)
+    """See that the model can be opened on some Dask worker, and that none has other code of it.
+
+    Where others can't open it, a task will say so.
+    """
+    names = _modules(model)
+    found = await lacked_modules(Peer(client), names, None)
     if found and all(found.values()):
         address, (name, *_) = next(iter(found.items()))
         raise PredictionError(
@@ -137,6 +141,8 @@ async def _check_modules(client: Client, model: ModelParts | ObjectModel) -> Non
             "It is on the client's import path only.",
             how_to_send(name),
         )
+    if other := await outdated_module(Peer(client), names, None):
+        raise PredictionError(*other)
 
 
 def _modules(model: ModelParts | ObjectModel) -> set[str]:

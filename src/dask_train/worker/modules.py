@@ -1,4 +1,4 @@
-"""Which modules a Dask worker lacks. Travels by value, because dask-train may be what is missing."""
+"""Which modules a Dask worker lacks or has in another version. Travels by value: dask-train may be what is missing."""
 
 from __future__ import annotations
 
@@ -16,3 +16,18 @@ def missing_modules(names: list[str]) -> list[str]:
         if not found:
             missing.append(name)
     return missing
+
+
+def other_modules(python: tuple[int, int], digests: dict[str, str]) -> list[str]:
+    """Names of those modules whose files hold other code here; see :func:`dask_train.identity.sources.file_digests`.
+
+    None where the version of Python is another one, or dask-train is missing; these are told elsewhere.
+    """
+    import sys
+
+    try:
+        from dask_train.identity.sources import file_digests
+    except ImportError:
+        return []
+    own = file_digests(digests) if sys.version_info[:2] == tuple(python) else {}
+    return [name for name in digests if own.get(name, digests[name]) != digests[name]]

@@ -6,7 +6,8 @@ import builtins
 import sys
 import types
 
-from dask_train.worker.modules import missing_modules
+from dask_train.identity.sources import file_digests
+from dask_train.worker.modules import missing_modules, other_modules
 
 NOWHERE = "no_package_has_this_name"
 
@@ -31,3 +32,16 @@ def test_it_needs_nothing_of_its_module():
     """It travels by value to where this package may be what is missing."""
     alone = types.FunctionType(missing_modules.__code__, {"__builtins__": builtins})
     assert alone([NOWHERE, "sys"]) == [NOWHERE]
+
+
+def test_modules_of_yours_with_other_code_are_told(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_module_here.py").write_text("value = 1")
+    told = file_digests(["own_module_here", "numpy", "json"])
+    python = sys.version_info[:2]
+    assert list(told) == ["own_module_here"]
+    assert other_modules(python, told) == []
+    (tmp_path / "own_module_here.py").write_text("value = 2")
+    assert other_modules(python, told) == ["own_module_here"]
+    assert other_modules((3, 1), told) == [], "another Python tells nothing"
+    assert other_modules(python, {NOWHERE: "x"}) == [], "what is missing is told apart"
