@@ -298,7 +298,6 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             kept.check_study(study, build)
         client = client_or_local(client, 0)
         peer = entered(client, on, needs, workers_per_trial)
-        capacity = partial(capacity_of, peer, on, needs)
         peer.run(check_checkpoints, peer, None if kept is None else kept.url, on)
         held = Held(peer, sources)
         stack.callback(held.release)
@@ -307,8 +306,9 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         if validation is not None:
             validation = replace(validation, rows=held.segments[_VALIDATION].schema.columns)
         if kept is not None:
-            sources = {what: described(each) for what, each in held.segments.items()}
-            kept.check_same(sources | categories_of(data.schema))
+            kept.check_same(
+                {what: described(each) for what, each in held.segments.items()} | categories_of(data.schema)
+            )
         fitting = TrialTasks(
             build=build,
             data=data,
@@ -335,7 +335,9 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             run_of_trials(run, client, on_host),
             framework=keras_framework(),
         )
-        crew = Crew(start=start, workers=workers_per_trial, most=concurrency, capacity=capacity)
+        crew = Crew(
+            start=start, workers=workers_per_trial, most=concurrency, capacity=partial(capacity_of, peer, on, needs)
+        )
         result = trained(Slots(peer, crew, found), found, SearchDisplay(progress, metric=metric, trials=trials))
         if kept is not None:
             kept.end()
