@@ -184,6 +184,29 @@ def test_a_module_that_the_dask_workers_lack_is_named(client, tmp_path, monkeypa
     assert dt.train(my_model_code.worker, roles={"worker": 1}).results == {"worker": [42]}
 
 
+def test_a_module_that_dask_workers_have_in_another_version_is_refused(client, tmp_path, monkeypatch):
+    for folder, factor in (("here", 5), ("there", 3)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "kept_in_two_places.py").write_text(f"def scaled(x):\n    return {factor} * x\n")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    there = str(tmp_path / "there")
+    client.run(lambda: sys.path.insert(0, there))
+    try:
+        from kept_in_two_places import scaled
+
+        told = "has another version of module 'kept_in_two_places' than this process"
+        with pytest.raises(dt.LaunchError, match=told):
+            dt.train(scaled, roles={"worker": 1})
+        with pytest.raises(dt.PredictionError, match=told):
+            dt.predict(scaled, data()[0]).compute()
+        (tmp_path / "there" / "kept_in_two_places.py").write_text(
+            (tmp_path / "here" / "kept_in_two_places.py").read_text()
+        )
+        assert dt.predict(scaled, data()[0]).max().compute() == 5 * (ROWS - 1)
+    finally:
+        client.run(lambda: sys.path.remove(there))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
