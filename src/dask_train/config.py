@@ -129,6 +129,9 @@ class PredictLimits:
         Of each process; None for as many as its Dask worker has.
     template_idle_s
         How long a template of processes stays without being used; 0 for none.
+    in_dask_limit
+        Whether processes have to fit into their Dask worker's memory limit, too, beside a container's: where
+        ``train.memory.limit`` does not say what data may take.
     """
 
     idle_s: float
@@ -138,6 +141,7 @@ class PredictLimits:
     processes: int
     threads: int | None
     template_idle_s: float
+    in_dask_limit: bool = True
 
     @classmethod
     def from_dask_config(cls) -> PredictLimits:
@@ -156,6 +160,7 @@ class PredictLimits:
             processes=_count("train.predict.processes"),
             threads=None if _setting("train.predict.threads") is None else _count("train.predict.threads"),
             template_idle_s=template_idle_s(),
+            in_dask_limit=memory_limit() is None,
         )
 
 

@@ -56,7 +56,9 @@ def test_limits_of_model_processes_are_read():
     )
     with dask.config.set({"train.predict.idle": "2 minutes", "train.predict.threads": 4}):
         found = PredictLimits.from_dask_config()
-    assert (found.idle_s, found.threads) == (120, 4)
+    assert (found.idle_s, found.threads, found.in_dask_limit) == (120, 4, True)
+    with dask.config.set({"train.memory.limit": "8 GiB"}):  # of data, as where roles are counted
+        assert not PredictLimits.from_dask_config().in_dask_limit
 
 
 def test_how_long_templates_stay_is_read():

@@ -168,12 +168,12 @@ class ModelProcesses(OwnPlugin):
         PredictionError
             It does not.
         """
-        self._check_room(parts)
+        self._check_room(parts, within_dask=limits.in_dask_limit)
         num_threads = limits.threads or max(1, self._worker.state.nthreads)
         environment = device_environment(DeviceUse(num_sharing=0))  # with roles, and with other models
         return ModelProcess(parts, limits, num_threads, TemplateProcesses.of(self._worker).start, environment)
 
-    def _check_room(self, parts: ModelParts) -> None:
+    def _check_room(self, parts: ModelParts, *, within_dask: bool) -> None:
         with self._changed:
             while True:
                 found = room(None, self._worker)
@@ -183,7 +183,7 @@ class ModelProcesses(OwnPlugin):
                 sizes = [(seat.needs(found.templates), share_bytes(seat.pid)) for seat in others]
                 taken = sum(max(size) for size in sizes)
                 unseen = sum(max(0, whole - own) for whole, own in sizes)  # of those that start
-                left = found.bytes - taken
+                left = found.bytes - taken if within_dask else 1 << 62
                 left = left if found.left is None else min(left, found.left - unseen)
                 if needed <= left:
                     self._seats[parts.token].needs = needs
@@ -193,9 +193,12 @@ class ModelProcesses(OwnPlugin):
         raise PredictionError(
             f"A process for model {parts.name!r} takes {format_bytes(needed)}, and Dask worker {self._worker.address} "
             f"has {format_bytes(max(0, left))} left; its other model processes take {format_bytes(taken)}.",
-            "That is what its memory limit leaves before Dask writes results to disk, or what is left of its "
-            "container's limit.",
-            "Use fewer Dask workers with more memory each, free what is persisted, or a smaller model.",
+            "That is what its memory limit leaves before Dask writes results to disk, less its templates and shared "
+            "memory, or what is left of its container's limit."
+            if within_dask
+            else "That is what is left of its container's limit.",
+            "Use fewer Dask workers with more memory each, free what is persisted, or a smaller model"
+            + ("; or set train.memory.limit, which leaves the container's limit alone." if within_dask else "."),
         )
 
 

@@ -13,7 +13,7 @@ from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.progress import RATE_OVER_S, RunDisplay
 
 # What a score says of where training is; the rest are metrics.
-_PLACE = frozenset({"role", "rank", "attempt", "time", "epoch", "step", "num_steps"})
+_PLACE = frozenset({"role", "rank", "attempt", "time", "epoch", "step", "num_steps", "round"})
 
 
 class FitDisplay(RunDisplay):
@@ -73,19 +73,20 @@ class FitDisplay(RunDisplay):
 
 
 class EpochLines:
-    """What ``verbose=2`` of Keras shows: a line for each epoch that has ended, wherever that is written to.
+    """Show a line for each epoch that has ended, or round of trees, wherever that is written to: ``verbose=2``.
 
     Parameters
     ----------
     epochs
-        Where training ends.
+        Where training ends; None for rounds of trees.
     file
         Where to write; None is the standard error of the moment.
     """
 
     shown = True
 
-    def __init__(self, *, epochs: int, file: TextIO | None = None) -> None:
+    def __init__(self, *, epochs: int | None, file: TextIO | None = None) -> None:
+        self._counts = "round" if epochs is None else "num_steps"
         self._epochs, self._file = epochs, SafeFile(sys.stderr if file is None else file)
         self._num_seen = 0
         self._since: float | None = None
@@ -97,7 +98,7 @@ class EpochLines:
         """Leave: nothing is held."""
 
     def update(self, status: Mapping[str, Any]) -> None:
-        """Write a line for each epoch that has ended since.
+        """Write a line for each that has ended since.
 
         Parameters
         ----------
@@ -106,7 +107,7 @@ class EpochLines:
         """
         scores = status["scores"]
         for told in scores[self._num_seen : (num_seen := len(scores))]:
-            if (told["role"], told["rank"]) == ("worker", 0) and "num_steps" in told:
+            if (told["role"], told["rank"]) == ("worker", 0) and self._counts in told:
                 if self._since is None:
                     self._since = told["time"]
                 if "step" not in told:
@@ -118,6 +119,8 @@ class EpochLines:
     def _line(self, told: Mapping[str, Any], seconds: float) -> str:
         values = {name: value for name, value in told.items() if name not in _PLACE and isinstance(value, int | float)}
         metrics = [f"{name}: {score_text(value)}" for name, value in values.items()]
+        if self._epochs is None:
+            return " - ".join([f"Round {told['round']}", seconds_text(seconds), *metrics])
         place = f"Epoch {told['epoch'] + 1}/{self._epochs}"
         return " - ".join([place, f"{told['num_steps']} steps", seconds_text(seconds), *metrics])
 

@@ -58,7 +58,7 @@ class RoleMemory:
         return self.num_roles * (self.role_bytes - self.shared_bytes) + num_templates * self.shared_bytes
 
 
-async def check_budget(peer: Peer, sizes: Mapping[str, int], roles: RoleMemory) -> None:
+async def check_budget(peer: Peer, sizes: Mapping[str, int], roles: RoleMemory, *, streams: bool = False) -> None:
     """Refuse data that can't fit into the Dask workers; where some are yet to come, they see to it themselves.
 
     Parameters
@@ -69,6 +69,8 @@ async def check_budget(peer: Peer, sizes: Mapping[str, int], roles: RoleMemory) 
         Bytes of the data of each role, where known.
     roles
         What the role processes will take.
+    streams
+        Whether the data that roles train on is streamed, and so none of this.
 
     Raises
     ------
@@ -98,15 +100,17 @@ async def check_budget(peer: Peer, sizes: Mapping[str, int], roles: RoleMemory) 
     own = roles.on(len(rooms)) if limit is None else 0
     if needed > max(0, available - own):
         of_roles = f", less {format_bytes(own)} for {roles.num_roles} role processes" if own else ""
+        beside = " besides what is streamed" if streams else ""
         raise DataError(
-            f"The run's data takes {format_bytes(needed)} ({_by_role(sizes)}), and {len(rooms)} Dask workers can take "
-            f"{format_bytes(available)}{of_roles}.",
+            f"The run's data{beside} takes {format_bytes(needed)} ({_by_role(sizes)}), and {len(rooms)} Dask "
+            f"workers can take {format_bytes(available)}{of_roles}.",
             "That is what their memory limits leave before Dask writes results to disk, or what is left of their "
             "containers' limits."
             if limit is None
             else f"train.memory.limit is {format_bytes(limit)} a Dask worker.",
-            "Pass streaming=True, use smaller dtypes, free what is persisted, add Dask workers (where some are yet to "
-            "come, client.wait_for_workers), or set train.memory.limit.",
+            ("Pass less of it" if streams else "Pass streaming=True")
+            + ", use smaller dtypes, free what is persisted, add Dask workers (where some are yet to come, "
+            "client.wait_for_workers), or set train.memory.limit.",
         )
 
 

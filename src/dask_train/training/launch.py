@@ -161,7 +161,9 @@ async def _check(peer: Peer, job: Job, cell: Cell | None, sources: RunSources, w
     new = {role: source for role, source in whole.items() if not isinstance(source, SharedSegments)}
     if new:
         sizes = {role: source.nbytes for role, source in new.items() if source.nbytes is not None}
-        await check_budget(peer, sizes, RoleMemory.of(job.framework, sum(job.plan.counts.values())))
+        await check_budget(
+            peer, sizes, RoleMemory.of(job.framework, sum(job.plan.counts.values())), streams=window is not None
+        )
         tell_of_second_copies({role: source.persisted_nbytes for role, source in new.items()})
     await check_modules(peer, job.functions, job.on)
     await check_checkpoints(peer, None if job.checkpoint is None else job.checkpoint.url, job.on)

@@ -87,3 +87,17 @@ def test_a_limit_that_is_set_is_of_data_alone():
         check([there] * 2, 200 * MIB, roles)
         with pytest.raises(DataError, match=r"2 Dask workers can take 200\.00 MiB"):
             check([there] * 2, 201 * MIB, roles)
+
+
+def test_what_is_advised_is_not_what_was_done():
+    room = Room(bytes=100 * MIB, left=None)
+
+    async def on_workers(*_: Any, **__: Any) -> dict[str, Room]:
+        return {"tcp://10.0.0.1:1": room}
+
+    peer: Any = SimpleNamespace(on_workers=on_workers, dask_end=SimpleNamespace(cluster=None))
+    sizes, roles = {"datasets validation": 101 * MIB}, RoleMemory.of(Small(), 0)
+    with pytest.raises(DataError, match=r"data besides what is streamed takes .* limits\. Pass less of it, use"):
+        asyncio.run(check_budget(peer, sizes, roles, streams=True))
+    with pytest.raises(DataError, match=r"The run's data takes .* limits\. Pass streaming=True, use"):
+        asyncio.run(check_budget(peer, sizes, roles))

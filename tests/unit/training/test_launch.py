@@ -111,7 +111,7 @@ class Cluster:
         return run
 
     def noting(self, what: str) -> Any:
-        async def note(*args: Any) -> None:
+        async def note(*args: Any, **_: Any) -> None:
             self.did.append(what)
             if what == "budget":
                 self.budget = args[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import TreeData, tree_data
 from dask_train.fitting.trees.settings import TreesSettings, XGBoostSettings
 from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
+from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
@@ -161,7 +163,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     check_stop_names(run.stop, validates=bool(evals))
     features, label = settings.features, settings.label
     known = None if fitting.first is None else learnt_for(fitting.first)
-    client, count = run.client, settings.workers
+    client, count = run.client, 1 if settings.in_process else settings.workers
     if count is None:
         if client_or_none(client) is None:  # then a cluster is started, of which wrong data has no need
             looked_at = tree_data("data", *rows, features=features, label=label, known=known)
@@ -187,7 +189,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     sets, sources = _eval_sets(evals, rows, data, made, list(zip(fitting.eval_names, told, strict=True)))
     task = TreesTask(
         library=library,
-        estimator=model,
+        estimator=deepcopy(model) if settings.in_process else model,
         plan=data.plan,
         evals=tuple(sets),
         start=fitting.first,
@@ -197,12 +199,14 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         streamed=is_streamed,
     )
     callbacks = fitting.options.get("callbacks") or ()
-    return launch(
+    begin: Any = run_in_process if settings.in_process else launch
+    return begin(
         TreesRole(task),
-        {"worker": count},
+        {"worker": 0 if settings.in_process else count},
         RunInputs(data={"worker": data.source}, datasets=sources),
         replace(run, client=client, progress=settings.progress).named("fit"),
         framework=library,
+        display=settings.display,
         params=params_of_trees(model),
         finish=partial(grown, model=model, callbacks=callbacks, evals=sets, schema=data.schema),
     )

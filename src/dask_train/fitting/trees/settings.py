@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dask_train.arguments import positive_int
 from dask_train.fitting.settings import FitSettings
+from dask_train.report.fit_progress import EpochLines
+from dask_train.report.progress import RunDisplay
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,15 +26,18 @@ class TreesSettings(FitSettings):
         Rows that are scored after each round: ``(X, y)`` or ``(X, y, sample_weight)``, or a frame like ``x``; or what
         the library takes.
     verbose, workers
-        As in :func:`dask_train.fit`.
+        As in :func:`dask_train.fit`; 2 writes a line for each round, and 0 workers grow trees in this process.
     """
 
     features: str | Sequence[str] | None = None
     label: str | None = None
-    workers: int | None = positive_int(None)
     qid: Any = None
     eval_set: Sequence[tuple[Any, Any]] | None = None
     eval_qid: Sequence[Any] | None = None
+
+    def display(self, progress: bool | None, **settings: Any) -> RunDisplay | EpochLines:
+        """Return what shows a run: with ``verbose=2`` a line for each round."""
+        return EpochLines(epochs=None) if self.verbose == 2 and progress else RunDisplay(progress, **settings)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -61,7 +61,7 @@ def trials(build=lambda trial: LogisticRegression(), x=X, y=Y, **more):
         ({"validation_data": (X, Y)}, ValueError, "^validation_data=.{1,99} is not of a search over a grid"),
         ({"epochs": 7}, ValueError, "epochs=7 is not of a search over a grid"),
         (
-            {"estimator": KNeighborsClassifier(), "params": {}, "sample_weight": FRAME["w"]},
+            {"estimator": KNeighborsClassifier(), "params": {"n_neighbors": [3]}, "sample_weight": FRAME["w"]},
             ValueError,
             "There are sample weights, and KNeighborsClassifier takes none",
         ),

@@ -1,0 +1,56 @@
+"""``workers=0`` grows trees in this process; ``verbose=2`` writes a line for each round."""
+
+from __future__ import annotations
+
+import re
+
+import dask.array as da
+import lightgbm
+import numpy as np
+import pytest
+import xgboost
+
+import dask_train as dt
+
+X = np.random.default_rng(0).normal(size=(300, 4))
+Y = (X[:, 0] > 0).astype(int)
+LAZY = da.from_array(X, chunks=(100, 4)), da.from_array(Y, chunks=100)
+ESTIMATORS = pytest.mark.parametrize(
+    "made",
+    [lambda: xgboost.XGBClassifier(n_estimators=4), lambda: lightgbm.LGBMClassifier(n_estimators=4, verbosity=-1)],
+)
+
+
+@ESTIMATORS
+@pytest.mark.parametrize("data", [(X, Y), LAZY])
+def test_trees_are_those_of_the_estimators_own_fit(made, data):
+    model = made()
+    result = dt.fit(model, *data, workers=0, verbose=0)
+    assert result.model is model
+    np.testing.assert_array_equal(model.predict_proba(X), made().fit(X, Y).predict_proba(X))
+    assert (result.ledger.trained, result.ledger.repeated) == (300, 0)
+
+
+@ESTIMATORS
+def test_a_line_for_each_round(made, capfd):
+    result = dt.fit(made(), *LAZY, workers=0, verbose=2, validation_data=(X[:50], Y[:50]), stop="round >= 3")
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("Round")]
+    assert [line.partition(" - ")[0] for line in lines] == ["Round 1", "Round 2", "Round 3"]
+    (name,) = result.history
+    assert all(re.search(rf" s - {name}: 0\.\d+$", line) for line in lines)
+
+
+def test_an_error_of_the_users_is_raised_as_it_is():
+    def odd(*_):
+        raise ZeroDivisionError("in a callback")
+
+    with pytest.raises(ZeroDivisionError, match="in a callback"):
+        dt.fit(lightgbm.LGBMClassifier(verbosity=-1), *LAZY, workers=0, verbose=0, callbacks=[odd])
+
+
+@ESTIMATORS
+def test_what_needs_other_processes_is_refused(made):
+    with pytest.raises(ValueError, match=r"workers=0.*streaming=True needs a run on the cluster"):
+        dt.fit(made(), *LAZY, workers=0, streaming=True)
+    with pytest.raises(ValueError, match=r"workers=0.*wait=False would return before"):
+        dt.fit(made(), *LAZY, workers=0, wait=False)
