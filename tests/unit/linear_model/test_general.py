@@ -93,7 +93,7 @@ def test_targets_out_of_the_range_of_the_distribution_are_refused(model, y, told
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"power": 0.5}, r"power is 0.5; it is from 1 on, or up to 0"),
+        ({"power": 0.5}, r"power is 0.5; it is a number from 1 on, or up to 0"),
         ({"link": "logit", "power": 1}, "link is 'logit'; it is 'auto', 'identity' or 'log'"),
         ({"power": -1, "fit_intercept": False}, "link='identity' with power=-1 needs an intercept"),
         ({"alpha": -1}, "alpha is -1; it is a number from 0"),
