@@ -45,7 +45,7 @@ class PartitionForm(TypedDict):
 
 
 def open_form(what: str, data: Any, picks: Picks | None = None) -> PartitionForm:
-    """Take apart what a user passed, or what a partition of it is."""
+    # Take apart what a user passed, or what a partition of it is.
     if picks is not None:
         return _picked_form(what, data, picks)
     if isinstance(data, Mapping):
@@ -78,7 +78,7 @@ def _picked_form(what: str, data: Any, picks: Picks) -> PartitionForm:
 
 
 def resolved(what: str, known: Sequence[Any], arrays: Sequence[Any]) -> list[tuple[list[Any], bool]]:
-    """Give of each array that is picked its columns, and whether they make a matrix."""
+    # Give of each array that is picked its columns, and whether they make a matrix.
     named = [[] if pick is None else [pick] if is_name(pick) else list(pick) for pick in arrays]
     left = [name for name in known if not any(name in names for names in named)]
     found = []
@@ -96,7 +96,7 @@ def resolved(what: str, known: Sequence[Any], arrays: Sequence[Any]) -> list[tup
 
 
 def is_name(value: Any) -> bool:
-    """Whether it names one column; those of pandas may be anything that is no collection."""
+    # Whether it names one column; those of pandas may be anything that is no collection.
     return isinstance(value, str) or not isinstance(value, Iterable)
 
 
@@ -119,7 +119,7 @@ def picks_of(what: str, features: Any, label: Any) -> Picks | None:
 
 
 def chosen(what: str, known: Sequence[Any], features: Any, label: Any) -> tuple[Any, list[Any] | None, Any]:
-    """Check names against those there are; see :func:`picks_of` and :func:`resolved` for errors."""
+    # Check names against those there are; see :func:`picks_of` and :func:`resolved` for errors.
     # The answer: the feature if it is one name, else None; the features if they are a list, else None; the label.
     picks = picks_of(what, features, label) or {"arrays": [None], "is_tuple": False}
     (names, is_matrix), *_ = resolved(what, list(known), picks["arrays"])
@@ -127,12 +127,12 @@ def chosen(what: str, known: Sequence[Any], features: Any, label: Any) -> tuple[
 
 
 def is_frame(value: Any) -> bool:
-    """Whether it is a table of Dask or pandas, with columns by name."""
+    # Whether it is a table of Dask or pandas, with columns by name.
     return hasattr(value, "columns") and getattr(value, "ndim", 0) == 2
 
 
 def is_series(value: Any) -> bool:
-    """Whether it is one column of pandas."""
+    # Whether it is one column of pandas.
     return hasattr(value, "iloc") and value.ndim == 1
 
 

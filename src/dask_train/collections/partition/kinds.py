@@ -31,12 +31,12 @@ class ColumnPlan(TypedDict):
 
 
 def is_row_array(column: ColumnPlan) -> bool:
-    """Whether a row of it is, or may be, an array rather than a number."""
+    # Whether a row of it is, or may be, an array rather than a number.
     return column["how"] in {"arrow", "objects"}
 
 
 def column_of(where: str, name: Any, dtype: Any) -> ColumnPlan:
-    """How a column of that dtype is read."""
+    # How a column of that dtype is read.
     import pandas as pd
 
     if isinstance(dtype, np.dtype):

@@ -13,7 +13,7 @@ from dask_train.collections.partition.reading import read
 
 
 def part(finish: Callable[[list[np.ndarray]], Any] | None, plan: Mapping[str, Any], number: int, *pieces: Any) -> Any:
-    """What ``finish`` makes of a partition's columns, C-contiguous and with the same number of rows."""
+    # What ``finish`` makes of a partition's columns, C-contiguous and with the same number of rows.
     # `finish` is given the columns; where it is None, the answer is
     # the plan itself, from this partition, for all that follow. `plan` is a `Plan`; without `finish`, only `what` and
     # `picks`. `number` is the partition's, for errors. `pieces` is one, which is all columns as the user put them

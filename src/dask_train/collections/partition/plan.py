@@ -55,7 +55,7 @@ class Plan(TypedDict):
 
 
 def make_plan(where: str, form: PartitionForm) -> Plan:
-    """Decide from what the values look like; frames may be empty ones that only have dtypes."""
+    # Decide from what the values look like; frames may be empty ones that only have dtypes.
     values, is_tuple = form["values"], form["is_tuple"]
     if len(values) == 1 and is_frame(values[0]):
         arrays = form["picks"]["arrays"] if form["picks"] else [None]
@@ -73,7 +73,7 @@ def make_plan(where: str, form: PartitionForm) -> Plan:
 
 
 def columns_of(plan: Mapping[str, Any]) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
-    """dtype and row shape of each array that frames become; None where only rows tell, as of lists in them."""
+    # dtype and row shape of each array that frames become; None where only rows tell, as of lists in them.
     columns = [(one["matrix"], one["columns"] or []) for one in plan["reads"]]
     if any(not found or is_row_array(found[0]) for _, found in columns):
         return None
@@ -81,7 +81,7 @@ def columns_of(plan: Mapping[str, Any]) -> tuple[tuple[str, tuple[int, ...]], ..
 
 
 def opened(where: str, plan: Mapping[str, Any], form: PartitionForm) -> list[Any]:
-    """The values of a partition, in the order of the plan, put together as the first is."""
+    # The values of a partition, in the order of the plan, put together as the first is.
     names, is_tuple, count = plan["form"]
     values = form["values"]
     if names is not None and form["names"] is not None and set(names) == set(form["names"]):

@@ -28,9 +28,7 @@ def read(where: str, one: Read, values: Sequence[Any]) -> np.ndarray:
     if one["columns"] is None:
         return _array(where, value)
     if not hasattr(value, "iloc"):
-        raise TypeError(
-            f"{where} has a {type(value).__name__}, where others have a frame or a column. Make all partitions alike."
-        )
+        raise _unlike(where, value, "a frame or a column")
     if one["matrix"] is None:
         column = one["columns"][0]
         return _read_column(where, _series(where, value, column), column)
@@ -45,7 +43,7 @@ def read(where: str, one: Read, values: Sequence[Any]) -> np.ndarray:
 
 def _array(where: str, value: Any) -> np.ndarray:
     if hasattr(value, "iloc"):
-        raise TypeError(f"{where} has a {type(value).__name__}, where others have an array. Make all partitions alike.")
+        raise _unlike(where, value, "an array")
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{where} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
     if type(value).__module__ == "cupy":  # whose arrays refuse to become NumPy's unasked
@@ -56,6 +54,10 @@ def _array(where: str, value: Any) -> np.ndarray:
     if array.ndim == 0:
         raise ValueError(f"{where} has a {type(value).__name__} without an axis of rows. Make sparse ones dense.")
     return np.ascontiguousarray(array)
+
+
+def _unlike(where: str, value: Any, others: str) -> TypeError:
+    return TypeError(f"{where} has a {type(value).__name__}, where others have {others}. Make all partitions alike.")
 
 
 def _series(where: str, value: Any, column: ColumnPlan) -> Any:
