@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 import dask_train as dt
 from dask_train.config import Deadlines
 from dask_train.input_errors import raises_at_the_call, warn_at_the_call
-from dask_train.linear_model import LinearRegression, LogisticRegression, collections
+from dask_train.linear_model import LinearRegression, LogisticRegression, collections, columns
 from dask_train.sklearn import Incremental
 
 
@@ -114,6 +114,7 @@ def test_a_cause_may_be_raised_by_what_has_caught_what_it_caused(monkeypatch: py
         raise dt.RoleFailedError("worker 0 raised ValueError.", "The data.", "Other data.") from ValueError("below 0")
 
     monkeypatch.setattr(collections, "train", refused)
+    monkeypatch.setattr(columns, "computed_in_shared_memory", tuple)  # so that no cluster is started
     rows = da.ones((4, 2), chunks=2)
     with pytest.raises(ValueError, match=r"^below 0$"):
         LinearRegression(workers=1).fit(rows, rows[:, 0])

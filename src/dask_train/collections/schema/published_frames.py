@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dask.delayed import Delayed
+
 from dask_train.collections.partition.form import is_frame, picks_of, resolved
 from dask_train.collections.schema.conforming import without_missing_codes, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, schema_of, structure_of
@@ -23,8 +25,10 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
     -------
     tuple
         A schema for each column of the data set, None where it is made of an array. Empty where no column of any
-        frame has categories.
+        frame has categories, and of delayed partitions, which tell nothing before they are computed.
     """
+    if isinstance(data, list) and any(isinstance(part, Delayed) for part in data):
+        return ()
     picks = picks_of(what, features, label)
     if picks is not None:
         meta = getattr(data, "_meta", data)

@@ -8,6 +8,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask import delayed
 
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.schema.published_frames import frames_in, without_missing
@@ -31,6 +32,7 @@ LAZY = dd.from_pandas(FRAME, npartitions=2)
         (LAZY["a"], {}, ()),
         (FRAME, {"features": "a"}, ()),
         (np.ones(2), {}, ()),
+        ([delayed(np.ones)(2)], {}, ()),
     ],
 )
 def test_each_column_of_a_data_set_is_a_frame_or_an_array(data: Any, names: dict[str, Any], found: Any) -> None:
