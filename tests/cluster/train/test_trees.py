@@ -230,10 +230,10 @@ def test_a_killed_worker_of_lightgbm_and_a_fit_that_goes_on_make_the_same_trees(
 def test_a_killed_worker_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_path, until):
     settings = {"max_depth": 4, "subsample": 0.7, "colsample_bytree": 0.6, "max_bin": 64}
     rows, labels = on_dask(X), on_dask(LABELS)
-    whole = xgboost.XGBRegressor(n_estimators=150, **settings)
+    whole = xgboost.XGBRegressor(n_estimators=500, **settings)  # so many that the stop comes before their end
     dt.fit(whole, rows, labels, workers=2)
 
-    found = xgboost.XGBRegressor(n_estimators=150, **settings)
+    found = xgboost.XGBRegressor(n_estimators=500, **settings)
     often = dt.Checkpoint(tmp_path / "killed", every_steps=5, every_s=None)
     run = dt.fit(found, rows, labels, workers=2, checkpoint=often, wait=False)
     os.kill(until(run, 12)["worker", 1]["pid"], signal.SIGKILL)
@@ -244,9 +244,9 @@ def test_a_killed_worker_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_
     assert again[0] > 5, "it went on"
 
     kept = tmp_path / "kept"
-    stopped = xgboost.XGBRegressor(n_estimators=150, **settings)
+    stopped = xgboost.XGBRegressor(n_estimators=500, **settings)
     result = dt.fit(stopped, rows, labels, workers=2, checkpoint=kept, stop="round >= 20")
-    assert 20 <= len(result.epoch) < 150
+    assert 20 <= len(result.epoch) < 500
     assert stopped.get_booster().num_boosted_rounds() == len(result.epoch)
     dt.fit(stopped, rows, labels, workers=2, checkpoint=kept, resume=True)
     assert trees(stopped) == trees(whole)
