@@ -136,12 +136,12 @@ device-wheels:  ## wheels for benchmarks/device.sh on a machine with a GPU and n
 
 # What is tested with extras at their lowest versions; tensorflow, torch, jax and xgboost take gigabytes. Left out are
 # tests that need a framework or TensorBoard, and one that matplotlib 3.9 fails with any pyparsing of today, for a warning,
-# and one of an encoder that takes splitters from scikit-learn 1.9 on.
+# one of an encoder that takes splitters from scikit-learn 1.9 on, and scikit-learn's own tests, listed for one version.
 MINIMUM_EXTRAS := plots,search,linear,lightgbm
 MINIMUM_TESTS := $(addprefix tests/unit/,checkpoint cluster collectives data driver linear_model logging process report \
 	role run scheduler searching shared_data tensorflow_network testing training transport worker \
 	test_cards.py test_config.py test_errors.py test_exports.py test_extras.py test_roles.py) \
-	$(addprefix --ignore=tests/unit/,cluster/test_keras_values.py logging/test_event_file.py logging/test_tensorboard.py report/test_notebook.py searching/test_api.py searching/test_tasks.py shared_data/test_published.py) \
+	$(addprefix --ignore=tests/unit/,cluster/test_keras_values.py logging/test_event_file.py logging/test_tensorboard.py report/test_notebook.py searching/test_api.py searching/test_tasks.py shared_data/test_published.py linear_model/test_scikit_learns_tests.py) \
 	--deselect=tests/unit/report/test_html.py::test_no_pyplot_no_framework_and_matplotlib_only_to_draw \
 	--deselect=tests/unit/linear_model/test_in_scikit_learn.py::test_columns_of_several_types_weights_and_frames_between_the_steps
 
