@@ -115,6 +115,7 @@ def searched(study, scores_of, trials):
 @pytest.mark.parametrize("pruner", PRUNERS)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")  # of pruners, in both loops
 def test_calls_are_those_of_optunas_own_loop(case, pruner):
     (one, wanted), (other, found) = recorded(case, pruner), recorded(case, pruner)
     optimized(one, CASES[case][0], 14)
