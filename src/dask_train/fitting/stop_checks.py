@@ -57,7 +57,16 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
         return None
     given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
     metrics = [each for each in keras.tree.flatten(given) if each is not None]
+    if any(isinstance(each, type) or _may_give_several(each) for each in metrics):
+        return None
     names = [
         each if isinstance(each, str) else getattr(each, "name", getattr(each, "__name__", "")) for each in metrics
     ]
     return {"loss", *names} if all(names) and len(set(names)) == len(names) else None
+
+
+def _may_give_several(metric: Any) -> bool:
+    """Return whether the result of a metric may be a dict, by keys of its own; Keras' own metrics give a number."""
+    import keras
+
+    return isinstance(metric, keras.Metric) and not type(metric).__module__.startswith("keras.")

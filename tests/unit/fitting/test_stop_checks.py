@@ -32,6 +32,13 @@ class Stepping(keras.Sequential):
         return super().train_step(data)
 
 
+class Several(keras.metrics.Mean):
+    """Gives scores by names of its own."""
+
+    def result(self):
+        return {"low": super().result(), "high": super().result()}
+
+
 @pytest.mark.parametrize(
     ("metrics", "weighted"),
     [
@@ -49,6 +56,8 @@ def test_scores_that_a_compiled_model_is_known_to_give_are_those_of_its_history(
 def test_scores_that_only_show_when_a_model_trains():
     assert scores_of_model(model(), [keras.callbacks.Callback()]) is None
     assert scores_of_model(model([keras.metrics.AUC(name="a"), keras.metrics.AUC(name="a")]), []) is None
+    assert scores_of_model(model([Several(name="several")]), []) is None
+    assert scores_of_model(model([keras.metrics.MeanAbsoluteError]), []) is None, "a class, which Keras makes one of"
     stepping = Stepping([keras.Input((4,)), keras.layers.Dense(1)])
     stepping.compile("sgd", "mse")
     assert scores_of_model(stepping, []) is None
