@@ -65,7 +65,7 @@ class FitData:
         return made
 
     def rows_here(self) -> list[np.ndarray] | None:
-        """A few rows of arrays of NumPy's, from all over; None of other data."""
+        """Return up to 8 rows, evenly spread, where all data are NumPy arrays; None for other data."""
         if not isinstance(self.value, tuple) or not all(isinstance(column, np.ndarray) for column in self.value):
             return None
         num_rows = min(len(column) for column in self.value)
@@ -264,7 +264,7 @@ def validation_of(
 
 
 def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
-    """The first rows to train on, and the last ``fraction`` of them to validate on, as Keras splits arrays.
+    """Split off the last ``fraction`` of the rows to validate on, as Keras splits arrays.
 
     Raises
     ------

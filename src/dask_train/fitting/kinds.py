@@ -29,7 +29,7 @@ _IN_ROUNDS = frozenset({"lightgbm.LGBMModel", "xgboost.XGBModel"})
 def by_kind_of_model(
     served: Mapping[str, str], *others: type[CheckedSettings]
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """A verb that hands models of other kinds, with the arguments that were given, to the functions for these.
+    """Decorate a verb so that it hands models of other kinds, with their arguments, to the functions for these.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Settings of ``fit``: what all kinds of model share, those of Keras models, and all keywords as types for overloads.
 
-What they mean is told in :func:`dask_train.fit`.
+:func:`dask_train.fit` says what each means.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class FitSettings(CheckedSettings):
 
     @property
     def in_process(self) -> bool:
-        """Whether this process trains, without any other."""
+        """Return whether this process trains, without any other."""
         return self.workers == 0
 
     @property
     def progress(self) -> bool | None:
-        """Whether to show how the run goes; None does so in terminals and notebooks."""
+        """Return whether to show how the run goes; None means in terminals and notebooks."""
         return progress_of(self.verbose)
 
 

@@ -94,7 +94,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
 
     @raises_at_the_call
     def predict(self, X: Any) -> Any:
-        """The targets of each row, lazily of a Dask collection.
+        """Predict the targets of each row, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
 
     @raises_at_the_call
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The part of the variance that is explained, R²; of Dask collections, too.
+        """Return the part of the variance that is explained, R²; of Dask collections, too.
 
         Parameters
         ----------

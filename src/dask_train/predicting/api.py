@@ -43,7 +43,7 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> Any:
-    """A lazy collection of what a model says of each row; nothing is computed but, where needed, sample rows.
+    """Predict each row of a collection, lazily; nothing is computed but, where needed, sample rows.
 
     Parameters
     ----------

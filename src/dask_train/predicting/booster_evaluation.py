@@ -68,7 +68,7 @@ class BoosterEvaluation(CheckedSettings):
 
 @takes(BoosterEvaluation)
 def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str, float]:
-    """How good a booster is on all rows of a Dask collection, exactly as in one process.
+    """Evaluate a booster on all rows of a Dask collection, exactly as in one process.
 
     Parameters
     ----------

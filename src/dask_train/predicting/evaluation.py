@@ -120,7 +120,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     schema: FrameSchema | str | os.PathLike[str] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]:
-    """How good a model is on all rows: what its metrics count is added up over the partitions, and then divided.
+    """Evaluate a model on all rows: what its metrics count is added up over the partitions, and then divided.
 
     Parameters
     ----------

@@ -112,13 +112,13 @@ def check_best(policy: Checkpoint | None, metric: str, direction: str) -> None:
 
 
 def described(data: SharedSegments) -> str:
-    """How many rows of what a data set has; what a search that goes on is compared by."""
+    """Return rows and columns of a data set as text, which a search is compared by when it is resumed."""
     columns = ", ".join(f"{column.dtype} {tuple(column.row_shape)}" for column in data.schema.columns)
     return f"{data.num_rows} rows of {columns}"
 
 
 def categories_of(schema: FrameSchema | None) -> dict[str, str]:
-    """Tell the categories of a frame, which lie as codes; what a search that goes on is compared by, too."""
+    """Return the categories of a frame as text, which a search is compared by when it is resumed."""
     if schema is None or not schema.categories:
         return {}
     told = "; ".join(f"{name!r}: {listed(values)}" for name, values in schema.categories.items())

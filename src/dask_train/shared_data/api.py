@@ -115,7 +115,7 @@ async def _publish(
 
 @raises_at_the_call
 def get_dataset(name: str, *, client: Client | None = None) -> published.PublishedDataset:
-    """A data set that :func:`publish_dataset` has named, whoever did.
+    """Return a data set that :func:`publish_dataset` has named, from whichever client.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def get_dataset(name: str, *, client: Client | None = None) -> published.Publish
 
 @raises_at_the_call
 def list_datasets(*, client: Client | None = None) -> tuple[str, ...]:
-    """The names of all published data sets, also of those that Dask's own verb has published.
+    """Return the names of all published data sets, also of those that Dask's own verb has published.
 
     Parameters
     ----------

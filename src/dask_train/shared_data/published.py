@@ -106,7 +106,7 @@ class PublishedDataset(Shown):
     def to_numpy(
         self, *, features: str | Sequence[str] | None = None, label: str | None = None, shard: Shard = None
     ) -> Any:
-        """The rows as NumPy arrays of this process: one copy of what is asked for.
+        """Return the rows as NumPy arrays of this process: one copy of what is asked for.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class PublishedDataset(Shown):
         shuffle: bool = False,
         seed: int = 0,
     ) -> tf.data.Dataset:
-        """The rows as a ``tf.data.Dataset`` that gathers them in native code from the shared memory.
+        """Return the rows as a ``tf.data.Dataset`` that gathers them in native code from the shared memory.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class PublishedDataset(Shown):
     def to_torch(
         self, *, features: str | Sequence[str] | None = None, label: str | None = None, shard: Shard = None
     ) -> torch.utils.data.Dataset[Any]:
-        """The rows as a map-style torch ``Dataset`` over the shared memory.
+        """Return the rows as a map-style torch ``Dataset`` over the shared memory.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class PublishedDataset(Shown):
         return RowsDataset(part)
 
     def to_dask(self) -> Any:
-        """The data set as Dask arrays, in the shape that was published; nothing is copied or computed.
+        """Return the data set as Dask arrays, in the shape that was published; nothing is copied or computed.
 
         Returns
         -------

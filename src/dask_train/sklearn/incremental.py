@@ -222,7 +222,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     @available_if(_has("predict"))
     @raises_at_the_call
     def predict(self, X: Any) -> Any:
-        """The estimator's prediction of each row, lazily of a Dask collection.
+        """Predict each row with the estimator, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     @available_if(_has("predict_proba"))
     @raises_at_the_call
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, lazily of a Dask collection.
+        """Predict the probability of each class, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -273,7 +273,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     @available_if(_has("transform"))
     @raises_at_the_call
     def transform(self, X: Any) -> Any:
-        """What the estimator makes of each row, lazily of a Dask collection.
+        """Transform each row with the estimator, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     @available_if(_has("score"))
     @raises_at_the_call
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The estimator's own score; a number, also of Dask collections, of which features stay where they are.
+        """Return the estimator's own score; a number, also of Dask collections, of which features stay where they are.
 
         Parameters
         ----------

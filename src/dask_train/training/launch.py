@@ -69,7 +69,7 @@ def launch(
     display
         Shows the run while this waits.
     params
-        What a log is told besides what all runs are made of.
+        More parameters for the loggers, beside the roles and the framework.
 
     Returns
     -------

@@ -176,7 +176,7 @@ def data_by_role(
     features: str | Sequence[str] | None = None,
     label: str | None = None,
 ) -> dict[str, Any]:
-    """The data of each role: a dict whose keys are all roles is by role, and anything else is that of the workers.
+    """Return the data of each role: a dict whose keys are all roles is by role, all else is for the workers.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def data_by_role(
 
 
 def resources_by_role(resources: Any, roles: Collection[str]) -> dict[str, dict[str, float]]:
-    """What each role process needs; amounts without roles are for all of them but parameter servers.
+    """Return what each role process needs; amounts without roles are for all of them but parameter servers.
 
     Raises
     ------

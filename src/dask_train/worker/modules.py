@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def missing_modules(names: list[str]) -> list[str]:
-    """Names of those modules whose package can't be found; nothing is imported."""
+    """Return the names of those modules whose package can't be found; nothing is imported."""
     import importlib.util
 
     missing = []
@@ -19,9 +19,10 @@ def missing_modules(names: list[str]) -> list[str]:
 
 
 def other_modules(python: tuple[int, int], digests: dict[str, str]) -> list[str]:
-    """Names of those modules whose files hold other code here; see :func:`dask_train.identity.sources.file_digests`.
+    """Return the names of those modules whose files hold other code here.
 
-    None where the version of Python is another one, or dask-train is missing; these are told elsewhere.
+    Digests are of :func:`dask_train.identity.sources.file_digests`. There are no names where the version of Python is
+    another one, or dask-train is missing; these are told elsewhere.
     """
     import sys
 

@@ -178,7 +178,7 @@ class Backend(Protocol):
         backward: Callable[[Sequence[Any]], list[Any]],
         is_aside: Callable[[], bool],
     ) -> AbstractContextManager[None]:
-        """While it lasts, layers with ``synchronized=True`` have the statistics of all workers' rows.
+        """Give layers with ``synchronized=True`` the statistics of all workers' rows, while it lasts.
 
         Parameters
         ----------

@@ -200,7 +200,7 @@ class JaxBackend:
         return nullcontext()
 
     def moments_of_all(self, *_: Any) -> AbstractContextManager[None]:
-        """Nothing: Keras refuses layers that synchronise statistics."""
+        """Do nothing: Keras refuses layers that synchronise statistics."""
         return nullcontext()
 
     def num_rows(self, column: Any) -> int:

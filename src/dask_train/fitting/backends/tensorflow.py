@@ -212,7 +212,7 @@ class TensorFlowBackend:
         backward: Callable[[Sequence[Any]], list[Any]],
         is_aside: Callable[[], bool],
     ) -> AbstractContextManager[None]:
-        """In Keras' own functions of moments."""
+        """Replace Keras' functions of moments while it lasts."""
         return moments_of_all(forward, backward, is_aside)
 
     def settled(self, loss: Any) -> Any:

@@ -19,7 +19,7 @@ Summed = Callable[[Sequence[Any]], list[Any]]
 
 @contextmanager
 def moments_of_all(forward: Summed, backward: Summed, is_aside: Callable[[], bool]) -> Iterator[None]:
-    """While it lasts, layers that synchronise their statistics have those of all workers; see the backend's method."""
+    """Give layers that synchronise their statistics those of all workers; see the backend's method."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator,unused-ignore]
     def total(*parts: Any) -> Any:

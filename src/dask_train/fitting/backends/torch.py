@@ -184,7 +184,7 @@ class TorchBackend:
         return len(loss.shape) > 0 and loss.shape[0] == rows
 
     def moments_of_all(self, *_: Any) -> AbstractContextManager[None]:
-        """Nothing: Keras refuses layers that synchronise statistics."""
+        """Do nothing: Keras refuses layers that synchronise statistics."""
         return nullcontext()
 
     def num_rows(self, column: Any) -> int:

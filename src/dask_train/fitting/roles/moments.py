@@ -16,7 +16,7 @@ from dask_train.fitting.roles.gradients import RowFraction
 
 
 def moments_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> AbstractContextManager[None]:
-    """While it lasts, layers with ``synchronized=True`` have the statistics of all rows of a global batch.
+    """Give layers with ``synchronized=True`` the statistics of all rows of a global batch, while it lasts.
 
     Notes
     -----
@@ -35,11 +35,11 @@ class _Summing:
         self._channels: dict[Any, Any] = {}
 
     def forward(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Sums over the rows of all workers; the row of one that has none counts for nothing."""
+        """Sum over the rows of all workers; the made-up row of a worker without rows counts for nothing."""
         return self._sum(arrays, 1.0 if self._share.weight else 0.0)
 
     def backward(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Derivatives of the loss of all rows, over what this worker's gradients count in the end."""
+        """Return derivatives of the loss of all rows, divided by what this worker's gradients count in the end."""
         weight = self._share.weight
         total = self._sum(arrays, weight)
         return [np.asarray(one / weight if weight else np.zeros_like(one), one.dtype) for one in total]

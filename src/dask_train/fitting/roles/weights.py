@@ -195,7 +195,7 @@ def statistics_of(model: Any) -> list[Any]:
 
 
 def synchronizes(layer: Any) -> bool:
-    """Whether a layer has the same statistics on all workers."""
+    """Return whether a layer has the same statistics on all workers."""
     return isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized is True
 
 

@@ -153,7 +153,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
 
 @takes(ModuleEvaluation)
 def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str, float]:
-    """How good a torch module is on all rows of a Dask collection, as one process finds it in the same batches.
+    """Evaluate a torch module on all rows of a Dask collection, as one process does in the same batches.
 
     Parameters
     ----------

@@ -261,7 +261,7 @@ def check_rows(
 def _error_of_shapes(
     module: torch.nn.Module, loss: Any, metrics: Mapping[str, Any], attempt: Callable[..., None]
 ) -> Exception | None:
-    """What rows raise that others of their shapes would, too."""
+    """Return the error that rows raise, where others of their shapes would raise it too; else None."""
     try:
         with left_as_it_was(module), modes_kept(module):
             attempt(module, _copy_of(loss), Metrics.like(metrics, device_of(module)))

@@ -28,15 +28,15 @@ class ModuleSettings(EpochSettings):
         Function or instance of a ``torch.nn`` loss, of the module's outputs and the targets; of the outputs alone
         where there are no targets. It gives one number for a global batch, a mean, a sum or any other.
     optimizer
-        What makes an optimizer of a list of parameters: ``torch.optim.Adam``, ``partial(torch.optim.SGD, lr=0.1)``, a
-        function. Or an optimizer of the module's own parameters: then training goes on with what that holds, and it
-        holds what came of it afterwards, for another ``fit``.
+        Callable that makes an optimizer of a list of parameters: ``torch.optim.Adam``,
+        ``partial(torch.optim.SGD, lr=0.1)``, a function. Or an optimizer of the module's own parameters: training
+        continues with its state, and afterwards it has the new state, for another ``fit``.
     scheduler
         What makes a scheduler of the optimizer, such as ``partial(torch.optim.lr_scheduler.StepLR, step_size=5)``.
         ``ReduceLROnPlateau`` is given ``val_loss``, or ``loss`` where the epoch was not validated.
     scheduler_interval
-        "epoch" for a scheduler that goes on at the end of each epoch, after validation; "step" for one that does so
-        with each step.
+        "epoch" for a scheduler that is stepped at the end of each epoch, after validation; "step" for one that is
+        stepped with each batch.
     metrics
         A dict by name, or a list, of metrics of torchmetrics, and of functions of outputs and targets. They are given
         all rows of each global batch, in the first worker, so they are exact. Of a function the mean over batches is

@@ -151,7 +151,7 @@ class ModuleSteps:
         return self._together(made, batch)[1]
 
     def tried(self, batch: Batch, *, derives: bool) -> Any:
-        """What the module makes of a batch, whose loss is computed, and perhaps derived, to see that it can be."""
+        """Return the outputs for a batch, after a trial of its loss and, if asked, of the gradients."""
         with torch.no_grad():
             outputs = called(self._module, batch.x)
         made = Structure(outputs, None)

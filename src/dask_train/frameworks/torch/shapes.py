@@ -16,7 +16,7 @@ _OF_TENSORS_WITHOUT_VALUES = re.compile(
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """While it lasts, tensors are computed by their shapes and dtypes alone; those that come out have no values.
+    """Compute tensors by their shapes and dtypes alone, while it lasts; those that come out have no values.
 
     Tensors from outside may go in, and stay as they are. What looks at values raises an error.
     """

@@ -148,7 +148,7 @@ def described(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]
 
 
 def _of_two_rows(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]) -> Any:
-    """What a module makes of rows of zeros; where it can't stand these, of ones, or of rows without values.
+    """Return the outputs for rows of zeros; where these fail, for ones, or for rows without values.
 
     Raises
     ------

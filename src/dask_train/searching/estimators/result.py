@@ -54,7 +54,7 @@ class GridResult(Shown):
 
     @property
     def best_index(self) -> int:
-        """The row of the best candidate.
+        """Return the row of the best candidate.
 
         Raises
         ------
@@ -72,17 +72,17 @@ class GridResult(Shown):
 
     @property
     def best_params(self) -> dict[str, Any]:
-        """The parameters of the best candidate."""
+        """Return the parameters of the best candidate."""
         return dict(self.cv_results_["params"][self.best_index])
 
     @property
     def best_value(self) -> float:
-        """The mean of its scores on the folds."""
+        """Return the mean of its scores on the folds."""
         return float(self.cv_results_[f"mean_test_{self._refit or self.scorer_names[0]}"][self.best_index])
 
     @property
     def best_estimator(self) -> Any:
-        """The best candidate, fitted on all rows; :func:`dask_train.predict` knows its schema.
+        """Return the best candidate, fitted on all rows; :func:`dask_train.predict` knows its schema.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class GridResult(Shown):
         save_model(self.best_estimator, self.schema, path)
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame, a row for each candidate.
+        """Return the table as a pandas DataFrame, a row for each candidate.
 
         Returns
         -------
