@@ -6,8 +6,9 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,9 @@ import pytest
 from distributed.multi_lock import MultiLockExtension
 
 from dask_train.cluster import plugin
+from dask_train.collectives import ProcessGroup
+from dask_train.collectives.hosts import Hosts
+from dask_train.collectives.rendezvous import meet
 from dask_train.data import pool as pool_module
 from dask_train.data.borrowing import borrow
 from dask_train.data.columns import Schema, column_of
@@ -168,3 +172,19 @@ class FakeScheduler:
 def a_scheduler() -> Callable[..., FakeScheduler]:
     """Makes schedulers: ``a_scheduler(a=2)`` has one Dask worker with two threads."""
     return FakeScheduler
+
+
+@pytest.fixture
+def on_each_rank(in_threads: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Calls a function with a rank and its group, in so many threads; what it returns in each."""
+
+    def called(function: Callable[[int, ProcessGroup], Any], size: int) -> list[Any]:
+        hosts = Hosts.of([f"10.0.0.5:{os.getpid()}-{rank}" for rank in range(size)])
+
+        def take_part(rank: int) -> Any:
+            with closing(ProcessGroup(hosts, rank, meet(hosts, rank, b"test", 10.0), None, 10.0)) as replicas:
+                return function(rank, replicas)
+
+        return in_threads(*(partial(take_part, rank) for rank in range(size)))
+
+    return called

@@ -17,10 +17,10 @@ from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.report import Curves, figure_of, write_page
 from dask_train.fitting.saved import save_model, saved
 from dask_train.fitting.schemas import note_schema
-from dask_train.fitting.spec import Outcome
 from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
 from dask_train.report.formats import score_text
+from dask_train.trainers.common.outcome import Outcome
 
 if TYPE_CHECKING:
     from dask_train.fitting.roles.variables import Variables

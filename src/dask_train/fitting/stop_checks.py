@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from dask_train.arguments import nearest
-from dask_train.fitting.roles.score_names import score_name
 from dask_train.run.stop_rule import EPOCH, StopRule
+from dask_train.trainers.common.score_names import score_name
 
 
 def check_stop_names(rule: StopRule | None, *, validates: bool, known: Collection[str] | None = None) -> None:

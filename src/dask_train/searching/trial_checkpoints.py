@@ -72,7 +72,7 @@ def brought_over(
 
 
 def _read(last: Loaded, best: Loaded | None, metric: str) -> GoneOnWith:
-    from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
+    from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
     kept = FitCheckpoint.opened(last.folder)
     model = None if best is None else FitCheckpoint.opened(best.folder)

@@ -15,8 +15,8 @@ from dask_train.data.ledger import Ledger, LedgerLine
 from dask_train.driver.result import Attempt, Result
 from dask_train.fitting.result import FitResult, ledger_of_training, trained
 from dask_train.fitting.roles.variables import Variables
-from dask_train.fitting.spec import Outcome
 from dask_train.keras_models.serialization import model_to_parts
+from dask_train.trainers.common.outcome import Outcome
 
 OUTCOME = Outcome(
     header={},

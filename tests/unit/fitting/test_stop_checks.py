@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import dask_train as dt
-from dask_train.fitting.roles.score_names import check_stop_told
 from dask_train.fitting.stop_checks import check_stop_names, scores_of_model
 from dask_train.run.stopping import check_stop
+from dask_train.trainers.common.score_names import check_stop_told
 
 X, Y = np.zeros((8, 4), "f4"), np.zeros((8, 1), "f4")
 

@@ -10,9 +10,9 @@ import pytest
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.fitting.layout import Layout
-from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.worker import Order, TrialPlace, TrialSession
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
 
 class Session:

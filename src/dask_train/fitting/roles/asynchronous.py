@@ -22,10 +22,11 @@ from dask_train.fitting.roles.sent_callbacks import states_of
 from dask_train.fitting.roles.servers import servers_of
 from dask_train.fitting.roles.weights import WatchedWeights, others_of, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
-from dask_train.fitting.spec import VALIDATION, FitTask, Outcome, Read
+from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.keras_models import state
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
+from dask_train.trainers.common.outcome import Outcome, Read
 
 # How often the first worker, which has no rows left and waits for the others to end, looks whether it is to stop.
 _LOOK_S = 0.25

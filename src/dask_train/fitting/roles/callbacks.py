@@ -15,8 +15,8 @@ from keras import callbacks as keras_callbacks
 
 from dask_train.fitting.roles.aside import Aside
 from dask_train.fitting.roles.control import Control, Flags
-from dask_train.fitting.roles.score_names import scores_of
 from dask_train.fitting.roles.weights import WatchedWeights, Weights
+from dask_train.trainers.common.score_names import scores_of
 
 # How often scores are told between the ends of epochs, which takes the sum of all workers' metrics.
 REPORT_INTERVAL_S = 0.5

@@ -5,33 +5,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.variables import Variables
 from dask_train.identity.code import module_of
+from dask_train.trainers.common.fit_checkpoint import Held
 
 # What Keras sets on a callback; the model stays where it is.
 _KERAS_OWN = ("_model", "params")
-
-
-class Held(NamedTuple):
-    """What one callback holds, for those that go on with a checkpoint.
-
-    Attributes
-    ----------
-    name
-        Of its class.
-    state
-        Pickled; empty where it can't be.
-    """
-
-    name: str
-    state: bytes
-
-
 # The name under which variables are kept beside callbacks.
 _VARIABLES = "the variables of callbacks"
 

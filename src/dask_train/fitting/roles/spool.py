@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from dask_train.errors import LaunchError
 from dask_train.fitting.roles.answering import Answering
-from dask_train.fitting.roles.fit_checkpoint import MAKING
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.serialization import model_to_parts, restore_parts
 from dask_train.role.session import Session
+from dask_train.trainers.common.fit_checkpoint import MAKING
 from dask_train.transport.channels import Channel, ask
 from dask_train.transport.connections import Credentials, connected, greeted, listening
 from dask_train.transport.reception import Reception

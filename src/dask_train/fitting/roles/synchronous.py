@@ -16,10 +16,7 @@ from dask_train.data.account import BatchRange
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.callbacks import CallbackSync
 from dask_train.fitting.roles.control import Control
-from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.roles.gradients import summed_gradients
-from dask_train.fitting.roles.group import process_group
-from dask_train.fitting.roles.guard import Guard, checksum
 from dask_train.fitting.roles.in_place import left_as_keras_would
 from dask_train.fitting.roles.metrics import MetricSums, Told
 from dask_train.fitting.roles.moments import moments_of_all
@@ -28,9 +25,13 @@ from dask_train.fitting.roles.spool import Spool, spool_credentials
 from dask_train.fitting.roles.validated_beside import ValidationBeside
 from dask_train.fitting.roles.weights import Weights, assign, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
-from dask_train.fitting.spec import FitTask, Outcome, Read
+from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.torch_state import torch_buffers
 from dask_train.role.session import Session
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.group import process_group
+from dask_train.trainers.common.guard import Guard, checksum
+from dask_train.trainers.common.outcome import Outcome, Read
 
 
 def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], None] | None = None) -> Outcome | None:

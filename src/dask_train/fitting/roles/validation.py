@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dask_train.fitting.roles.epochs import in_whole_calls
 from dask_train.fitting.roles.steps import BatchFeed
 from dask_train.fitting.spec import FitTask
 from dask_train.role.dataset import DataSet
+from dask_train.trainers.common.epochs import in_whole_calls
 
 
 class Validation:

@@ -14,26 +14,27 @@ from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import Aside
 from dask_train.fitting.roles.better import mode_of
 from dask_train.fitting.roles.callbacks import CallbackSync, Follower, Leader
-from dask_train.fitting.roles.checkpointing import Checkpointer
 from dask_train.fitting.roles.configuration import check_same, configuration_of, rates_of, set_rates
-from dask_train.fitting.roles.epochs import Epochs
-from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.models import build, built_already
-from dask_train.fitting.roles.score_names import check_stop_told
 from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
 from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
 from dask_train.fitting.roles.trackers import means_of_all
 from dask_train.fitting.roles.validation import Validation
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.roles.weights import Weights
-from dask_train.fitting.spec import VALIDATION, FitTask, Outcome
+from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.keras_models.serialization import model_to_parts, parts_to_model, restore_parts
 from dask_train.keras_models.torch_state import seed_torch
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
+from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.score_names import check_stop_told
 
 
 class Worker(ABC):

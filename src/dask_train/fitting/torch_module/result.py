@@ -11,9 +11,9 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.result import FitResult, ledger_of_training
 from dask_train.fitting.schemas import note_schema
-from dask_train.fitting.spec import Outcome
 from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.input_errors import warn_at_the_call
+from dask_train.trainers.common.outcome import Outcome
 
 
 def module_trained(

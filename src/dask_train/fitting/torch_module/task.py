@@ -42,12 +42,9 @@ class ModuleTask(FitTask):
     ----------
     by_step
         Whether the scheduler goes on with each step, instead of each epoch.
-    configuration
-        What training is begun with, as plain values: which a checkpoint that it goes on with has to have, too.
     """
 
     by_step: bool = False
-    configuration: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 def told_of(task: ModuleTask) -> dict[str, Any]:

@@ -10,13 +10,7 @@ from typing import Any
 from dask_train.collectives import ProcessGroup
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.checkpointing import Checkpointer
-from dask_train.fitting.roles.epochs import Epochs
-from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
-from dask_train.fitting.roles.group import process_group
-from dask_train.fitting.roles.guard import Guard
-from dask_train.fitting.roles.score_names import check_stop_told, scores_of
-from dask_train.fitting.spec import VALIDATION, Outcome, Read
+from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.torch_module.agreed import Agreed, Buffers, Named, seed_rank
 from dask_train.fitting.torch_module.checkpoints import check_same, mode_of
 from dask_train.fitting.torch_module.in_place import left_as_after_a_run
@@ -27,6 +21,13 @@ from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.values import opened, plain
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
+from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.group import process_group
+from dask_train.trainers.common.guard import Guard
+from dask_train.trainers.common.outcome import Outcome, Read
+from dask_train.trainers.common.score_names import check_stop_told, scores_of
 
 # How often scores are told between the ends of epochs.
 REPORT_INTERVAL_S = 0.5

@@ -19,7 +19,7 @@ from dask_train.data.segment import Segment
 from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
-from dask_train.fitting.spec import VALIDATION, FitTask, Outcome
+from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.tensorflow.adapter import TensorFlowFramework
@@ -29,6 +29,7 @@ from dask_train.role.meeting import Meeting
 from dask_train.role.session import Session
 from dask_train.role.time_spent import TimeSpent
 from dask_train.roles import AddressBook
+from dask_train.trainers.common.outcome import Outcome
 
 
 @dataclass

@@ -14,7 +14,7 @@ from keras import layers
 from dask_train.fitting.roles import callbacks as callbacks_module
 from dask_train.fitting.roles.callbacks import CallbackSync, Follower, Leader
 from dask_train.fitting.roles.control import Flags
-from dask_train.fitting.roles.score_names import score_name
+from dask_train.trainers.common.score_names import score_name
 
 X = np.zeros((6, 2), "f4")
 

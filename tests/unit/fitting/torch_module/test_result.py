@@ -10,9 +10,9 @@ import torch
 
 from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result
-from dask_train.fitting.spec import Outcome
 from dask_train.fitting.torch_module.result import evaluated, module_trained
 from dask_train.fitting.torch_module.values import plain, state_of
+from dask_train.trainers.common.outcome import Outcome
 
 NONE = Outcome(
     header={},

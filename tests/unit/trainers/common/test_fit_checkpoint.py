@@ -10,8 +10,7 @@ import pytest
 from dask_train.checkpoint.stored import store, stored
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.fit_checkpoint import FORMAT, FitCheckpoint
-from dask_train.fitting.roles.sent_callbacks import Held
+from dask_train.trainers.common.fit_checkpoint import FORMAT, FitCheckpoint, Held
 
 STRETCH = BatchRange.of([0] * len(dataclasses.fields(BatchRange)))
 

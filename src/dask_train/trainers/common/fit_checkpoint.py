@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_train.checkpoint.stored import store, stored
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.sent_callbacks import Held
-from dask_train.fitting.spec import Read
+from dask_train.trainers.common.outcome import Read
 
 # Raised when what is stored means something else than before.
 FORMAT = 1
 # Of a model that was taken apart: what it takes to make one, which is known where training goes on.
 MAKING = ("config", "compilations", "custom_objects")
+
+
+class Held(NamedTuple):
+    """What one callback holds, for those that go on with a checkpoint.
+
+    Attributes
+    ----------
+    name
+        Of its class.
+    state
+        Pickled; empty where it can't be.
+    """
+
+    name: str
+    state: bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.fitting.roles.score_names import score_name, scores_of
 from dask_train.role.messaging import RESERVED_NAMES
+from dask_train.trainers.common.score_names import score_name, scores_of
 
 
 @pytest.mark.parametrize("name", [*RESERVED_NAMES, "epoch", "step", "num_steps", "trial"])

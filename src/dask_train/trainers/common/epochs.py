@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from dask_train.data.account import BatchRange
-from dask_train.fitting.spec import FitTask
+from dask_train.trainers.common.task import LoopTask
 
 
 class Epochs:
@@ -49,7 +49,7 @@ class Epochs:
         self._of_a_turn = -(-batches_of_data // self.length)
 
     @classmethod
-    def of(cls, task: FitTask, model: Any, num_rows: int) -> Epochs:
+    def of(cls, task: LoopTask, model: Any, num_rows: int) -> Epochs:
         """The epochs of a task, with that model and so many rows."""
         batches = -(-num_rows // task.batch_size)
         return cls(batches, task.steps_per_epoch, operator.index(model.steps_per_execution), task.initial_epoch)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from dask_train.fitting.roles.epochs import Epochs
+from dask_train.trainers.common.epochs import Epochs
 
 NUM_BATCHES, NUM_EPOCHS = 7, 7
 

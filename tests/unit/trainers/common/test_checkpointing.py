@@ -17,14 +17,14 @@ from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
 from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.better import mode_of
-from dask_train.fitting.roles.checkpointing import Checkpointer
-from dask_train.fitting.roles.epochs import Epochs
-from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
-from dask_train.fitting.roles.sent_callbacks import Held, held_by, matched
+from dask_train.fitting.roles.sent_callbacks import held_by, matched
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.serialization import restore_parts
 from dask_train.role.time_spent import TimeSpent
+from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint, Held
 
 
 class Session:
@@ -361,7 +361,7 @@ def test_one_that_is_not_of_fit(make, tmp_path):
 
 def test_one_of_a_later_version(make, tmp_path, monkeypatch):
     keeper, _ = make()
-    monkeypatch.setattr("dask_train.fitting.roles.fit_checkpoint.FORMAT", 2)
+    monkeypatch.setattr("dask_train.trainers.common.fit_checkpoint.FORMAT", 2)
     kept(keeper).write(tmp_path)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match=r"format 2 of dt.fit, and this dask-train reads up to 1"):

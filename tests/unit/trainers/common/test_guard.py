@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dask_train.errors import DivergedError
-from dask_train.fitting.roles.guard import Guard, checksum
 from dask_train.fitting.roles.weights import assign, value_of
+from dask_train.trainers.common.guard import Guard, checksum
 
 
 @pytest.fixture

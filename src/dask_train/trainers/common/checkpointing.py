@@ -12,11 +12,11 @@ from typing import Any
 from dask_train.checkpoint.best import AUTO, is_better, mode_by_name
 from dask_train.checkpoint.policy import is_due
 from dask_train.errors import CheckpointError
-from dask_train.fitting.roles.epochs import Epochs
-from dask_train.fitting.roles.fit_checkpoint import FitCheckpoint
-from dask_train.fitting.spec import FitTask
 from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
+from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.task import LoopTask
 
 
 @dataclass(kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        task: FitTask,
+        task: LoopTask,
         session: Session,
         epochs: Epochs,
         mode_of: Callable[[Any, str], str],

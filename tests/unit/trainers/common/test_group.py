@@ -12,9 +12,9 @@ import pytest
 from dask_train.collectives.hosts import Hosts
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.errors import LaunchError
-from dask_train.fitting.roles import group as group_module
-from dask_train.fitting.roles.group import process_group
 from dask_train.role.time_spent import TimeSpent
+from dask_train.trainers.common import group as group_module
+from dask_train.trainers.common.group import process_group
 
 TWO_HOSTS = ["a:1", "a:2", "b:1", "b:2"]
 

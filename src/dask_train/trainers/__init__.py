@@ -1,0 +1,1 @@
+"""What dask-train knows of each kind of model, and what all kinds share."""
