@@ -1,12 +1,11 @@
-"""What workers that train one module agree on, besides gradients; and what is each one's own."""
+"""What is the same on all workers that train one module, and what is each one's own."""
 
 from __future__ import annotations
 
 import operator
-import pickle
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,29 +14,6 @@ from dask_train.collectives import ProcessGroup
 from dask_train.fitting.torch_module.values import as_array, set_all
 
 _NORMS = tuple(getattr(torch.nn, f"{kind}Norm{axes}d") for kind in ("Batch", "Instance") for axes in (1, 2, 3))
-
-
-class Agreed:
-    """What the first worker says, on all workers."""
-
-    def __init__(self, replicas: ProcessGroup) -> None:
-        self._replicas = replicas
-        self._flags = replicas.channel([(2,)], np.float64)
-
-    def on(self, value: Any) -> Any:
-        """The first worker's value; those of others are not looked at. It comes by way of a pickle."""
-        if self._replicas.size == 1:
-            return value
-        data = np.frombuffer(pickle.dumps(value), np.uint8) if self._replicas.rank == 0 else np.empty(0, np.uint8)
-        (found,) = self._replicas.gather("of the first worker", [data])
-        return pickle.loads(found.tobytes())  # noqa: S301 - of a worker of this run
-
-    def on_flags(self, keep: bool, halt: bool) -> tuple[bool, bool]:
-        """The first worker's flags."""
-        if self._replicas.size == 1:
-            return keep, halt
-        (found,) = self._replicas.broadcast(self._flags, [np.array([keep, halt], np.float64)])
-        return bool(found[0]), bool(found[1])
 
 
 class Named(NamedTuple):
@@ -116,19 +92,12 @@ class Buffers:
             with torch.no_grad():
                 one.copy_(torch.from_numpy(np.asarray(mean)))
 
-    def own(self) -> list[list[np.ndarray]]:
-        """What each worker has for itself, by worker: its buffers, and the state of its random numbers."""
-        mine = [torch.get_rng_state().numpy(), *(as_array(each.tensor).copy() for each in self._all)]
-        if self._replicas.size == 1:
-            return [mine]
-        by_kind = [
-            self._replicas.gather(("own", number), [np.ascontiguousarray(one[None])])[0]
-            for number, one in enumerate(mine)
-        ]
-        return [[np.array(one[rank]) for one in by_kind] for rank in range(self._replicas.size)]
+    def own(self) -> list[np.ndarray]:
+        """Return what this worker has for itself: the state of its random numbers, and its buffers."""
+        return [torch.get_rng_state().numpy(), *(as_array(each.tensor).copy() for each in self._all)]
 
     def set_own(self, own: Sequence[np.ndarray]) -> None:
-        """Go on with what :meth:`own` has told of this worker."""
+        """Take over what :meth:`own` has returned for this worker."""
         random, *buffers = own
         torch.set_rng_state(torch.from_numpy(np.array(random)))
         set_all([each.tensor for each in self._all], buffers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,9 +12,8 @@ from dask_train.errors import CheckpointError
 from dask_train.fitting.layout import Layout
 from dask_train.fitting.torch_module.losses import name_of
 from dask_train.fitting.torch_module.task import ModuleTraining
+from dask_train.trainers.common import comparing
 
-# How many differences a message names.
-_NAMED = 6
 # Of optimizers: how their steps are run, rather than what they do.
 _LEFT_OUT = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
@@ -51,14 +49,7 @@ def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
             "The checkpoint is of a Keras model, and this run trains a module of torch.",
             change="Pass checkpoint= another folder.",
         )
-    found = list(_differences(then, now, ""))
-    if found:
-        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        raise CheckpointError(
-            f"The checkpoint was begun with something else: {'; '.join(found[:_NAMED])}{more}.",
-            "Going on with it would give neither the one model nor the other.",
-            "Pass the module, data and arguments of then, or checkpoint= another folder to begin anew.",
-        )
+    comparing.check_same(then, now)
 
 
 def mode_of(model: Any, name: str) -> str:
@@ -104,19 +95,3 @@ def _listed(places: Any) -> Any:
     if isinstance(places, dict):
         return {name: _listed(below) for name, below in places.items()}
     return [_listed(below) for below in places] if isinstance(places, tuple | list) else places
-
-
-def _differences(then: Any, now: Any, where: str) -> Iterator[str]:
-    if isinstance(then, dict) and isinstance(now, dict):
-        for name in [*then, *(name for name in now if name not in then)]:
-            yield from _differences(then.get(name), now.get(name), f"{where}.{name}" if where else name)
-    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for place, (one, other) in enumerate(zip(then, now, strict=True)):
-            yield from _differences(one, other, f"{where}[{place}]")
-    elif then != now:
-        yield f"{where} was {_short(then)}, and is {_short(now)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -14,7 +14,7 @@ from dask_train.errors import CheckpointError
 from dask_train.trainers.common.outcome import Read
 
 # Raised when what is stored means something else than before.
-FORMAT = 1
+FORMAT = 2
 # Of a model that was taken apart: what it takes to make one, which is known where training goes on.
 MAKING = ("config", "compilations", "custom_objects")
 
@@ -54,9 +54,9 @@ class FitCheckpoint:
     steps
         How many have been taken.
     header, arrays
-        The first worker's model, taken apart, with its optimizers.
+        The first worker's model, taken apart, with its optimizers; or the parts that all ranks share, by name.
     own
-        Of each worker: seeds and moving averages, which are its own between epochs.
+        Of each worker: seeds and moving averages, which are its own between epochs; or its own parts, by name.
     metrics
         What metrics have counted in this epoch.
     history, epochs
@@ -73,17 +73,17 @@ class FitCheckpoint:
     run: str
     order: dict[str, Any]
     configuration: dict[str, Any] = field(repr=False)
-    rates: list[float | None]
     epoch: int
     batch: int
     steps: int
     header: dict[str, Any] = field(repr=False)
-    arrays: list[np.ndarray] = field(repr=False)
     history: dict[str, list[Any]]
     epochs: list[int]
-    callbacks: list[Held] = field(repr=False)
     read: list[Read]
-    own: list[list[np.ndarray]] = field(default_factory=list, repr=False)
+    rates: list[float | None] = field(default_factory=list)
+    arrays: list[np.ndarray] = field(default_factory=list, repr=False)
+    callbacks: list[Held] = field(default_factory=list, repr=False)
+    own: list[Any] = field(default_factory=list, repr=False)
     metrics: list[np.ndarray] = field(default_factory=list, repr=False)
     steps_by_rank: dict[int, int] = field(default_factory=dict)
     progress: list[dict[int, tuple[int, int]]] = field(default_factory=list)

@@ -20,7 +20,7 @@ class Outcome:
     Attributes
     ----------
     header, arrays
-        The trained model, taken apart; empty for one that was trained in place.
+        The trained model, taken apart, or its parts by name; empty for one that was trained in place.
     history, epoch
         As Keras' ``History`` has them.
     callbacks
@@ -45,10 +45,8 @@ class Outcome:
     """
 
     header: dict[str, Any] = field(repr=False)
-    arrays: list[np.ndarray] = field(repr=False)
     history: dict[str, list[Any]]
     epoch: list[int]
-    callbacks: list[bytes] = field(repr=False)
     steps: int
     read: list[Read]
     num_rows: int
@@ -57,4 +55,6 @@ class Outcome:
     all_reduce_s: float
     waiting_s: float
     applied: dict[int, list[BatchRange]]
+    arrays: list[np.ndarray] = field(default_factory=list, repr=False)
+    callbacks: list[bytes] = field(default_factory=list, repr=False)
     best_epoch: int | None = None

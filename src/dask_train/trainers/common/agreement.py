@@ -1,0 +1,120 @@
+"""What the ranks of a training loop agree on between steps, over the group that its kind of model sums with."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from dask_train.collectives import ProcessGroup
+from dask_train.role.session import Session
+
+
+class Agreement(ABC):
+    """What all ranks call together, in the same order.
+
+    Attributes
+    ----------
+    rank, size
+        Number of this rank, and how many there are.
+    """
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
+        """Return the flags of the first rank; those of others are not looked at."""
+
+    @abstractmethod
+    def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:
+        """Return the rows of all ranks, one after the other."""
+
+    @property
+    def all_reduce_s(self) -> float:
+        """Seconds that this rank has spent on sums; NaN where that is not measured."""
+        return math.nan
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds of these in which it waited for others; NaN where that is not measured."""
+        return math.nan
+
+    def of_first(self, value: Any) -> Any:
+        """Return the first rank's value on all ranks; those of others are not looked at. It travels as a pickle."""
+        if self.size == 1:
+            return value
+        data = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == 0 else np.empty(0, np.uint8)
+        return pickle.loads(self._gathered("of the first worker", data).tobytes())  # noqa: S301 - of a worker of this run
+
+    def of_all(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, by rank; they travel as pickles."""
+        if self.size == 1:
+            return [value]
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        ends = np.cumsum(self._gathered("of each worker: length", np.array([len(data)]))).tolist()
+        everyones = self._gathered("of each worker", data)
+        parts = [everyones[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False)]
+        return [pickle.loads(part) for part in parts]  # noqa: S301 - of workers of this run
+
+
+class GroupAgreement(Agreement):
+    """Over a group of replicas, whose flags go through memory that is made once.
+
+    Parameters
+    ----------
+    replicas
+        The group.
+    """
+
+    def __init__(self, replicas: ProcessGroup) -> None:
+        self._replicas, self.rank, self.size = replicas, replicas.rank, replicas.size
+        self._flags = replicas.channel([(2,)], np.float64)
+
+    def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
+        """Return the flags of the first rank."""
+        if self.size == 1:
+            return save, stop
+        (found,) = self._replicas.broadcast(self._flags, [np.array([save, stop], np.float64)])
+        return bool(found[0]), bool(found[1])
+
+    @property
+    def all_reduce_s(self) -> float:
+        """Seconds that this rank has spent on sums."""
+        return self._replicas.all_reduce_s
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds of these in which it waited for others."""
+        return self._replicas.waiting_s
+
+    def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:
+        (found,) = self._replicas.gather(what, [rows])
+        return np.asarray(found)
+
+
+class SessionAgreement(Agreement):
+    """Over the collective calls of a session, which its loop makes as well.
+
+    Parameters
+    ----------
+    session
+        Of a role that trains.
+    """
+
+    def __init__(self, session: Session) -> None:
+        assert session.world_rank is not None
+        self._session, self.rank, self.size = session, session.world_rank, session.world_size
+
+    def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
+        """Return the flags of the first rank, by one sum: others add nothing."""
+        if self.size == 1:
+            return save, stop
+        found = self._session.all_reduce(np.array([save, stop], np.int64) * (self.rank == 0))
+        return bool(found[0]), bool(found[1])
+
+    def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:  # noqa: ARG002 - each call is named by its arrays
+        return np.asarray(self._session.all_gather(rows))

@@ -1,0 +1,45 @@
+"""Whether training resumes as it was begun: what differs between two configurations, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dask_train.errors import CheckpointError
+
+# How many differences a message names.
+_NAMED = 6
+
+
+def check_same(then: Any, now: Any) -> None:
+    """Check that training resumes with what it was begun with.
+
+    Raises
+    ------
+    CheckpointError
+        It does not; the message says what differs.
+    """
+    found = list(_differences(then, now, ""))
+    if found:
+        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise CheckpointError(
+            f"The checkpoint was begun with something else: {'; '.join(found[:_NAMED])}{more}.",
+            "Going on with it would give neither the one model nor the other.",
+            "Pass the model, data and arguments of then, or checkpoint= another folder to begin anew.",
+        )
+
+
+def _differences(then: Any, now: Any, where: str) -> Iterator[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name in [*then, *(name for name in now if name not in then)]:
+            yield from _differences(then.get(name), now.get(name), f"{where}.{name}" if where else name)
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for place, (one, other) in enumerate(zip(then, now, strict=True)):
+            yield from _differences(one, other, f"{where}[{place}]")
+    elif then != now:
+        yield f"{where} was {_short(then)}, and is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

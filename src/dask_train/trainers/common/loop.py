@@ -1,0 +1,340 @@
+"""The training loop of a rank, whatever is trained: where it is, and what happens between two steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dask_train.data.account import BatchRange
+from dask_train.errors import CheckpointError
+from dask_train.role.session import Session
+from dask_train.trainers.common.agreement import Agreement
+from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.comparing import check_same
+from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.outcome import Outcome, Read
+from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.score_names import check_stop_told, scores_of
+from dask_train.trainers.common.task import LoopTask
+
+# How often scores are reported between the ends of epochs.
+REPORT_INTERVAL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far training is.
+
+    Attributes
+    ----------
+    epoch, batch
+        The next batch, each counted from 0.
+    steps
+        How many have been taken in all, also before training was resumed.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    steps: int = 0
+
+
+class TrainingLoop:
+    """The training loop of one rank: its batches from where training begins, and the sync point after each step.
+
+    All ranks make the same calls. At a sync point the first rank reports scores, decides whether a checkpoint is due
+    and whether the run is to stop, and tells the others in one sum; so all of them save, and end, after the same step.
+
+    Parameters
+    ----------
+    task
+        How long to train, on which batches, and when to keep a checkpoint.
+    session
+        Of the role.
+    agreement
+        How this rank agrees with the others.
+    check
+        Called with the configuration in a checkpoint of another run and the one of this run; raises where training
+        can't go on with it.
+
+    Attributes
+    ----------
+    position
+        Where training is.
+    start
+        Where it has begun: behind the checkpoint, if there was one to go on with.
+    stopped
+        Whether training is to end before its last epoch.
+    history
+        By name, a list of one score an epoch; in the first rank.
+    """
+
+    def __init__(
+        self,
+        task: LoopTask,
+        session: Session,
+        agreement: Agreement,
+        *,
+        check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
+    ) -> None:
+        self._task, self._session, self._agreement, self._check = task, session, agreement, check
+        self.leads = agreement.rank == 0
+        self._epochs = Epochs(-(-session.num_rows // task.batch_size), task.steps_per_epoch)
+        self._checkpointer = Checkpointer(task, session, self._epochs, _mode_of)
+        self._state = RankState()
+        self.start = self.position = Position()
+        self.stopped = self._is_told = False
+        self.history: dict[str, list[Any]] = {}
+        self._epochs_told: list[int] = []
+        self._read: list[Read] = []
+        self._reported_s = time.monotonic()
+
+    def keep(self, state: RankState) -> Position:
+        """Mirror, save and restore this state; resume from the last checkpoint, if there is one to go on with.
+
+        Called once, before the first batch; by then the rank has all that the state's functions need.
+
+        Parameters
+        ----------
+        state
+            Parts of the same names in every rank.
+
+        Returns
+        -------
+        Position
+            :attr:`start`.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint was begun with something else, can't be read, or was written by an earlier version.
+        """
+        self._state = state
+        kept = self._checkpointer.load() if self.leads else None
+        if kept is not None:
+            if kept.run != self._task.run:
+                self._check(kept.configuration, self._task.configuration)
+            _check_parts(kept, state)
+            self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
+        told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.header, kept.own)
+        agreed = self._agreement.of_first(told)
+        if agreed is not None:
+            epoch, batch, steps, shared, own = agreed
+            self.start = self.position = Position(epoch, batch, steps)
+            state.restore_shared(shared, within_epoch=batch > 0)
+            if len(own) == self._agreement.size:
+                state.restore_own(own[self._agreement.rank])
+        return self.start
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch."""
+        return self._epochs.num_steps
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether the step that was taken last is the last one of its epoch."""
+        return self.position.batch == self._epochs.size(self.position.epoch)
+
+    @property
+    def report_due(self) -> bool:
+        """Whether it is time to report scores between two steps; in the first rank. Others need none."""
+        return self.leads and time.monotonic() - self._reported_s >= REPORT_INTERVAL_S
+
+    def epochs(self) -> Iterator[int]:
+        """Give the number of each epoch that is left; ends early where the run is to stop.
+
+        Every epoch ends with a call of :meth:`epoch_done`.
+        """
+        epochs, task = self._epochs, self._task
+        turns: Any = self._session.batches(
+            epochs=max(1, -(-epochs.first(task.epochs) // epochs.batches_of_data)),
+            batch_size=task.batch_size,
+            shuffle=task.shuffle,
+            seed=task.seed,
+            start=divmod(self._place, epochs.batches_of_data),
+        )
+        with closing(turns):
+            self._turns = turns
+            while self.position.epoch < task.epochs and not self.stopped:
+                yield self.position.epoch
+                assert self._is_told, "epoch_done() is called after each epoch"
+                self._is_told = False
+
+    def batches(self) -> Iterator[Any]:
+        """Give this rank's share of each batch that is left of the epoch; ends early where the run is to stop.
+
+        Every batch ends with a call of :meth:`step_done`.
+        """
+        while not (self.stopped or self.ends_epoch):
+            steps = self.position.steps
+            yield next(self._turns)
+            assert self.position.steps == steps + 1, "step_done() is called once after each batch"
+
+    def step_done(self, /, **scores: Any) -> bool:
+        """Pass the sync point after a step; the last one of an epoch is passed with :meth:`epoch_done`.
+
+        Parameters
+        ----------
+        **scores
+            To report; those of the first rank, where :attr:`report_due`.
+
+        Returns
+        -------
+        bool
+            Whether training ends here, for all ranks.
+        """
+        epoch, batch, steps = self.position.epoch, self.position.batch, self.position.steps
+        self.position = Position(epoch, batch + 1, steps + 1)
+        if self.ends_epoch:
+            return False
+        if scores and self.report_due:
+            self._reported_s = time.monotonic()
+            self._session.report(epoch=epoch, step=batch + 1, num_steps=self.num_steps, **scores_of(scores))
+        return self._pass_sync_point(epoch_ends=False)
+
+    def epoch_done(self, /, **scores: Any) -> bool:
+        """Pass the sync point after an epoch: history, report, the best score, a checkpoint.
+
+        Where the run has stopped within the epoch the scores are those of some of its rows: the history has them, and
+        nothing else is done.
+
+        Parameters
+        ----------
+        **scores
+            Of the epoch; those of the first rank.
+
+        Returns
+        -------
+        bool
+            Whether training ends here, for all ranks.
+        """
+        epoch, self._is_told = self.position.epoch, True
+        if self.leads:
+            self._epochs_told.append(epoch)
+            for name, value in scores.items():
+                self.history.setdefault(name, []).append(value)
+        if self.stopped:
+            return True
+        self.position = Position(epoch + 1, 0, self.position.steps)
+        if self.leads:
+            self._session.report(epoch=epoch, num_steps=self.num_steps, **scores_of(scores))
+            self._reported_s = time.monotonic()
+            check_stop_told(self._task.stop_names, self.history)
+            self._checkpointer.scored(None, scores)
+        return self._pass_sync_point(epoch_ends=True)
+
+    def settle(self) -> None:
+        """Wait for a checkpoint that is being written, however training has ended."""
+        with suppress(CheckpointError):  # the run ends with another error, or has seen this one
+            self._checkpointer.finish()
+
+    def outcome(self, trained: Callable[[], dict[str, Any]]) -> Outcome | None:
+        """End training, with the best state where that was asked for; what the role returns.
+
+        Parameters
+        ----------
+        trained
+            Returns what travels back of the trained model, by name.
+
+        Returns
+        -------
+        Outcome or None
+            None in all ranks but the first.
+        """
+        if not self.leads:
+            return None
+        self._checkpointer.finish()
+        best = self._checkpointer.best()
+        if best is not None:
+            self._state.restore_shared(best.header, within_epoch=False)
+        applied = self._taken_by_all()
+        for run, _, before in self._read:
+            if run == self._task.run:  # an earlier attempt, whose workers may have taken their accounts with them
+                applied = {rank: [*before.get(rank, []), *taken] for rank, taken in applied.items()}
+        return Outcome(
+            header=trained(),
+            history=self.history,
+            epoch=self._epochs_told,
+            steps=self.position.steps,
+            read=[read for read in self._read if read[0] != self._task.run],
+            num_rows=self._session.num_rows,
+            warnings=[warning for warning in (self._epochs.warning(), self._checkpointer.warning) if warning],
+            num_steps=self.num_steps,
+            best_epoch=None if best is None else best.epoch - 1,
+            all_reduce_s=self._agreement.all_reduce_s,
+            waiting_s=self._agreement.waiting_s,
+            applied=applied,
+        )
+
+    @property
+    def _place(self) -> int:
+        """The number of the next batch, over all epochs."""
+        return self._place_of(self.position)
+
+    def _place_of(self, position: Position) -> int:
+        return self._epochs.first(position.epoch) + position.batch
+
+    def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
+        save = stop = False
+        if self.leads:
+            save = self._checkpointer.due(self.position.steps, epoch_ends=epoch_ends)
+            stop = self._session.should_stop()
+        save, self.stopped = self._agreement.flags(save, stop)
+        if save or (self.stopped and not epoch_ends and self._task.checkpoint is not None):
+            self._save()
+        return self.stopped
+
+    def _save(self) -> None:
+        """Take a checkpoint: all ranks tell what is their own, the first one writes."""
+        own = self._agreement.of_all(self._state.take_own()) if self._state.has_own else []
+        if not self.leads:
+            return
+        kept = FitCheckpoint(
+            run=self._task.run,
+            order=self._checkpointer.order(),
+            configuration=self._task.configuration,
+            epoch=self.position.epoch,
+            batch=self.position.batch,
+            steps=self.position.steps,
+            header=self._state.take_shared(),
+            own=own,
+            history={name: list(values) for name, values in self.history.items()},
+            epochs=list(self._epochs_told),
+            read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
+        )
+        self._checkpointer.keep(kept)
+
+    def _taken_by_all(self) -> dict[int, list[BatchRange]]:
+        taken = self._epochs.taken(self._place_of(self.start), self._place, self._task.batch_size)
+        return dict.fromkeys(range(self._agreement.size), taken)
+
+
+def _mode_of(_: Any, name: str) -> NoReturn:
+    raise AssertionError(f"whether less or more of {name} is better is known before training begins")
+
+
+def _check_parts(kept: FitCheckpoint, state: RankState) -> None:
+    """Check that a checkpoint has the parts of a state.
+
+    Raises
+    ------
+    CheckpointError
+        It does not.
+    """
+    if any(not isinstance(own, dict) for own in kept.own):
+        raise CheckpointError(
+            "An earlier version of dask-train has written the checkpoint, which this one can't go on with.",
+            change="Go on with that version, or pass checkpoint= another folder to begin anew.",
+        )
+    own = kept.own[0] if kept.own else dict.fromkeys(state.names["own"])
+    there = {"shared": sorted(kept.header), "own": sorted(own)}
+    if there != state.names:
+        parts = [", ".join(names["shared"] + names["own"]) or "none" for names in (there, state.names)]
+        raise CheckpointError(
+            f"The checkpoint is of another kind of model: it holds {parts[0]}, and this one has {parts[1]}.",
+            change="Pass the model of then, or checkpoint= another folder to begin anew.",
+        )

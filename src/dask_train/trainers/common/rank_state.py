@@ -1,0 +1,122 @@
+"""What a rank has to mirror, save and restore between two steps; nothing else of it may survive a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class _Part:
+    """How one part of the state is taken and restored.
+
+    Attributes
+    ----------
+    take
+        Return it, as a value that can be stored.
+    restore
+        Take over what ``take`` has returned, here or in another process.
+    within_epoch
+        Whether it means something within an epoch only.
+    """
+
+    take: Callable[[], Any]
+    restore: Callable[[Any], Any]
+    within_epoch: bool = False
+
+
+class RankState:
+    """The state of one rank in two kinds of parts: shared by all ranks, and the rank's own.
+
+    Every rank registers the same parts. A part's value consists of None, booleans, numbers, strings, bytes, NumPy
+    arrays, and lists and dicts of them; it is not changed any more once it was returned.
+
+    Examples
+    --------
+    >>> state = RankState()
+    >>> state.shared("centers", lambda: model.centers.copy(), model.set_centers)  # doctest: +SKIP
+    >>> state.own("random", lambda: rng.bit_generator.state, set_random)  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        self._shared: dict[str, _Part] = {}
+        self._own: dict[str, _Part] = {}
+
+    def shared(
+        self, name: str, take: Callable[[], Any], restore: Callable[[Any], Any], *, within_epoch: bool = False
+    ) -> Self:
+        """Register a part that all ranks have alike, such as weights: saved by rank 0, restored by all.
+
+        Parameters
+        ----------
+        name
+            Of the part.
+        take, restore
+            Return the value, in rank 0; and take it over, in every rank.
+        within_epoch
+            Whether it is of the running epoch, such as metrics: restored only where training resumes within one.
+
+        Returns
+        -------
+        RankState
+            This one.
+        """
+        _check_new(name, self._shared)
+        self._shared[name] = _Part(take, restore, within_epoch)
+        return self
+
+    def own(self, name: str, take: Callable[[], Any], restore: Callable[[Any], Any]) -> Self:
+        """Register a part that each rank has for itself, such as a generator of random numbers.
+
+        It is restored by the rank of the same number. With another number of ranks than then it stays as it is.
+
+        Parameters
+        ----------
+        name
+            Of the part.
+        take, restore
+            Return the value, and take it over.
+
+        Returns
+        -------
+        RankState
+            This one.
+        """
+        _check_new(name, self._own)
+        self._own[name] = _Part(take, restore)
+        return self
+
+    def take_shared(self) -> dict[str, Any]:
+        """Return the values of all shared parts."""
+        return {name: part.take() for name, part in self._shared.items()}
+
+    def take_own(self) -> dict[str, Any]:
+        """Return the values of this rank's own parts."""
+        return {name: part.take() for name, part in self._own.items()}
+
+    def restore_shared(self, values: Mapping[str, Any], *, within_epoch: bool) -> None:
+        """Take over shared parts; those of an epoch only where training resumes within one."""
+        for name, part in self._shared.items():
+            if within_epoch or not part.within_epoch:
+                part.restore(values[name])
+
+    def restore_own(self, values: Mapping[str, Any]) -> None:
+        """Take over what this rank has for itself."""
+        for name, part in self._own.items():
+            part.restore(values[name])
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """Names of all parts, by kind."""
+        return {"shared": sorted(self._shared), "own": sorted(self._own)}
+
+    @property
+    def has_own(self) -> bool:
+        """Return whether any part is the rank's own."""
+        return bool(self._own)
+
+
+def _check_new(name: str, parts: Mapping[str, _Part]) -> None:
+    if name in parts:
+        raise ValueError(f"The state has a part {name!r} already. Give each part a name of its own.")

@@ -1,0 +1,42 @@
+"""The state of a rank: what is shared, what is its own, and what means something within an epoch only."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from dask_train.trainers.common.rank_state import RankState
+
+
+def state_of(held):
+    state = RankState()
+    for name in ("weights", "history"):
+        state.shared(name, partial(held.get, name), partial(held.__setitem__, name))
+    state.shared("metrics", partial(held.get, "metrics"), partial(held.__setitem__, "metrics"), within_epoch=True)
+    return state.own("seed", partial(held.get, "seed"), partial(held.__setitem__, "seed"))
+
+
+THEN = {"weights": [1.0], "history": {"loss": [2.0]}, "metrics": b"counted", "seed": 7}
+
+
+@pytest.mark.parametrize("within_epoch", [False, True])
+def test_all_comes_back_but_for_metrics_of_an_epoch_that_is_over(within_epoch):
+    then, now = dict(THEN), {"metrics": b"new"}
+    state = state_of(now)
+    state.restore_shared(state_of(then).take_shared(), within_epoch=within_epoch)
+    state.restore_own(state_of(then).take_own())
+    assert now == {**THEN, "metrics": b"counted" if within_epoch else b"new"}
+
+
+def test_parts_are_known_by_name_and_kind():
+    assert state_of({}).names == {"shared": ["history", "metrics", "weights"], "own": ["seed"]}
+    assert (state_of({}).has_own, RankState().has_own) == (True, False)
+
+
+@pytest.mark.parametrize("kind", ["shared", "own"])
+def test_two_parts_of_one_name_are_refused(kind):
+    register = getattr(RankState(), kind)
+    register("weights", dict, dict)
+    with pytest.raises(ValueError, match="has a part 'weights' already"):
+        register("weights", dict, dict)
