@@ -160,11 +160,13 @@ class SumBuffer:
             What takes the place of a sum, such as ``np.maximum``.
         """
         for number, part, slots, total in self._summed:
-            alone = len(slots) == 1
-            own = total if alone else self._scratch[: len(total)]
-            self._weigh(flat[number][part], weight, own)
-            if alone:
+            if len(slots) == 1:
+                self._weigh(flat[number][part], weight, total)
                 continue
+            own = flat[number][part]
+            if weight != 1 or own.dtype != self.dtype:  # else it is summed as it is, without a copy
+                own = self._scratch[: len(total)]
+                self._weigh(flat[number][part], weight, own)
             first, second, *others = [own if place == self._place else slot for place, slot in enumerate(slots)]
             combine(first, second, out=total)
             for other in others:

@@ -48,6 +48,19 @@ def test_malloc_keeps_memory_as_in_any_process_unless_users_say_otherwise(value,
     assert ("MALLOC_TRIM_THRESHOLD_" in found) == is_left
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "glibc.malloc.hugetlb=1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.perturb=3"}, "glibc.malloc.perturb=3:glibc.malloc.hugetlb=1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}, "glibc.malloc.hugetlb=0"),
+    ],
+    ids=["nothing said", "something else said", "said otherwise"],
+)
+def test_malloc_takes_huge_pages_unless_users_say_otherwise(given, expected):
+    assert child_environment({**INHERITED, **given}, 1, [])["GLIBC_TUNABLES"] == expected
+
+
 def test_variables_that_imports_read_go_to_the_template_as_well():
     preload = Preload(modules=("torch", "keras"), environment={"KERAS_BACKEND": "torch"}, idle_s=1.0)
     launch = Launch(module="m", arguments=(), descriptors=(), output=1, num_threads=1, preload=preload)

@@ -28,7 +28,6 @@ class GradientSums:
         by_dtype: dict[torch.dtype, list[str]] = {}
         for name, one in self._by_name.items():
             by_dtype.setdefault(_SUMMED_IN.get(one.dtype, one.dtype), []).append(name)
-        self._zeros = {name: torch.zeros_like(one) for name, one in self._by_name.items()}
         self._groups: list[tuple[torch.dtype, list[str], SumBuffer]] = []
         if replicas is None or replicas.size == 1:
             return
@@ -37,35 +36,43 @@ class GradientSums:
             numpy = torch.empty(0, dtype=dtype).numpy().dtype
             self._groups.append((dtype, names, replicas.channel([*shapes, (len(names),)], numpy)))
 
+    @torch.no_grad()
     def sum(self, of_all: Sequence[torch.Tensor | None]) -> None:
         """Set ``grad`` of each parameter to the sum of all workers' plus what each of them has ``of_all`` rows.
 
-        A gradient that only other workers have counts as zeros here; one that nobody has stays None, so an optimizer
-        passes its parameter by.
+        Gradients are summed where they are, so that no step asks for memory. A gradient that only other workers have
+        counts as zeros here; one that nobody has stays None, so an optimizer passes its parameter by.
 
         Raises
         ------
         ValueError
             A gradient is sparse.
         """
-        direct = dict(zip(self._by_name, of_all, strict=True))
         for dtype, names, channel in self._groups:
             arrays = [self._given(name, dtype) for name in names]
             has = np.array([self._by_name[name].grad is not None for name in names], channel.dtype)
             assert self._replicas is not None
             *totals, anybody = self._replicas.sum(channel, [*arrays, has])
             for name, total, number in zip(names, totals, anybody.tolist(), strict=True):
-                one = self._by_name[name]
-                one.grad = torch.from_numpy(total.copy()).to(one.device, one.dtype) if number else None
-        for name, own in direct.items():
-            one = self._by_name[name]
-            if own is not None:
-                one.grad = own if one.grad is None else one.grad + own
+                if number:
+                    self._take(self._by_name[name], total)
+        for one, own in zip(self._by_name.values(), of_all, strict=True):
+            if own is not None and one.grad is None:
+                one.grad = own
+            elif own is not None:
+                one.grad.add_(own)
+
+    @staticmethod
+    def _take(one: torch.nn.Parameter, total: np.ndarray) -> None:
+        """Copy a sum into the gradient: an optimizer may change or keep it, and all workers share the sum's memory."""
+        if one.grad is None:
+            one.grad = torch.empty_like(one)
+        one.grad.copy_(torch.from_numpy(total))
 
     def _given(self, name: str, dtype: torch.dtype) -> np.ndarray:
-        gradient = self._by_name[name].grad
-        if gradient is None:
-            gradient = self._zeros[name]
+        one = self._by_name[name]
+        if (gradient := one.grad) is None:
+            return torch.zeros((), dtype=dtype).expand(one.shape).numpy()  # no memory, whatever the shape
         if gradient.layout != torch.strided:
             raise ValueError(
                 f"The gradient of {name!r} is sparse, and several workers sum dense ones. Leave sparse=True out, or "
