@@ -368,7 +368,7 @@ class Run(Generic[R]):
         if finish.verdict is not Verdict.OK:
             if not self._driver.is_unanswered:
                 await self._fetch_output()
-            error = error_of(self.id, finish, history, self._output)
+            error = error_of(self.id, finish, history, self._output, self._driver.job.refuses)
             mask_error(error)
             try:
                 raise error from error.__cause__

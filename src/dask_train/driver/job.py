@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dask_train.checkpoint.place import CheckpointPlace
@@ -44,6 +45,8 @@ class Job:
         Which devices its roles get: ``"auto"``, 0 or 1; None for those that their Dask workers see.
     client_s
         How long the client may be silent until the scheduler ends the run.
+    refuses
+        Tells errors of its roles that are raised as they are; None: none are.
     """
 
     id: str
@@ -60,3 +63,4 @@ class Job:
     runs_on_host: int = 1
     gpus: str | int | None = None
     client_s: float = 300.0
+    refuses: Callable[[BaseException], bool] | None = None

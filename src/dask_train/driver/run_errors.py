@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 from dask_train import errors
 from dask_train.driver.history import History
@@ -14,16 +15,31 @@ from dask_train.run.state import name_of
 TAIL_LINES = 20
 
 
-def error_of(run_id: str, finish: Finish, history: History, output: dict[Key, str]) -> errors.DaskTrainError:
-    """The exception for a verdict that is not OK, with its cause attached."""
+# Tells errors for wrong input, which are the user's as they are, from what went wrong in a role.
+Refuses = Callable[[BaseException], bool]
+
+
+def error_of(
+    run_id: str, finish: Finish, history: History, output: dict[Key, str], refuses: Refuses | None = None
+) -> Exception:
+    """The exception for a verdict that is not OK, with its cause attached; or what a role has refused, as it is."""
     kind: type[errors.DaskTrainError] = getattr(errors, str(finish.verdict))
     error = kind(finish.what, finish.cause, finish.change)
     key = (finish.role, finish.rank)
+    last_line = f"This was run {run_id}; dask train logs {run_id} shows more while its scheduler lives."
     raised = history.raised.get(key)
+    if refuses is not None and finish.verdict is Verdict.ROLE_FAILED:
+        for refusing, each in {key: raised, **history.raised}.items():
+            if each is None or not isinstance(found := _exception(each), Exception):
+                continue
+            if refuses(found):  # also where ranks that have lost this one were heard first
+                found.add_note(_traceback(refusing, each))
+                found.add_note(last_line)
+                return found
     if raised is not None and finish.verdict in (Verdict.ROLE_FAILED, Verdict.LAUNCH):
         error.__cause__ = _exception(raised)
         if raised.traceback:
-            error.add_note(f"Traceback of {name_of(key)}:\n{raised.traceback.rstrip()}")
+            error.add_note(_traceback(key, raised))
     elif history.driver_error is not None:
         error.__cause__ = history.driver_error
     tail = output.get(key, "").rstrip().splitlines()[-TAIL_LINES:]
@@ -32,8 +48,12 @@ def error_of(run_id: str, finish: Finish, history: History, output: dict[Key, st
         error.add_note(f"The end of its output:\n{lines}")
     if finish.verdict is Verdict.STALLED and history.diagnosis:
         error.add_note(history.diagnosis)
-    error.add_note(f"This was run {run_id}; dask train logs {run_id} shows more while its scheduler lives.")
+    error.add_note(last_line)
     return error
+
+
+def _traceback(key: Key, raised: Failed) -> str:
+    return f"Traceback of {name_of(key)}:\n{raised.traceback.rstrip()}"
 
 
 def _exception(raised: Failed) -> BaseException | None:

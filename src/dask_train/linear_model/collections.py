@@ -13,7 +13,6 @@ from scipy.sparse import issparse
 
 from dask_train.cluster.in_tasks import is_in_task
 from dask_train.collections.blocks import check_unmasked, delayed_blocks
-from dask_train.errors import RoleFailedError
 from dask_train.linear_model.packed import OnPacked, packed
 from dask_train.linear_model.rank_role import Linear, OfRank
 from dask_train.linear_model.ranks import Ranks
@@ -189,10 +188,5 @@ def fit_on_dask(task: Callable[[Ranks], Any], columns: tuple[Any, ...], workers:
     if issparse(meta_from_array(columns[0])):
         data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(columns), strict=True)]
         task = OnPacked(task)
-    try:
-        result = train(OfRank(task), roles=roles, data=data, framework=Linear(), name="linear-model", progress=False)
-    except RoleFailedError as error:
-        if isinstance(error.__cause__, ValueError):
-            raise error.__cause__ from None
-        raise
+    result = train(OfRank(task), roles=roles, data=data, framework=Linear(), name="linear-model", progress=False)
     return result.results["worker"][0]

@@ -7,6 +7,7 @@ from typing import Any
 
 from dask_train.frameworks.base import Framework
 from dask_train.linear_model.ranks import Ranks
+from dask_train.role.refusals import Refusing
 
 
 class Linear(Framework):
@@ -15,7 +16,7 @@ class Linear(Framework):
     imports = ("numpy", "scipy.linalg", "dask_train.role.main", "dask_train.linear_model.fitting")
 
 
-class OfRank:
+class OfRank(Refusing):
     """A role's function: a task whose result comes back once."""
 
     __name__ = "linear-model"

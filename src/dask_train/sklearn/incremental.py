@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
-from dask_train.errors import RoleFailedError
 from dask_train.fitting.settings import EpochSettings
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.columns import computed_in_shared_memory, together
@@ -190,12 +189,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             keeps=settings.get("checkpoint") is not None,
         )
         named = {"name": "incremental", "progress": False, **settings}
-        try:
-            result = train(task, roles={"worker": 1}, data=tuple(columns), **named)
-        except RoleFailedError as error:
-            if isinstance(error.__cause__, ValueError):  # the estimator refuses what it was given
-                raise error.__cause__ from None
-            raise
+        result = train(task, roles={"worker": 1}, data=tuple(columns), **named)
         self.estimator_, self.ledger_ = result.results["worker"][0], result.ledger
         if more:  # not before: labels belong to what was learnt of them
             self.classes_ = more["classes"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_train.data.plan import Shuffle
 from dask_train.errors import CheckpointError
+from dask_train.role.refusals import Refusing
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -19,7 +20,7 @@ _FILE = "estimator.pickle"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning:
+class Learning(Refusing):
     """Called with a session, it learns all batches, and returns the estimator.
 
     Attributes

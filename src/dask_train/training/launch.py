@@ -29,6 +29,7 @@ from dask_train.logging.base import Start
 from dask_train.logging.log import Log
 from dask_train.process.launch import Preload
 from dask_train.report.progress import RunDisplay, check_progress
+from dask_train.role.refusals import Refusing
 from dask_train.roles import check_jobs
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import RunPlan
@@ -113,6 +114,7 @@ def launch(
         runs_on_host=run.runs_on_host,
         gpus=run.gpus,
         client_s=Deadlines.from_dask_config().client_s,
+        refuses=next((each.refuses for each in functions.values() if isinstance(each, Refusing)), None),
     )
     pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here
     cell = this_cell()

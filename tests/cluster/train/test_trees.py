@@ -201,6 +201,32 @@ def test_queries_of_lightgbm_are_not_cut_its_categories_are_alike_and_its_trees_
     np.testing.assert_array_equal(found.predict(other), found.predict(frame[names]), "other codes, the same categories")
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_what_a_library_refuses_comes_as_from_its_own_fit(client, wait):
+    rows, labels = on_dask(X), on_dask(np.where(np.arange(2000) > 1990, -1.0, 1.0))  # the last partition alone is wrong
+
+    def fitted(*given, wait):
+        run = dt.fit(*given, workers=2, wait=wait)
+        return run if wait else run.result()
+
+    refused = {
+        lightgbm.basic.LightGBMError: lightgbm.LGBMRegressor(objective="poisson", verbose=-1),
+        xgboost.core.XGBoostError: xgboost.XGBRegressor(objective="count:poisson"),
+        ValueError: xgboost.XGBClassifier(),
+    }
+    for error, estimator in refused.items():
+        with pytest.raises(error, match=r"negative|Invalid classes inferred") as raised:
+            fitted(estimator, rows, labels, wait=wait)
+        assert type(raised.value) is error
+        assert raised.value.__notes__[0].startswith("Traceback of worker ")
+    with pytest.raises(ValueError, match="The labels are -1, 1, and XGBoost numbers classes 0, 1 and so on"):
+        dt.fit(xgboost.XGBClassifier(), X, np.where(SIGNAL > 0, 1, -1), workers=2)
+    metric = xgboost.XGBClassifier(eval_metric=lambda *_: 1 / 0)
+    with pytest.raises(dt.RoleFailedError, match=r"worker \d raised ZeroDivisionError") as failed:
+        dt.fit(metric, rows, on_dask(LABELS), validation_data=(X, LABELS), workers=2)
+    assert isinstance(failed.value.__cause__, ZeroDivisionError)
+
+
 @pytest.mark.slow
 def test_a_killed_worker_of_lightgbm_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_path, until):
     settings = {"n_estimators": 150, "num_leaves": 7, "verbose": -1}
@@ -250,7 +276,7 @@ def test_a_killed_worker_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_
     assert stopped.get_booster().num_boosted_rounds() == len(result.epoch)
     dt.fit(stopped, rows, labels, workers=2, checkpoint=kept, resume=True)
     assert trees(stopped) == trees(whole)
-    with pytest.raises(dt.RoleFailedError, match=r"is of another fit: max_depth='4' there and '3' here"):
+    with pytest.raises(ValueError, match=r"is of another fit: max_depth='4' there and '3' here"):
         dt.fit(xgboost.XGBRegressor(**{**settings, "max_depth": 3}), rows, labels, checkpoint=kept, resume=True)
 
 

@@ -17,11 +17,11 @@ from dask_train.run.commands import Finish, Verdict
 BAD = [verdict for verdict in Verdict if verdict is not Verdict.OK]
 
 
-def made(verdict: Verdict = Verdict.ROLE_FAILED, *, output: Any = None, **history: Any) -> errors.DaskTrainError:
+def made(verdict: Verdict = Verdict.ROLE_FAILED, *, output: Any = None, refuses: Any = None, **history: Any) -> Any:
     kept = History(SimpleNamespace(id="run-1"))
     vars(kept).update(history)
     finish = Finish(verdict=verdict, what="What.", cause="Cause.", change="Change.", role="worker", rank=1)
-    return error_of("run-1", finish, kept, output or {})
+    return error_of("run-1", finish, kept, output or {}, refuses)
 
 
 def raised(error: BaseException | None, traceback: str = "") -> dict[Any, Any]:
@@ -76,3 +76,22 @@ def test_the_end_of_its_output():
 def test_a_stall_shows_the_stacks():
     assert made(Verdict.STALLED, diagnosis="the picture").__notes__[0] == "the picture"
     assert len(made(Verdict.ROLE_LOST, diagnosis="an old picture").__notes__) == 1
+
+
+def test_what_a_role_refuses_is_raised_as_it_is_with_the_roles_traceback():
+    def refuses(error):
+        return isinstance(error, ValueError)
+
+    error = made(raised=raised(ValueError("no"), "Traceback:\n  mine.py\n"), refuses=refuses)
+    assert (type(error), str(error)) == (ValueError, "no")
+    assert error.__notes__[0] == "Traceback of worker 1:\nTraceback:\n  mine.py"
+    assert "This was run run-1" in error.__notes__[1]
+    assert type(made(raised=raised(OSError("no")), refuses=refuses)) is errors.RoleFailedError
+    assert type(made(Verdict.LAUNCH, raised=raised(ValueError("no")), refuses=refuses)) is errors.LaunchError
+
+
+def test_a_rank_that_lost_the_one_that_refused_may_have_been_heard_first():
+    echo = {("worker", 1): Failed(error="", exception=pickle.dumps(OSError("peer closed")))}
+    first = {("worker", 0): Failed(error="", exception=pickle.dumps(ValueError("no")), traceback="x")}
+    error = made(raised=echo | first, refuses=lambda each: isinstance(each, ValueError))
+    assert (str(error), error.__notes__[0]) == ("no", "Traceback of worker 0:\nx")

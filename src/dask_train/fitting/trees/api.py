@@ -60,6 +60,8 @@ class TreesFit:
         Arguments for the estimator's own ``fit`` in each role process.
     together
         Checks that so many workers can train the model.
+    checked
+        Asks the library itself what it says of the estimator for rows of so many features.
     """
 
     library: str
@@ -70,6 +72,7 @@ class TreesFit:
     first: Any
     options: Mapping[str, Any] = field(default_factory=dict)
     together: Callable[[int], None] | None = None
+    checked: Callable[[int], None] | None = None
 
 
 @frees_its_thread
@@ -105,7 +108,8 @@ def fit_xgboost(model: Any, x: Any = None, y: Any = None, **given: Any) -> Trees
     ValueError, TypeError
         An argument can't be; nothing has been started.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
-        How the run ended; see :func:`dask_train.train`. What XGBoost refuses is the cause of a RoleFailedError.
+        How the run ended; see :func:`dask_train.train`. What XGBoost refuses is raised as it is, an XGBoostError above
+        all, with the worker's traceback as a note.
 
     Notes
     -----
@@ -126,7 +130,8 @@ def fit_xgboost(model: Any, x: Any = None, y: Any = None, **given: Any) -> Trees
     .. [1] Chen, Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016.
     .. [2] Chen, Guestrin, as before, appendix A: weighted quantile sketch.
     """
-    from dask_train.fitting.trees.xgboost_ranks import check_together  # it imports XGBoost
+    from dask_train.fitting.trees.xgboost_checks import check_labels, check_params  # they import XGBoost
+    from dask_train.fitting.trees.xgboost_ranks import check_together
 
     settings, run = XGBoostSettings.of(given), RunSettings.of(given, gpus=None)
     qid = settings.qid
@@ -144,7 +149,9 @@ def fit_xgboost(model: Any, x: Any = None, y: Any = None, **given: Any) -> Trees
         eval_names=[f"validation_{number}" for number in range(len(evals))],
         first=settings.xgb_model,
         together=partial(check_together, model.get_params()),
+        checked=partial(check_params, model.get_xgb_params()),
     )
+    check_labels(model, x, y, settings.label)
     return start(fitting, settings, run)
 
 
@@ -167,16 +174,14 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     if count is None:
         if client_or_none(client) is None:  # then a cluster is started, of which wrong data has no need
             looked_at = tree_data("data", *rows, features=features, label=label, known=known)
-            _check_taken(model, looked_at.plan)
-            _check_labels(model, library, looked_at)
+            _check_estimator(fitting, looked_at)
         client = client_or_local(client, 0)
         count = default_fit_workers(client, run.on)
     made = partial(tree_data, features=features, label=label, workers=count)
     data = made("data", *rows, known=known)
     check_some_rows("The data", data.source)
-    _check_taken(model, data.plan)
+    _check_estimator(fitting, data)
     check_going_on(library, fitting.first, known, data.plan)
-    _check_labels(model, library, data)
     if settings.workers is None and data.num_parts is not None:
         count = min(count, data.num_parts)
     is_streamed = run.window is not None
@@ -327,6 +332,14 @@ def _check_xgboost(model: Any, qid: Any) -> None:
     metrics = model.eval_metric if isinstance(model.eval_metric, list | tuple) else [model.eval_metric]
     if is_ranker and any(map(callable, metrics)):
         raise ValueError("eval_metric of a ranker is a function, which would see the queries of one worker. Name one.")
+
+
+def _check_estimator(fitting: TreesFit, data: TreeData) -> None:
+    """Refuse rows that the estimator can't take, and parameters that its library refuses."""
+    _check_taken(fitting.model, data.plan)
+    _check_labels(fitting.model, fitting.library, data)
+    if fitting.checked is not None:
+        fitting.checked(data.plan.num_features)
 
 
 def _check_taken(model: Any, plan: RowsPlan) -> None:

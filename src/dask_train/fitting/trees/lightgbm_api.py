@@ -46,7 +46,8 @@ def fit_lightgbm(model: Any, x: Any = None, y: Any = None, **given: Any) -> Tree
     ValueError, TypeError
         An argument can't be; nothing has been started.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
-        How the run ended; see :func:`dask_train.train`.
+        How the run ended; see :func:`dask_train.train`. What LightGBM refuses is raised as it is, a LightGBMError above
+        all, with the worker's traceback as a note.
 
     Notes
     -----

@@ -123,3 +123,19 @@ def test_the_first_rank_alone_returns_what_all_have_made(rank, monkeypatch):
     role = TreesRole(TreesTask(library="some", estimator=None, plan=PLAIN))
     assert role(SimpleNamespace(world_rank=rank)) is (made if rank == 0 else None)
     assert role.__name__ == "fit", "what a run is called by"
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (ValueError("Invalid classes"), True),
+        (xgboost.core.XGBoostError("[1:2:3] /workspace/src/objective/regression_obj.cu:83: label must be"), True),
+        (lightgbm.basic.LightGBMError("[poisson]: at least one target label is negative"), True),
+        (xgboost.core.XGBoostError("[1:2:3] /workspace/src/collective/result.cc:78: Allreduce failed"), False),
+        (lightgbm.basic.LightGBMError("Socket recv error, Connection reset by peer (code: 104)"), False),
+        (ZeroDivisionError("of a metric"), False),
+        (OSError("The disk is full"), False),
+    ],
+)
+def test_what_the_library_refuses_is_known_from_what_went_wrong_between_ranks(error, refused):
+    assert TreesRole(TreesTask(library="some", estimator=None, plan=PLAN)).refuses(error) is refused

@@ -1,0 +1,70 @@
+"""What XGBoost says of an estimator's parameters and labels, asked in the client before anything is started."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import dask
+import numpy as np
+import pandas as pd
+import xgboost
+
+
+def check_params(params: Mapping[str, Any], num_features: int) -> None:
+    """Let XGBoost configure a booster, which looks at the values of all parameters.
+
+    Parameters
+    ----------
+    params
+        Those of the estimator: ``get_xgb_params()``.
+    num_features
+        Features of a row.
+
+    Raises
+    ------
+    xgboost.core.XGBoostError
+        A value can't be, or names an objective or metric that XGBoost does not have; it is a ValueError.
+    """
+    asked = {name: value for name, value in params.items() if name != "device" and not callable(value)}
+    metrics = asked.get("eval_metric")
+    if isinstance(metrics, list | tuple):
+        asked["eval_metric"] = [each for each in metrics if not callable(each)]
+    if str(asked.get("objective")).startswith("multi:"):
+        asked.setdefault("num_class", 2)  # classifiers find it in the labels
+    with warnings.catch_warnings():  # a worker warns of them, as a notice
+        warnings.simplefilter("ignore")
+        no_rows = xgboost.DMatrix(np.zeros((1, num_features)), label=[0.0])
+        xgboost.Booster({**asked, "verbosity": 0}, [no_rows]).save_config()
+
+
+def check_labels(model: Any, x: Any, y: Any, label: Any) -> None:
+    """Check that the classes of labels are 0, 1 and so on, where labels are in this process; else workers find out.
+
+    Parameters
+    ----------
+    model
+        The estimator.
+    x, y, label
+        Rows as the user has passed them: ``y`` has the labels, or the column ``label`` of ``x``.
+
+    Raises
+    ------
+    ValueError
+        They are not.
+    """
+    if y is None and isinstance(label, str) and not dask.is_dask_collection(x):
+        y = x[label] if label in getattr(x, "columns", ()) else None
+    if not isinstance(model, xgboost.XGBClassifier) or not isinstance(y, np.ndarray | pd.Series):
+        return
+    found = np.asarray(y)
+    if found.dtype.kind not in "biuf" or found.size != len(found) or np.isnan(found).any():
+        return  # text and missing labels are told of elsewhere; several targets are indicators
+    classes = np.unique(found)
+    if not np.array_equal(classes, np.arange(len(classes))):
+        told = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
+        raise ValueError(
+            f"The labels are {told}, and XGBoost numbers classes 0, 1 and so on. Number them anew, such as with "
+            "y_new = np.searchsorted(classes, y), or use LightGBM, which takes labels as they are."
+        )
