@@ -33,10 +33,11 @@ def check_params(params: Mapping[str, Any], num_features: int) -> None:
         asked["eval_metric"] = [each for each in metrics if not callable(each)]
     if str(asked.get("objective")).startswith("multi:"):
         asked.setdefault("num_class", 2)  # classifiers find it in the labels
-    with warnings.catch_warnings():  # a worker warns of them, as a notice
+    asked["verbosity"] = 0  # a booster sets it for the whole process: the context sets it back
+    with xgboost.config_context(), warnings.catch_warnings():  # a worker warns of parameters, as a notice
         warnings.simplefilter("ignore")
         no_rows = xgboost.DMatrix(np.zeros((1, num_features)), label=[0.0])
-        xgboost.Booster({**asked, "verbosity": 0}, [no_rows]).save_config()
+        xgboost.Booster(asked, [no_rows]).save_config()
 
 
 def check_labels(model: Any, x: Any, y: Any, label: Any) -> None:

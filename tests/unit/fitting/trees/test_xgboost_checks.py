@@ -30,6 +30,11 @@ def test_parameters_are_looked_at_by_xgboost_itself(params, why):
         check_params(xgboost.XGBClassifier(**params).get_xgb_params(), 4)
 
 
+def test_xgboost_warns_as_before():
+    check_params({"max_depth": 3}, 4)
+    assert xgboost.get_config()["verbosity"] == 1
+
+
 @pytest.mark.parametrize(
     "params",
     [
