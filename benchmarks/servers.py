@@ -28,7 +28,7 @@ from local_network import certificate
 from recording import save, summary
 
 import dask_train as dt
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.spec import FitTask
 from dask_train.frameworks.keras.adapter import KerasFramework
@@ -46,7 +46,7 @@ def task() -> FitTask:
     model.compile(keras.optimizers.Adam(1e-6), "mse")
     model.optimizer.build(model.trainable_variables)
     header, arrays = model_to_parts(model)
-    return FitTask(header=header, arrays=arrays, layout=Layout(x=0, y=None, sample_weight=None), secret=b"benchmark")
+    return FitTask(header=header, arrays=arrays, columns=Columns(features=0), secret=b"benchmark")
 
 
 def our_steps(session: Any, *, sent: FitTask, steps: int, far: bool) -> float:

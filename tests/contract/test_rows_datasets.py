@@ -36,7 +36,7 @@ def part(features: Any = None, label: Any = None, shard: Any = None, names: Any 
     import numpy as np
 
     from dask_train.data.borrowing import borrow
-    from dask_train.data.columns import Schema
+    from dask_train.data.columns import Columns
     from dask_train.data.part import Part, shard_of
     from dask_train.data.pool import Pool
     from dask_train.data.rows import Rows, held_by
@@ -54,7 +54,7 @@ def part(features: Any = None, label: Any = None, shard: Any = None, names: Any 
             descriptors.append(borrow([segments[-1].place]))
             found.append((number, len(descriptors) - 1, segments[-1].place))
     part.kept = segments
-    schema = Schema(columns=segments[0].columns, names=names, is_tuple=False)
+    schema = Columns(columns=segments[0].columns, names=names, is_tuple=False)
     rows = Rows(schema, lengths, held_by(found, len(schema.columns)), descriptors)
     return Part(rows, select(schema, features, label), shard_of(lengths, shard))
 
@@ -64,14 +64,14 @@ def large_part() -> Any:
     import numpy as np
 
     from dask_train.data.borrowing import borrow
-    from dask_train.data.columns import Schema
+    from dask_train.data.columns import Columns
     from dask_train.data.part import Part, shard_of
     from dask_train.data.rows import Rows, held_by
     from dask_train.data.segment import Segment
     from dask_train.data.selection import select
 
     large_part.kept = segment = Segment([np.zeros((1 << 15, 512), "f4")])
-    schema = Schema(columns=segment.columns, names=None, is_tuple=False)
+    schema = Columns(columns=segment.columns, names=None, is_tuple=False)
     lengths = np.array([segment.num_rows])
     rows = Rows(schema, lengths, held_by([(0, 0, segment.place)], 1), [borrow([segment.place])])
     return Part(rows, select(schema, None, None), shard_of(lengths, None))

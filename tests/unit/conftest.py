@@ -23,7 +23,7 @@ from dask_train.collectives.hosts import Hosts
 from dask_train.collectives.rendezvous import meet
 from dask_train.data import pool as pool_module
 from dask_train.data.borrowing import borrow
-from dask_train.data.columns import Schema, column_of
+from dask_train.data.columns import Columns, column_of
 from dask_train.data.pool import Pool
 from dask_train.data.rows import Rows, held_by
 from dask_train.data.segment import Segment
@@ -76,7 +76,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
 
 def table_of(parts: Sequence[Sequence[np.ndarray]], **settings: Any) -> Table:
     """A data set of these partitions, each a list of columns; all on the host of the only rank, unless told."""
-    schema = Schema(
+    schema = Columns(
         columns=tuple(map(column_of, parts[0])),
         names=settings.pop("names", None),
         is_tuple=settings.pop("is_tuple", False),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, overload
 
 import numpy as np
 
+from dask_train.data.structure import Places, filled, numbered
 from dask_train.data.text import PAIR_BYTES, is_text
 
 # The dtype of columns of text.
@@ -54,27 +56,78 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schema:
-    """The columns of a data set, and how a batch of them is given.
+class Columns(Sequence[Column]):
+    """Which column of a data set is what, and how a batch of them is given; a sequence of its columns.
 
     Attributes
     ----------
     columns
-        The columns.
+        What rows of each are; empty as long as only computing tells.
     names
         Their names where batches are dicts, else None.
     is_tuple
         Whether a batch is a tuple, also of one; a bare array gives bare batches.
+    features, labels, weights
+        What models take for inputs, targets and sample weights: structures with the number of a column in place of
+        each array. None where there are none, or a data set does not say what its columns are for.
     """
 
-    columns: tuple[Column, ...]
-    names: tuple[str, ...] | None
-    is_tuple: bool
+    columns: tuple[Column, ...] = ()
+    names: tuple[str, ...] | None = None
+    is_tuple: bool = True
+    features: Places = None
+    labels: Places = None
+    weights: Places = None
+
+    @classmethod
+    def of(cls, features: Any, labels: Any = None, weights: Any = None) -> tuple[Self, tuple[Any, ...]]:
+        """Return the places of arrays, which lie in structures; and the arrays, in order."""
+        flat: list[Any] = []
+        places = [numbered(value, flat) for value in (features, labels, weights)]
+        return cls(features=places[0], labels=places[1], weights=places[2]), tuple(flat)
+
+    @classmethod
+    def of_batch(cls, num_columns: int, columns: tuple[Column, ...] = ()) -> Self:
+        """Return what a tuple of one to three columns means to Keras: features, labels, weights."""
+        places: dict[str, Any] = dict(zip(("features", "labels", "weights"), range(num_columns), strict=False))
+        return cls(columns=columns, **places)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __bool__(self) -> bool:
+        """Always true: what columns are for may be known before what they are."""
+        return True
+
+    @overload
+    def __getitem__(self, number: int) -> Column: ...
+    @overload
+    def __getitem__(self, number: slice) -> tuple[Column, ...]: ...
+    def __getitem__(self, number: int | slice) -> Column | tuple[Column, ...]:
+        return self.columns[number]
+
+    @property
+    def are_known(self) -> bool:
+        """Whether it is known what rows are, not only what columns are for."""
+        return bool(self.columns)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row over all columns."""
         return sum(column.row_bytes for column in self.columns)
+
+    def with_rows(self, columns: Sequence[Column]) -> Self:
+        """Return the same columns, of which a partition has told what rows are."""
+        return replace(self, columns=tuple(columns))
+
+    def places(self) -> dict[str, Places]:
+        """Return where features, labels and weights lie, by what verbs and checkpoints call them."""
+        return {"x": self.features, "y": self.labels, "sample_weight": self.weights}
+
+    def pack(self, batch: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Return features, labels and weights of the columns of a batch."""
+        features, labels, weights = (filled(places, batch.__getitem__) for places in self.places().values())
+        return features, labels, weights
 
 
 def column_of(array: np.ndarray) -> Column:

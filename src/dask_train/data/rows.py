@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dask_train.data.alignment import ALIGNMENT_BYTES
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.data.segment import SegmentPlace
 from dask_train.data.text import unpacked
 
@@ -72,7 +72,7 @@ class Rows:
         Whether all partitions that have rows are held.
     """
 
-    def __init__(self, schema: Schema, lengths: np.ndarray, held: Held, descriptors: Sequence[int]) -> None:
+    def __init__(self, schema: Columns, lengths: np.ndarray, held: Held, descriptors: Sequence[int]) -> None:
         self.schema, self.lengths = schema, lengths
         self.columns: list[np.ndarray] = []
         self._memory: list[np.ndarray] = []  # for each column, all that is mapped of it

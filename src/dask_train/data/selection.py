@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 
 # What the columns of an array, or of a tuple of them, are called; further ones go by their numbers.
 TUPLE_NAMES = ("x", "y")
@@ -64,14 +64,14 @@ class Selection:
         return (given, values[-1]) if self.has_label else given
 
 
-def column_names(schema: Schema) -> tuple[str, ...]:
+def column_names(schema: Columns) -> tuple[str, ...]:
     """What columns are picked by: the names of a dict; else ``x``, ``y``, and numbers from 2."""
     if schema.names is not None:
         return schema.names
     return tuple(TUPLE_NAMES[number] if number < 2 else str(number) for number in range(len(schema.columns)))
 
 
-def select(schema: Schema, features: str | Sequence[str] | None, label: str | None) -> Selection:
+def select(schema: Columns, features: str | Sequence[str] | None, label: str | None) -> Selection:
     """What ``features=`` and ``label=`` ask for.
 
     Parameters
@@ -114,12 +114,12 @@ def _number(names: Sequence[str], name: str) -> int:
     return names.index(name)
 
 
-def _field(schema: Schema, names: Sequence[str], name: str) -> Field:
+def _field(schema: Columns, names: Sequence[str], name: str) -> Field:
     number = _number(names, name)
     return Field(columns=(number,), is_matrix=False, dtype=schema.columns[number].dtype)
 
 
-def _matrix(schema: Schema, names: Sequence[str], wanted: Sequence[str]) -> Field:
+def _matrix(schema: Columns, names: Sequence[str], wanted: Sequence[str]) -> Field:
     numbers = tuple(_number(names, name) for name in wanted)
     if not numbers:
         raise ValueError("features is empty; name columns, or leave it out for all.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 from dask_train.data.plan import EpochPlan
 from dask_train.data.rows import Rows
 from dask_train.data.table import Table
@@ -30,7 +30,7 @@ class StreamedRows:
         The columns, once a group is open.
     """
 
-    schema: Schema
+    schema: Columns
 
     def __init__(self, table: Table, plan: EpochPlan, rank: int, open_group: Callable[[int, int], Rows]) -> None:
         self._group_of_partition = plan.group_of_partition

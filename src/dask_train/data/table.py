@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Table:
         Partitions of a group, where the data set is streamed: computed a group at a time and freed behind; else None.
     """
 
-    schema: Schema
+    schema: Columns
     lengths: np.ndarray = field(repr=False)
     owner: np.ndarray = field(repr=False)
     host_of_rank: np.ndarray = field(repr=False)

@@ -204,13 +204,13 @@ def check_weights(class_weight: Any, sample_weight: Any, data: FitData) -> dict[
         return None
     if not isinstance(class_weight, Mapping):
         raise TypeError(f"class_weight is a {type(class_weight).__name__}; pass a dict of class numbers to weights.")
-    if sample_weight is not None or data.layout.sample_weight is not None:
+    if sample_weight is not None or data.columns.weights is not None:
         raise ValueError("class_weight and sample_weight can't both be given. Multiply them into one sample_weight.")
-    if isinstance(data.layout.y, dict | list | tuple):
+    if isinstance(data.columns.labels, dict | list | tuple):
         raise ValueError("class_weight is for models with a single output. Pass sample_weight for each output.")
-    if data.layout.y is None:
+    if data.columns.labels is None:
         raise ValueError("class_weight is by the class of each row's target, and there are no targets.")
-    if data.rows is not None and len(shape := data.rows[data.layout.y].row_shape) > 1:
+    if data.columns.are_known and len(shape := data.columns[data.columns.labels].row_shape) > 1:
         raise ValueError(
             f"class_weight is by the class of each row, and rows have targets of shape {shape}. Pass sample_weight, of "
             "the shape that the loss has."
@@ -268,22 +268,22 @@ def check_fits(model: Any, data: FitData, what: str, step: str, *, in_place: boo
     from dask_train.keras_models.state import is_built
     from dask_train.keras_models.text_inputs import check_texts
 
-    if data.rows is None:
+    if not data.columns.are_known:
         return
     backend = backend_of(keras.backend.backend())
     compares = not is_own(model, "compute_loss") and model._compile_loss is not None
 
-    def seen(columns: list[Any]) -> None:
-        x, y, sample_weight = packed(data.layout, backend, columns)
+    def seen(batch: list[Any]) -> None:
+        x, y, sample_weight = packed(data.columns, backend, batch)
         y_pred = called(model, x)
         if compares and _is_of_keras(model.loss):
             _check_outputs(y, y_pred)
         model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
 
-    texts = [column.is_text or np.dtype(column.dtype).kind in "SU" for column in data.rows]
+    texts = [column.is_text or np.dtype(column.dtype).kind in "SU" for column in data.columns]
     told = " and ".join(
         f"rows of {'text' if is_text else np.dtype(column.dtype)} {column.row_shape or ('' if is_text else 'numbers')}"
-        for column, is_text in zip(data.rows, texts, strict=True)
+        for column, is_text in zip(data.columns, texts, strict=True)
     )
     if any(texts) and not backend.takes_text:
         raise ValueError(
@@ -293,17 +293,17 @@ def check_fits(model: Any, data: FitData, what: str, step: str, *, in_place: boo
     counts, counted = Counts(model), in_place and is_looked_at(model, backend)
     try:
         if not is_own(model, step):
-            x, y, sample_weight = data.layout.pack(texts)
+            x, y, sample_weight = data.columns.pack(texts)
             check_texts(model, x, y if compares and _is_of_keras(model.loss) else None, sample_weight)
         if not is_own(model, step) and not model.run_eagerly:
-            if compares and data.layout.y is None:
-                raise ValueError(_no_targets(len(data.rows), step))
-            backend.traced(seen, data.rows)
+            if compares and data.columns.labels is None:
+                raise ValueError(_no_targets(len(data.columns), step))
+            backend.traced(seen, data.columns)
             if counted:
                 counts.note()
                 counted = False
         if backend.symbolic_build or not is_built(model):
-            build(model, data.layout, data.rows)
+            build(model, data.columns)
         if counted:
             counts.note()
     except Exception as error:
@@ -349,7 +349,7 @@ def check_labels(model: Any, data: FitData) -> None:
         There are some.
     """
     value = data.value
-    place = data.layout.y
+    place = data.columns.labels
     if not isinstance(place, int) or not isinstance(value, tuple) or not isinstance(value[place], np.ndarray):
         return
     if (num_classes := num_classes_of(model)) is None or not len(value[place]):

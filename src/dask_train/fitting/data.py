@@ -15,9 +15,9 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
 from dask_train.data.selection import column_names
-from dask_train.fitting.layout import Layout, filled, leaves
+from dask_train.data.structure import filled, leaves
 from dask_train.fitting.spec import VALIDATION
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
@@ -41,10 +41,8 @@ class FitData:
     ----------
     value
         As ``train`` takes ``data=``.
-    layout
-        What the columns of a batch mean to Keras.
-    rows
-        Each column; None where only computing tells.
+    columns
+        What each column is, and what it means to Keras.
     made
         The source, where it was made to see what the columns are.
     schema
@@ -52,8 +50,7 @@ class FitData:
     """
 
     value: Any
-    layout: Layout
-    rows: tuple[Column, ...] | None = None
+    columns: Columns
     made: Source | SharedSegments | None = None
     schema: FrameSchema | None = None
 
@@ -110,15 +107,15 @@ def fit_data(
     if (segments := segments_in(x)) is not None:
         return _published(what, x, segments, [y, sample_weight], like)
     x = like.ordered(what, x)
-    layout, values = Layout.of(x, y, sample_weight)
-    inputs, targets = leaves(layout.x), leaves(layout.y)
+    places, values = Columns.of(x, y, sample_weight)
+    inputs, targets = leaves(places.features), leaves(places.labels)
     given = list(values)
     for number in inputs:
         given[number] = like.inputs(what, given[number])
     for number in targets:
         given[number] = like.targets(what, given[number])
-    columns = tuple(as_numpy(what, value) for value in given)
-    return FitData(value=columns, layout=layout, rows=_rows(columns), schema=like.schema(structure_of(x)))
+    value = tuple(as_numpy(what, each) for each in given)
+    return FitData(value=value, columns=places.with_rows(_rows(value)), schema=like.schema(structure_of(x)))
 
 
 def names_columns(sample_weight: Any) -> bool:
@@ -161,10 +158,10 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any, lik
     picks: list[Any] = []
     places = [places_of(features, picks)]
     places += [None if spec is None else places_of(spec, picks) for spec in (label, sample_weight)]
-    layout = Layout(x=places[0], y=places[1], sample_weight=places[2])
+    columns = Columns(features=places[0], labels=places[1], weights=places[2])
     _check_apart(what, targets, features)
     if (segments := segments_in(x)) is not None:
-        return _named_segments(what, x, segments, layout, picks, like)
+        return _named_segments(what, x, segments, columns, picks, like)
     if is_open:
         x = like.targets(what, x, targets)
     elif isinstance(x, Mapping):
@@ -174,7 +171,7 @@ def _named(what: str, x: Any, features: Any, label: Any, sample_weight: Any, lik
     source = as_source(what, x, picks={"arrays": picks, "is_tuple": True})
     assert isinstance(source, Source)
     schema = like.schema(features if is_open else None)
-    return FitData(value=x, layout=layout, rows=source.columns, made=source, schema=schema)
+    return FitData(value=x, columns=columns.with_rows(source.columns or ()), made=source, schema=schema)
 
 
 def _check_apart(what: str, targets: Sequence[Any], features: Any) -> None:
@@ -183,7 +180,7 @@ def _check_apart(what: str, targets: Sequence[Any], features: Any) -> None:
 
 
 def _named_segments(
-    what: str, x: Any, segments: SharedSegments, layout: Layout, picks: list[Any], like: Conformer
+    what: str, x: Any, segments: SharedSegments, columns: Columns, picks: list[Any], like: Conformer
 ) -> FitData:
     """Give the columns of a published data set: columns as they are, since they lie in shared memory already."""
     known = column_names(segments.schema)
@@ -196,19 +193,19 @@ def _named_segments(
                 "columns one by one, features={'a': 'a', 'b': 'b'}."
             )
         numbers.append(known.index(names[0]))
-    placed = [filled(places, numbers.__getitem__) for places in (layout.x, layout.y, layout.sample_weight)]
-    layout = Layout(x=placed[0], y=placed[1], sample_weight=placed[2])
-    return _lying(what, x, segments, layout, like)
+    placed = [filled(places, numbers.__getitem__) for places in columns.places().values()]
+    return _lying(what, x, segments, Columns(features=placed[0], labels=placed[1], weights=placed[2]), like)
 
 
-def _lying(what: str, x: Any, segments: SharedSegments, layout: Layout, like: Conformer) -> FitData:
+def _lying(what: str, x: Any, segments: SharedSegments, columns: Columns, like: Conformer) -> FitData:
     """Give a published data set with the schema of its frames, once it is seen that the model knows these codes."""
     frames, schema = segments.frames, None
     if frames:
-        like.lying(what, *([frames[number] for number in leaves(places)] for places in (layout.x, layout.y)))
-        features = filled(layout.x, lambda number: getattr(frames[number], "features", None))
-        schema = like.schema(None if isinstance(layout.x, list | tuple) else features)
-    return FitData(value=x, layout=layout, rows=segments.schema.columns, schema=schema)
+        inputs, targets = leaves(columns.features), leaves(columns.labels)
+        like.lying(what, [frames[number] for number in inputs], [frames[number] for number in targets])
+        features = filled(columns.features, lambda number: getattr(frames[number], "features", None))
+        schema = like.schema(None if isinstance(columns.features, list | tuple) else features)
+    return FitData(value=x, columns=columns.with_rows(segments.schema), schema=schema)
 
 
 def places_of(spec: Any, picks: list[Any]) -> Any:
@@ -227,24 +224,25 @@ def _published(what: str, x: Any, segments: SharedSegments, others: list[Any], l
     schema = segments.schema
     if schema.names is not None:
         known = ", ".join(schema.names)
-        names = {name: number for number, name in enumerate(schema.names)}
-        if not {"x", "y"} >= set(names) - {"sample_weight"} or "x" not in names:
+        numbers = {name: number for number, name in enumerate(schema.names)}
+        if not {"x", "y"} >= set(numbers) - {"sample_weight"} or "x" not in numbers:
             raise ValueError(
                 f"{what}: the columns of that data set are {known}; which of them are inputs is not told. Say it with "
                 "features={'input': 'column'} and label=, or publish it as (X, y), or (X, y, sample_weight)."
             )
-        return _lying(what, x, segments, Layout(**names), like)
-    if len(schema.columns) > 3:
-        raise ValueError(f"{what}: that data set has {len(schema.columns)} columns. Publish it as (X, y).")
-    return _lying(what, x, segments, Layout.of_batch(len(schema.columns)), like)
+        columns = Columns(features=numbers["x"], labels=numbers.get("y"), weights=numbers.get("sample_weight"))
+        return _lying(what, x, segments, columns, like)
+    if len(schema) > 3:
+        raise ValueError(f"{what}: that data set has {len(schema)} columns. Publish it as (X, y).")
+    return _lying(what, x, segments, Columns.of_batch(len(schema)), like)
 
 
-def _rows(columns: Sequence[Any]) -> tuple[Column, ...] | None:
+def _rows(columns: Sequence[Any]) -> tuple[Column, ...]:
     arrays = [each for each in columns if hasattr(each, "shape") and isinstance(getattr(each, "dtype", None), np.dtype)]
     if len(arrays) < len(columns):
-        return None
+        return ()
     found = [Column(dtype=np.dtype(array.dtype).str, row_shape=tuple(array.shape[1:])) for array in arrays]
-    return None if any(isinstance(size, float) for column in found for size in column.row_shape) else tuple(found)
+    return () if any(isinstance(size, float) for column in found for size in column.row_shape) else tuple(found)
 
 
 def validation_of(
@@ -275,7 +273,7 @@ def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
         len(column) if isinstance(column, np.ndarray) else getattr(column, "shape", (np.nan,))[0]
         for column in (data.value if isinstance(data.value, tuple) else ())
     ]
-    if not lengths or data.rows is None or any(not isinstance(length, int | np.integer) for length in lengths):
+    if not lengths or not data.columns.are_known or any(not isinstance(length, int | np.integer) for length in lengths):
         raise ValueError(
             "validation_split needs arrays whose number of rows is known. Pass validation_data, or call "
             "compute_chunk_sizes() on Dask arrays first."

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from dask_train.data.columns import Column
+from dask_train.data.structure import leaves
 from dask_train.fitting.backends import Backend, StepError, backend_of
 from dask_train.fitting.data import NUM_TRIED_ROWS, FitData
-from dask_train.fitting.layout import leaves
 
 # A larger model is not copied and compiled here, where nobody has planned for it: its workers refuse it.
 _MOST_BYTES = 2**28
@@ -49,11 +49,11 @@ def check_losses(
     from dask_train.keras_models.serialization import model_size_bytes
 
     backend = backend_of(keras.backend.backend())
-    if not backend.refuses_losses or data.rows is None or not may_have_own_losses(model):
+    if not backend.refuses_losses or not data.columns.are_known or not may_have_own_losses(model):
         return
-    if model_size_bytes(model) > _MOST_BYTES or any(column.is_text for column in data.rows):
+    if model_size_bytes(model) > _MOST_BYTES or any(column.is_text for column in data.columns):
         return
-    columns = data.rows_here() or _made_up(data.rows, leaves(data.layout.x))
+    columns = data.rows_here() or _made_up(data.columns, leaves(data.columns.features))
     with _one_at_a_time:
         drawn = random.getstate()  # from there a copy's layers take seeds, as the program's next model will
         try:
@@ -80,10 +80,10 @@ def _try(backend: Backend, parts: Any, data: FitData, columns: list[np.ndarray],
     from dask_train.keras_models.serialization import parts_to_model
 
     model, share = parts_to_model(*parts), RowFraction()
-    build(model, data.layout, data.rows or ())
+    build(model, data.columns)
     share.rows = len(columns[0])
     tensors = [backend.as_floatx(keras.ops.convert_to_tensor(column), keras.config.floatx()) for column in columns]
-    x, y, sample_weight = data.layout.pack(tensors)
+    x, y, sample_weight = data.columns.pack(tensors)
     if class_weight is not None:
         sample_weight = keras.ops.convert_to_tensor(weights_of(y, class_weight))
     batch = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)

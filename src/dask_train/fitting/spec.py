@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.trainers.common.task import LoopTask
 
 # Under this name the roles of a run find what the model is validated on.
@@ -42,7 +42,7 @@ class FitTask(LoopTask):
         The model, taken apart; empty for one that is trained in place, without checkpoints.
     in_place
         The model itself and its callbacks, where they are trained in the process that holds them.
-    layout, validation_layout
+    columns, validation_columns
         What the columns of a batch mean; None without validation data.
     frame
         The schema of the frame whose columns these are, as JSON holds it; for checkpoints. None without a frame.
@@ -62,9 +62,9 @@ class FitTask(LoopTask):
 
     header: dict[str, Any] = field(repr=False)
     arrays: list[np.ndarray] = field(repr=False)
-    layout: Layout
+    columns: Columns
     in_place: InPlace | None = field(default=None, repr=False)
-    validation_layout: Layout | None = None
+    validation_columns: Columns | None = None
     frame: dict[str, Any] | None = field(default=None, repr=False)
     callbacks: bytes = field(default=b"", repr=False)
     random: np.ndarray | None = field(default=None, repr=False)

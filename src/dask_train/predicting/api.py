@@ -17,7 +17,7 @@ from dask_train.collections.blocks import arrays_by_block
 from dask_train.collections.schema.conformer import check_no_categories
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
-from dask_train.fitting.layout import filled
+from dask_train.data.structure import filled
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.inputs import Inputs, inputs_of
 from dask_train.predicting.model import predictor

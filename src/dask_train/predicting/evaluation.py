@@ -19,11 +19,11 @@ from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import PredictLimits
+from dask_train.data.structure import leaves
 from dask_train.fitting.backends import BACKENDS
 from dask_train.fitting.checks import check_fits
 from dask_train.fitting.data import FitData, columns_for, fit_data, names_columns
 from dask_train.fitting.kinds import by_kind_of_model
-from dask_train.fitting.layout import leaves
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.torch_module.settings import ModuleEvaluation
 from dask_train.input_errors import raises_at_the_call
@@ -190,7 +190,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     else:
         known = schema_for(model, schema)
         data = _data_for(found.model, x, y, sample_weight, features, label, known)
-        call = Call(verb="evaluate", layout=data.layout, columns=(), batch_size=batch_size)
+        call = Call(verb="evaluate", columns=data.columns, batch_size=batch_size)
         parts, lengths = _parts(data)
         lazy = partial(_counted, call, limits, found.floatx, parts, lengths)
         finish = _some
@@ -244,7 +244,7 @@ def _check_targets(model: Any, data: FitData) -> None:
 
     from dask_train.keras_models.state import compared_by
 
-    if data.layout.y is not None or type(model).test_step is not keras.Model.test_step:
+    if data.columns.labels is not None or type(model).test_step is not keras.Model.test_step:
         return
     own_loss = type(model).compute_loss is not keras.Model.compute_loss
     own_metrics = type(model).compute_metrics is not keras.Model.compute_metrics

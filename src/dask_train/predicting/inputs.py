@@ -15,10 +15,9 @@ from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.schema.conformer import unknown_categories
 from dask_train.collections.schema.conforming import Pairs, conformed, matched
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.data.columns import TEXT, Column
+from dask_train.data.columns import TEXT, Column, Columns
 from dask_train.data.text import may_be_text
 from dask_train.fitting.data import columns_for, places_of
-from dask_train.fitting.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +26,8 @@ class Inputs:
 
     Attributes
     ----------
-    layout
-        Where inputs lie among the columns.
     columns
-        What each is; of a frame that stays one, none.
+        What each is, and where inputs lie; nothing is known of a frame that stays one.
     arrays
         Dask arrays, each with its rows whole.
     frame
@@ -40,8 +37,7 @@ class Inputs:
         names of columns of ``"text"``. None where the frame stays as it is.
     """
 
-    layout: Layout
-    columns: tuple[Column, ...] = ()
+    columns: Columns
     arrays: tuple[Any, ...] = ()
     frame: Any = None
     plan: Sequence[Mapping[str, Any]] | None = None
@@ -86,7 +82,7 @@ def inputs_of(
         return _of_frame(what, x, features, as_frames=as_frames, takes_text=takes_text, model=model, known=known)
     if features is not None:
         raise ValueError(f"features={features!r} names columns, and {what} is a {type(x).__name__}, which has none.")
-    layout, values = Layout.of(x)
+    places, values = Columns.of(x)
     if not values:
         raise ValueError(f"{what} is empty; pass arrays or a frame.")
     arrays = with_whole_rows(what, values)
@@ -96,14 +92,16 @@ def inputs_of(
                 f"{what} has an array of {array.dtype}, text or objects, which Keras models take on TensorFlow alone. "
                 "Make it numbers, with astype for instance."
             )
-    columns = tuple(
-        Column(
-            dtype=TEXT if array.dtype.kind == "T" or (takes_text and may_be_text(array.dtype)) else array.dtype.str,
-            row_shape=tuple(map(int, array.shape[1:])),
-        )
-        for array in arrays
+    columns = places.with_rows(
+        [
+            Column(
+                dtype=TEXT if array.dtype.kind == "T" or (takes_text and may_be_text(array.dtype)) else array.dtype.str,
+                row_shape=tuple(map(int, array.shape[1:])),
+            )
+            for array in arrays
+        ]
     )
-    return Inputs(layout=layout, columns=columns, arrays=arrays)
+    return Inputs(columns=columns, arrays=arrays)
 
 
 def _as_dask(x: Any) -> Any:
@@ -134,21 +132,20 @@ def _of_frame(
     if features is not None and not is_frame(x):
         raise ValueError(f"features={features!r} names columns, and {what} is one column. Leave features out.")
     if as_frames:
-        return Inputs(layout=Layout.of_batch(1), frame=_chosen(what, x, features))
+        return Inputs(columns=Columns.of_batch(1), frame=_chosen(what, x, features))
     if not is_frame(x):
         one, column = _read_of(what, x._meta, None, takes_text=takes_text)
         _check_codes(what, [one], known)
-        return Inputs(layout=Layout.of_batch(1), columns=(column,), frame=x, plan=[one])
+        return Inputs(columns=Columns.of_batch(1, (column,)), frame=x, plan=[one])
     features, _ = columns_for(model, x, None, features, None)
     picks: list[Any] = []
-    layout = Layout(x=places_of(features, picks))
+    places = places_of(features, picks)
     several = resolved(what, list(x.columns), picks)
     needed = list(dict.fromkeys(name for names, _ in several for name in names))
     plans = [_read_of(what, x._meta, names if matrix else names[0], takes_text=takes_text) for names, matrix in several]
     _check_codes(what, [one for one, _ in plans], known)
     return Inputs(
-        layout=layout,
-        columns=tuple(column for _, column in plans),
+        columns=Columns(columns=tuple(column for _, column in plans), features=places),
         frame=in_own_order(x, needed),
         plan=[one for one, _ in plans],
     )

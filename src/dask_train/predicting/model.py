@@ -12,9 +12,9 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
+from dask_train.data.structure import Places, leaves
 from dask_train.extras import check_installed, install_command
-from dask_train.fitting.layout import Layout, Places, leaves
 from dask_train.fitting.trees.categories import finds_categories
 from dask_train.frameworks.keras.environment import backend_environment
 from dask_train.identity.digest import digest
@@ -80,12 +80,11 @@ class Predictor:
         ValueError
             The data does not fit the model.
         """
-        columns = tuple(replace(column, dtype=self.taken(np.dtype(column.dtype)).str) for column in inputs.columns)
+        rows = [replace(column, dtype=self.taken(np.dtype(column.dtype)).str) for column in inputs.columns]
+        columns = inputs.columns.with_rows(rows)
         taken = replace(inputs, columns=columns)
         places, outputs = (0, ()) if verb == "evaluate" else self.describe(taken)
-        return Call(
-            verb=verb, layout=inputs.layout, columns=columns, outputs=outputs, places=places, batch_size=batch_size
-        )
+        return Call(verb=verb, columns=columns, outputs=outputs, places=places, batch_size=batch_size)
 
 
 def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compiled: bool | None = None) -> Predictor:
@@ -155,7 +154,7 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
         ),
         model,
         travels=travels,
-        describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
+        describe=lambda inputs: keras_model.described(model, inputs.columns),
         taken=keras_model.taken_dtype,
         takes_text=keras.backend.backend() == "tensorflow",
         floatx=keras.config.floatx(),
@@ -189,7 +188,7 @@ def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
         ),
         model,
         travels=travels,
-        describe=lambda inputs: keras_model.described(model, inputs.layout, inputs.columns),
+        describe=lambda inputs: keras_model.described(model, inputs.columns),
         taken=keras_model.taken_dtype,
         takes_text=keras.backend.backend() == "tensorflow",
         floatx=keras.config.floatx(),
@@ -244,7 +243,7 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
         ),
         module,
         travels=travels,
-        describe=lambda inputs: torch_model.described(module, inputs.layout, inputs.columns),
+        describe=lambda inputs: torch_model.described(module, inputs.columns),
         taken=partial(taken_dtype, module),
     )
 
@@ -346,10 +345,9 @@ def _shown(
     value: ObjectModel, meta: Any, promised: Callable[[Sequence[Any]], Any], inputs: Inputs
 ) -> tuple[Places, tuple[Column, ...]]:
     """What it makes of two sample rows, unless it is told."""
-    layout = Layout.of_batch(1)
     found = meta
     if meta is None:
-        sample = Call(verb="predict", layout=inputs.layout, columns=inputs.columns, batch_size=2)
+        sample = Call(verb="predict", columns=inputs.columns, batch_size=2)
         rows = [np.zeros((2, *column.row_shape), column.dtype) for column in inputs.columns]
         given = rows if inputs.frame is None else [_sample(inputs.frame._meta_nonempty)]
         try:
@@ -365,7 +363,7 @@ def _shown(
                 ) from error
         else:
             found = _as_arrays(found, len(given[0]), value.name)
-    layout, arrays = Layout.of(found)
+    columns, arrays = Columns.of(found)
     outputs = []
     for array in arrays:
         made = np.asarray(array)
@@ -377,7 +375,7 @@ def _shown(
         if made.ndim == 0:
             raise ValueError(f"{value.name} makes {made!r}; it has to make one row of each, or meta= has to be arrays.")
         outputs.append(Column(dtype=_planned(made.dtype, value, sampled=meta is None), row_shape=tuple(made.shape[1:])))
-    return layout.x, tuple(outputs)
+    return columns.features, tuple(outputs)
 
 
 def _sample(rows: Any) -> Any:

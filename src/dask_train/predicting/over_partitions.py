@@ -17,8 +17,8 @@ from dask_train.collections.partition.form import chosen, is_frame
 from dask_train.collections.schema.conformer import Conformer, check_no_categories
 from dask_train.collections.schema.conforming import conformed, matched
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.data.structure import leaves
 from dask_train.fitting.data import fit_data
-from dask_train.fitting.layout import leaves
 from dask_train.printing import SafeFile
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
@@ -44,9 +44,9 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
     if segments is None:
         return x, y, sample_weight, features, label
     like = Conformer(None, coded=False)
-    layout = fit_data("data", x, None, sample_weight, features=features, label=label, like=like).layout
-    places = (layout.x, layout.y, layout.sample_weight)
-    if layout.y is None or not all(place is None or isinstance(place, int) for place in places):
+    columns = fit_data("data", x, None, sample_weight, features=features, label=label, like=like).columns
+    places = columns.places().values()
+    if columns.labels is None or not all(place is None or isinstance(place, int) for place in places):
         raise ValueError(
             "To score an estimator, a data set has to be a matrix of features and a column of targets, and perhaps one "
             "of weights. Publish (X, y)."

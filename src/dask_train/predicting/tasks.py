@@ -136,8 +136,8 @@ def _counts(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndar
 
 
 def _asked(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarray]) -> Any:
-    given = tuple(Column(dtype=column.dtype.str, row_shape=column.shape[1:]) for column in columns)
-    return answered(replace(call, columns=given), limits, model, columns)
+    rows = [Column(dtype=column.dtype.str, row_shape=column.shape[1:]) for column in columns]
+    return answered(replace(call, columns=call.columns.with_rows(rows)), limits, model, columns)
 
 
 def scored_block(

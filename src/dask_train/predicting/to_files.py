@@ -22,8 +22,8 @@ from dask_train.cluster.sealed import Sealed
 from dask_train.collections.identity import identity
 from dask_train.collections.partition.form import is_name
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.data.structure import leaves
 from dask_train.driver.result import leave_result
-from dask_train.fitting.layout import leaves
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.api import PredictSettings, Prepared, prepared
 from dask_train.predicting.folder import RECORD_FORMAT, Folder, write_part

@@ -302,9 +302,10 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         held = Held(peer, sources)
         stack.callback(held.release)
         held.compute(RoleMemory.of(keras_framework(), workers_per_trial * (concurrency or 1)))
-        data = replace(data, rows=held.segments[_DATA].schema.columns)
+        data = replace(data, columns=data.columns.with_rows(held.segments[_DATA].schema))
         if validation is not None:
-            validation = replace(validation, rows=held.segments[_VALIDATION].schema.columns)
+            known = held.segments[_VALIDATION].schema
+            validation = replace(validation, columns=validation.columns.with_rows(known))
         if kept is not None:
             kept.check_same(
                 {what: described(each) for what, each in held.segments.items()} | categories_of(data.schema)

@@ -43,8 +43,8 @@ class TrialTasks:
         return FitTask(
             header=header,
             arrays=arrays,
-            layout=self.data.layout,
-            validation_layout=None if self.validation is None else self.validation.layout,
+            columns=self.data.columns,
+            validation_columns=None if self.validation is None else self.validation.columns,
             callbacks=send_callbacks(fit_checks.check_callbacks(settings.callbacks)),
             **settings.of_task,
             class_weight=fit_checks.check_weights(settings.class_weight, None, self.data),

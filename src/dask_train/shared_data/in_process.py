@@ -13,7 +13,7 @@ from dask_train.cluster.peer import Peer
 from dask_train.collections import Source, check_data
 from dask_train.config import Deadlines
 from dask_train.data.borrowing import borrow
-from dask_train.data.columns import Schema, same_columns
+from dask_train.data.columns import Columns, same_columns
 from dask_train.data.rows import Rows, held_by
 from dask_train.data.segment import Segment
 from dask_train.data.table import Table
@@ -126,7 +126,7 @@ def _computed_here(what: str, source: Source) -> Mapped:
     filled = [(number, segment) for number, segment in enumerate(found) if segment.num_rows]
     if not filled:
         raise DataError(f"{what} has no rows.")
-    schema = Schema(columns=columns, names=names, is_tuple=is_tuple)
+    schema = Columns(columns=columns, names=names, is_tuple=is_tuple)
     lengths = np.array([segment.num_rows for segment in found], np.int64)
     descriptor = borrow([segment.place for _, segment in filled])  # for as long as anything is mapped
     assert descriptor is not None
@@ -137,7 +137,7 @@ def _computed_here(what: str, source: Source) -> Mapped:
         os.close(descriptor)
 
 
-def _table(schema: Schema, lengths: np.ndarray) -> Table:
+def _table(schema: Columns, lengths: np.ndarray) -> Table:
     """All of it is the only rank's."""
     here: Any = np.zeros(len(lengths), np.int64)
     return Table(schema=schema, lengths=lengths, owner=here, host_of_rank=np.zeros(1, np.int64))

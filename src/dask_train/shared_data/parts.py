@@ -9,7 +9,7 @@ from dask_train.cluster.peer import Peer
 from dask_train.collections import partition
 from dask_train.collections.source import Source
 from dask_train.config import memory_limit
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.errors import DataError
 from dask_train.worker import finishing
 
@@ -31,7 +31,7 @@ class BatchForm:
         delayed = source.delayed_form(PART)
         self._future = None if delayed is None else peer.dask_end.compute(delayed)
 
-    async def schema(self, columns: tuple[Column, ...]) -> Schema:
+    async def schema(self, columns: tuple[Column, ...]) -> Columns:
         """The schema with these columns, once it can be told.
 
         Raises
@@ -55,6 +55,6 @@ class BatchForm:
             await self._peer.cancel([self._future])
             self._future = None
 
-    def known(self, columns: tuple[Column, ...]) -> Schema:
+    def known(self, columns: tuple[Column, ...]) -> Columns:
         """The schema with these columns, as far as it is known."""
-        return Schema(columns=columns, names=self._names, is_tuple=self._is_tuple)
+        return Columns(columns=columns, names=self._names, is_tuple=self._is_tuple)

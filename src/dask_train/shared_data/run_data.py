@@ -12,7 +12,7 @@ from distributed import Future, as_completed
 
 from dask_train.cluster.peer import Peer
 from dask_train.collections.source import Source
-from dask_train.data.columns import Schema, same_columns
+from dask_train.data.columns import Columns, same_columns
 from dask_train.errors import DataError
 from dask_train.shared_data.described import cancel, check_computed, describe
 from dask_train.shared_data.parts import PART, BatchForm, finish_segment
@@ -41,7 +41,7 @@ class DataSetOnDask:
         self._futures: list[Future] = peer.dask_end.compute(parts, sync=False)
         self.keys = [future.key for future in self._futures]
         self.num_rows = 0
-        self._schema: Schema
+        self._schema: Columns
         self._lengths = np.empty(0, np.int64)
         self.where: list[list[str]] = []
         self._tables: dict[str, bytes] = {}

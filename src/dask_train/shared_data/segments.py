@@ -13,7 +13,7 @@ from distributed import Future
 from dask_train.cluster.peer import Peer
 from dask_train.collections import shared
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.errors import DataError
 
 # Marks what is published as ours, and says how it is written.
@@ -34,7 +34,7 @@ class SharedSegments:
         A schema of the frame that each column was, None for an array. Empty where none had categories.
     """
 
-    schema: Schema
+    schema: Columns
     lengths: np.ndarray = field(repr=False)
     futures: tuple[Future, ...] = field(repr=False)
     frames: tuple[FrameSchema | None, ...] = field(default=(), repr=False)
@@ -139,7 +139,7 @@ def _of_record(record: Mapping[str, Any]) -> SharedSegments:
     columns = tuple(Column(dtype=dtype, row_shape=tuple(shape)) for dtype, shape in record["columns"])
     names = None if record["names"] is None else tuple(record["names"])
     return SharedSegments(
-        schema=Schema(columns=columns, names=names, is_tuple=record["is_tuple"]),
+        schema=Columns(columns=columns, names=names, is_tuple=record["is_tuple"]),
         lengths=np.array(record["lengths"], np.int64),
         futures=tuple(record["futures"]),
         frames=tuple(None if frame is None else FrameSchema.from_json(frame) for frame in record.get("frames", ())),
@@ -163,7 +163,7 @@ def _of_arrays(data: Any) -> SharedSegments | None:
     array: da.Array = arrays[0]
     columns = tuple(Column(dtype=each.dtype.str, row_shape=tuple(map(int, each.shape[1:]))) for each in arrays)
     return SharedSegments(
-        schema=Schema(columns=columns, names=names, is_tuple=is_tuple),
+        schema=Columns(columns=columns, names=names, is_tuple=is_tuple),
         lengths=np.array(array.chunks[0], np.int64),
         futures=tuple(segments.values()),
     )

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from distributed.comm import get_address_host
 
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 from dask_train.data.settle import settle
 from dask_train.data.table import Table
 
 
 def settled(
-    schema: Schema,
+    schema: Columns,
     lengths: np.ndarray,
     ranks: Sequence[str],
     where: Sequence[Sequence[str]] | None = None,

@@ -21,9 +21,9 @@ import pytest
 from keras import layers
 
 import dask_train as dt
+from dask_train.data.columns import Columns
 from dask_train.fitting.api import keras_framework
 from dask_train.fitting.backends import BACKENDS
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import VALIDATION, FitTask
@@ -427,12 +427,12 @@ def all_cases(tasks: dict[str, FitTask], session: Any) -> dict[str, Any]:
 def task_of(case: Case) -> FitTask:
     """As ``dt.fit`` sends it."""
     header, arrays = model_to_parts(made(case))
-    layout = Layout(x=X, y=case.y)
+    layout = Columns(features=X, labels=case.y)
     return FitTask(
         header=header,
         arrays=arrays,
-        layout=layout,
-        validation_layout=layout if case.validates else None,
+        columns=layout,
+        validation_columns=layout if case.validates else None,
         epochs=case.epochs,
         batch_size=BATCH_SIZE,
         shuffle=False,

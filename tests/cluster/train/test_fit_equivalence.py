@@ -18,9 +18,10 @@ from keras import layers
 from keras.src.backend.common.dtypes import BIT64_TO_BIT32_DTYPE
 
 import dask_train as dt
+from dask_train.data.columns import Columns
+from dask_train.data.structure import filled
 from dask_train.fitting.api import keras_framework
 from dask_train.fitting.backends import BACKENDS
-from dask_train.fitting.layout import Layout, filled
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import VALIDATION, FitTask
@@ -62,7 +63,7 @@ class Case:
     """One model, and what of the data it is trained on."""
 
     make: Callable[[], Any]
-    layout: Layout
+    layout: Columns
     floatx: str = "float64"
     epochs: int = EPOCHS
     steps_per_epoch: int | None = None
@@ -199,10 +200,10 @@ def _scheduled() -> Any:
     return _classifier(keras.optimizers.SGD(schedule, momentum=0.9, nesterov=True))
 
 
-_PLAIN = Layout(x=X, y=CLASS)
-_WEIGHTED = Layout(x=X, y=CLASS, sample_weight=WEIGHT)
-_WORDS = Layout(x=IDS, y=CLASS)
-_TARGETS = Layout(x=X, y=TARGETS)
+_PLAIN = Columns(features=X, labels=CLASS)
+_WEIGHTED = Columns(features=X, labels=CLASS, weights=WEIGHT)
+_WORDS = Columns(features=IDS, labels=CLASS)
+_TARGETS = Columns(features=X, labels=TARGETS)
 
 _NOT_JAX = ("tensorflow", "torch")  # where steps of one's own are written in the same way
 # What tells little more on other backends, where gradients of tables are dense.
@@ -218,16 +219,16 @@ CASES: dict[str, Case] = {
     "accumulated": Case(
         make=lambda: _classifier(keras.optimizers.Adam(0.01, gradient_accumulation_steps=4)), layout=_PLAIN
     ),
-    "embedding": Case(make=_embedding, layout=Layout(x=IDS, y=CLASS)),
+    "embedding": Case(make=_embedding, columns=Columns(features=IDS, labels=CLASS)),
     "synchronized": Case(
         make=_synchronized,
-        layout=Layout(x={"x": X, "ids": IDS}, y=CLASS),
+        columns=Columns(features={"x": X, "ids": IDS}, labels=CLASS),
         validates=True,
         epochs=1,
         tolerance=1e-8,
         backends=("tensorflow",),
     ),
-    "masked": Case(make=lambda: _embedding(mask=True), layout=Layout(x=IDS, y=STEPS)),
+    "masked": Case(make=lambda: _embedding(mask=True), columns=Columns(features=IDS, labels=STEPS)),
     "mixed precision": Case(make=_mixed, layout=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=5e-3),
     "sample weights": Case(make=lambda: _classifier(weighted_metrics=["accuracy"]), layout=_WEIGHTED, validates=True),
     "mean with sample weights": Case(
@@ -237,11 +238,11 @@ CASES: dict[str, Case] = {
     "class weights": Case(make=_classifier, layout=_PLAIN, class_weight={0: 3.0, 2: 0.5}),
     "two inputs and outputs": Case(
         make=_two_and_two,
-        layout=Layout(x={"x": X, "ids": IDS}, y={"value": TARGETS, "late": BINARY}),
+        columns=Columns(features={"x": X, "ids": IDS}, labels={"value": TARGETS, "late": BINARY}),
         validates=True,
     ),
-    "a step of its own": Case(make=_own_step, layout=Layout(x=X, y=TARGETS)),
-    "a loss of its own": Case(make=_own_loss, layout=Layout(x=X, y=TARGETS)),
+    "a step of its own": Case(make=_own_step, columns=Columns(features=X, labels=TARGETS)),
+    "a loss of its own": Case(make=_own_loss, columns=Columns(features=X, labels=TARGETS)),
     "a schedule": Case(make=_scheduled, layout=_PLAIN),
     "epochs of some steps": Case(make=_classifier, layout=_PLAIN, steps_per_epoch=20),
     "epochs of too many steps": Case(make=_classifier, layout=_PLAIN, steps_per_epoch=50, epochs=2),
@@ -321,9 +322,7 @@ def made(case: Case) -> Any:
 def packed(case: Case, rows: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     """Inputs, targets, and weights where there are any."""
     layout = case.layout
-    return tuple(
-        filled(places, rows.__getitem__) for places in (layout.x, layout.y, layout.sample_weight) if places is not None
-    )
+    return tuple(filled(places, rows.__getitem__) for places in layout.places().values() if places is not None)
 
 
 @pytest.fixture(scope="module")
@@ -415,8 +414,8 @@ def trained(cases: dict[str, Case], num_workers: int) -> list[dict[str, Any]]:
         tasks[name] = FitTask(
             header=header,
             arrays=arrays,
-            layout=case.layout,
-            validation_layout=case.layout if case.validates else None,
+            columns=case.layout,
+            validation_columns=case.layout if case.validates else None,
             callbacks=send_callbacks(case.callbacks()),
             epochs=case.epochs,
             batch_size=BATCH_SIZE,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_train.data.assigned import assigned
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 from dask_train.data.settle import settle
 from dask_train.data.table import Table
 
@@ -19,7 +19,7 @@ def test_every_partition_with_rows_is_one_ranks(lengths, hosts, data):
     home = np.array([data.draw(st.integers(-1, num_hosts - 1)) for _ in lengths], np.int64)
     lengths = np.array(lengths, np.int64)
     owner = settle(lengths, home, np.bincount(hosts))
-    schema = Schema(columns=(), names=None, is_tuple=False)
+    schema = Columns(columns=(), names=None, is_tuple=False)
     table = Table(schema=schema, lengths=lengths, owner=owner, host_of_rank=hosts)
     its = [assigned(table, rank) for rank in range(len(hosts))]
     assert sorted(np.concatenate(its).tolist()) == np.flatnonzero(lengths).tolist()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_train.data.columns import Column, Schema, column_of, same_columns
+from dask_train.data.columns import Column, Columns, column_of, same_columns
+from dask_train.data.structure import leaves
 
 
 def test_sizes():
@@ -15,9 +16,40 @@ def test_sizes():
         Column(dtype="<i8", row_shape=(0,)),
     )
     assert [column.row_bytes for column in columns] == [24, 8, 0]
-    assert Schema(columns=columns, names=None, is_tuple=True).row_bytes == 32
+    assert Columns(columns=columns, names=None, is_tuple=True).row_bytes == 32
     found = columns[0].empty(5)
     assert (found.dtype.str, found.shape) == ("<f4", (5, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "flat"),
+    [
+        ("x", None, None, ("x",)),
+        ("x", "y", None, ("x", "y")),
+        ("x", "y", "w", ("x", "y", "w")),
+        (["a", "b"], {"one": "c", "two": ("d", None)}, {"one": "w"}, ("a", "b", "c", "d", "w")),
+        ({"a": "x1", "b": {"c": "x2"}}, "y", None, ("x1", "x2", "y")),
+    ],
+)
+def test_there_and_back(x, y, weight, flat):
+    columns, arrays = Columns.of(x, y, weight)
+    assert arrays == flat
+    assert columns.pack(arrays) == (x, y, weight)
+    assert [place for part in columns.places().values() for place in leaves(part)] == list(range(len(flat)))
+
+
+def test_a_tuple_of_columns():
+    assert Columns.of_batch(1) == Columns(features=0)
+    assert Columns.of_batch(3).pack("abc") == ("a", "b", "c")
+
+
+def test_what_rows_are_is_told_by_a_partition():
+    columns, row = Columns.of_batch(1), Column(dtype="<f4", row_shape=(2,))
+    assert columns, "it says what the column is for"
+    assert not columns.are_known
+    known = columns.with_rows([row])
+    assert known.are_known
+    assert (list(known), len(known), known[0], known.features) == ([row], 1, row, 0)
 
 
 def test_what_an_array_says_of_its_column():

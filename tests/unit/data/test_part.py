@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_train.data.borrowing import borrow
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 from dask_train.data.part import Part, shard_of
 from dask_train.data.pool import Pool
 from dask_train.data.rows import Rows, held_by
@@ -66,7 +66,7 @@ def opened() -> Iterator[Callable[..., Any]]:
             if length:
                 descriptors.append(borrow([segments[-1].place]))
                 found.append((number, len(descriptors) - 1, segments[-1].place))
-        schema = Schema(columns=segments[0].columns, names=("x", "a", "b"), is_tuple=False)
+        schema = Columns(columns=segments[0].columns, names=("x", "a", "b"), is_tuple=False)
         lengths = np.array(LENGTHS)
         rows = Rows(schema, lengths, held_by(found, 3), descriptors)
         return Part(rows, select(schema, features, label), shard_of(lengths, shard))

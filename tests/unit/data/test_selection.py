@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.data.selection import column_names, select
 
 NUMBER, FLOAT, PICTURE = (Column(dtype=d, row_shape=s) for d, s in (("<i2", ()), ("<f4", ()), ("|u1", (28, 28))))
@@ -12,7 +12,7 @@ TEXT = Column(dtype="<U3", row_shape=())
 
 
 def schema(*columns, names=None, is_tuple=False):
-    return Schema(columns=columns, names=names, is_tuple=is_tuple)
+    return Columns(columns=columns, names=names, is_tuple=is_tuple)
 
 
 BARE = schema(PICTURE)

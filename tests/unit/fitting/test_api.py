@@ -60,7 +60,7 @@ def test_where_nothing_is_said_batches_are_those_of_keras_and_the_cluster_has_it
 def test_the_last_rows_are_split_off_with_their_weights_as_keras_does(started):
     dt.fit(network(), X, Y, sample_weight=np.ones(20), validation_split=0.21, workers=2)
     assert rows_of(started.inputs) == [15, 5]
-    assert started.task.validation_layout.sample_weight == started.task.layout.sample_weight == 2
+    assert started.task.validation_columns.weights == started.task.columns.weights == 2
     dt.fit(network(), X, Y, validation_split=0.5, validation_data=(X[:3], Y[:3]), workers=2)
     assert rows_of(started.inputs) == [20, 3]
 

@@ -333,10 +333,11 @@ def given(what="data", **named):
     x, y, sample_weight = (named.pop(name, None) for name in ("x", "y", "sample_weight"))
     data = fit_data(what, FRAME if x is None else x, y, sample_weight, **named)
     parts = dask.compute(*data.source(what).delayed_parts(part, list), scheduler="sync")
-    assert data.rows is None or [column.dtype for column in data.rows] == [array.dtype.str for array in parts[0]]
+    dtypes = [column.dtype for column in data.columns]
+    assert dtypes in ([], [array.dtype.str for array in parts[0]])
     return tuple(
         keras.tree.map_structure(lambda array: array if array is None else array.tolist(), each)
-        for each in data.layout.pack(parts[0])
+        for each in data.columns.pack(parts[0])
     )
 
 

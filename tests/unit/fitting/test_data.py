@@ -13,7 +13,7 @@ from dask import dataframe as dd
 
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.data import (
     Several,
     columns_for,
@@ -31,15 +31,15 @@ X, Y = np.zeros((10, 3)), np.arange(10)
 def published(*row_shapes, names=None):
     """A data set in shared memory, with columns of these shapes."""
     columns = tuple(Column(dtype="<f8", row_shape=shape) for shape in row_shapes)
-    schema = Schema(columns=columns, names=names, is_tuple=names is None)
+    schema = Columns(columns=columns, names=names, is_tuple=names is None)
     return SimpleNamespace(segments=SharedSegments(schema=schema, lengths=np.array([10]), futures=()))
 
 
 def test_arrays_are_numbered_in_the_order_of_inputs_targets_and_weights():
     data = fit_data("data", {"left": X, "right": X[:, :1]}, Y, np.ones(10))
-    assert data.layout.x == {"left": 0, "right": 1}
-    assert (data.layout.y, data.layout.sample_weight) == (2, 3)
-    assert [column.row_shape for column in data.rows] == [(3,), (1,), (), ()]
+    assert data.columns.features == {"left": 0, "right": 1}
+    assert (data.columns.labels, data.columns.weights) == (2, 3)
+    assert [column.row_shape for column in data.columns] == [(3,), (1,), (), ()]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_arrays_are_numbered_in_the_order_of_inputs_targets_and_weights():
     ids=["a frame", "columns of unknown number"],
 )
 def test_columns_that_only_computing_tells_are_not_guessed(x):
-    assert fit_data("data", x, Y, None).rows is None
+    assert not fit_data("data", x, Y, None).columns.are_known
 
 
 def test_no_inputs_are_refused():
@@ -64,13 +64,13 @@ def test_arrays_beside_names_of_columns_are_refused(y, weight):
 
 def test_names_choose_inputs_targets_and_weights_of_a_frame():
     data = fit_data("data", FRAME, None, "w", features={"one": "a", "both": ["a", "b"]}, label="y")
-    assert (data.layout.x, data.layout.y, data.layout.sample_weight) == ({"one": 0, "both": 1}, 2, 3)
+    assert (data.columns.features, data.columns.labels, data.columns.weights) == ({"one": 0, "both": 1}, 2, 3)
     assert data.source("data") is data.made
 
 
 def test_a_list_of_labels_is_one_matrix_and_several_are_one_target_each():
-    assert fit_data("data", FRAME, None, None, features="a", label=["b", "y"]).layout.y == 1
-    assert fit_data("data", FRAME, None, None, features="a", label=Several(["b", "y"])).layout.y == [1, 2]
+    assert fit_data("data", FRAME, None, None, features="a", label=["b", "y"]).columns.labels == 1
+    assert fit_data("data", FRAME, None, None, features="a", label=Several(["b", "y"])).columns.labels == [1, 2]
 
 
 @pytest.mark.parametrize("label", ["y", ["b", "y"], {"out": "y"}])
@@ -94,13 +94,13 @@ def test_weights_are_given_by_name_only_where_all_are_names(weight, named):
 
 
 def test_a_published_pair_is_inputs_and_targets():
-    layout = fit_data("data", published((3,), ()), None, None).layout
-    assert (layout.x, layout.y, layout.sample_weight) == (0, 1, None)
+    layout = fit_data("data", published((3,), ()), None, None).columns
+    assert (layout.features, layout.labels, layout.weights) == (0, 1, None)
 
 
 def test_published_columns_mean_what_they_are_called():
-    layout = fit_data("data", published((), (), (3,), names=("y", "sample_weight", "x")), None, None).layout
-    assert (layout.x, layout.y, layout.sample_weight) == (2, 0, 1)
+    layout = fit_data("data", published((), (), (3,), names=("y", "sample_weight", "x")), None, None).columns
+    assert (layout.features, layout.labels, layout.weights) == (2, 0, 1)
 
 
 def test_batches_of_a_published_dict_are_tuples_in_a_run():
@@ -115,7 +115,7 @@ def test_published_columns_of_which_nobody_knows_the_inputs_are_refused(names):
 
 
 def test_a_published_tuple_has_three_columns_at_most():
-    assert fit_data("data", published((3,), (), ()), None, None).layout.sample_weight == 2
+    assert fit_data("data", published((3,), (), ()), None, None).columns.weights == 2
     with pytest.raises(ValueError, match="that data set has 4 columns"):
         fit_data("data", published((3,), (), (), ()), None, None)
 
@@ -128,7 +128,7 @@ def test_nothing_goes_beside_a_published_data_set(others):
 
 def test_names_of_published_columns_become_their_numbers():
     data = fit_data("data", published((), (), (), names=("t", "a", "b")), None, None, features={"in": "b"}, label="t")
-    assert (data.layout.x, data.layout.y) == ({"in": 2}, 0)
+    assert (data.columns.features, data.columns.labels) == ({"in": 2}, 0)
 
 
 def test_published_columns_are_not_put_together_as_a_matrix():
@@ -163,13 +163,13 @@ def test_a_list_of_labels_is_a_target_for_each_of_several_outputs():
 
 @pytest.mark.parametrize(("given", "weight"), [((X, Y), None), ([X, Y, np.ones(10)], 2)])
 def test_validation_data_is_a_pair_or_has_weights_too(given, weight):
-    layout = validation_of(given, None, None).layout
-    assert (layout.x, layout.y, layout.sample_weight) == (0, 1, weight)
+    layout = validation_of(given, None, None).columns
+    assert (layout.features, layout.labels, layout.weights) == (0, 1, weight)
 
 
 @pytest.mark.parametrize(("weight", "place"), [("w", 2), (np.ones(10), None)], ids=["name", "array of the data's rows"])
 def test_weights_of_the_data_count_in_a_frame_to_validate_on_where_they_are_a_name(weight, place):
-    assert validation_of(FRAME, ["a", "b"], "y", weight).layout.sample_weight == place
+    assert validation_of(FRAME, ["a", "b"], "y", weight).columns.weights == place
 
 
 def test_the_last_rows_are_split_off_as_keras_does():
@@ -206,7 +206,7 @@ def test_labels_of_categories_are_all_there_however_they_are_passed():
             fit_data("data", *given[:2], None, **given[2])
     with pytest.raises(ValueError, match=r"1 values of column 'kind' of data are missing.*add_categories\('missing'\)"):
         fit_data("data", torn, None, None, features=["kind"], label="a")
-    assert fit_data("data", torn[["kind"]], torn["a"], None, like=Conformer(None, coded=False)).layout.y == 1, (
+    assert fit_data("data", torn[["kind"]], torn["a"], None, like=Conformer(None, coded=False)).columns.labels == 1, (
         "frames stay as they are"
     )
 

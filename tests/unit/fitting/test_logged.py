@@ -7,7 +7,7 @@ import json
 import keras
 import pytest
 
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.spec import FitTask
 
@@ -20,7 +20,7 @@ def told(optimizer="sgd", loss="mse", *, built=True, **task):
     layers = [keras.layers.Dense(2, name="one")]
     model = keras.Sequential([*([keras.Input((3,))] if built else []), *layers], name="mine")
     model.compile(optimizer, loss)
-    return params_of(model, FitTask(header={}, arrays=[], layout=Layout(x=0), **task))
+    return params_of(model, FitTask(header={}, arrays=[], columns=Columns(features=0), **task))
 
 
 def test_what_is_none_is_left_out_and_the_rest_is_plain():

@@ -33,7 +33,7 @@ def kinds(found: Inputs) -> list[tuple[str, tuple[int, ...]]]:
 def test_arrays_keep_their_structure_and_rows_are_made_whole():
     one = da.ones((10, 4), chunks=(3, 2)).map_blocks(never, dtype="f4", meta=np.empty((0, 0), "f4"))
     found = inputs({"image": one, "more": [np.ones((10, 2)), np.arange(10)]})
-    assert found.layout.x == {"image": 0, "more": [1, 2]}
+    assert found.columns.features == {"image": 0, "more": [1, 2]}
     assert kinds(found) == [("<f4", (4,)), ("<f8", (2,)), ("<i8", ())]
     assert [array.chunks[0] for array in found.arrays] == [(3, 3, 3, 1)] * 3
     assert found.arrays[0].chunks[1] == (4,)
@@ -85,7 +85,7 @@ def test_text_of_a_frame_is_an_array_of_text():
     assert kinds(inputs(FRAME["t"], takes_text=True)) == [(TEXT, ())]
     assert kinds(inputs(FRAME, features=["t"], takes_text=True)) == [(TEXT, (1,))]
     both = inputs(FRAME, features={"words": "t", "number": "b"}, takes_text=True)
-    assert both.layout.x == {"words": 0, "number": 1}
+    assert both.columns.features == {"words": 0, "number": 1}
     assert kinds(both) == [(TEXT, ()), ("<f8", ())]
 
 
@@ -94,6 +94,6 @@ def test_an_estimators_frame_stays_one_with_the_columns_that_it_needs():
     whole, some, one = (inputs(frame, features=features, as_frames=True) for features in (None, ["t", "a"], "b"))
     assert (list(whole.frame.columns), list(some.frame.columns)) == (["a", "b", "t"], ["t", "a"])
     assert one.frame.name == "b"
-    assert {(each.plan, each.columns, each.arrays) for each in (whole, some, one)} == {(None, (), ())}
+    assert {(each.plan, each.columns.columns, each.arrays) for each in (whole, some, one)} == {(None, (), ())}
     with pytest.raises(TypeError, match="is for models of several inputs; name one column, or a list of them"):
         inputs(frame, features={"x": "a"}, as_frames=True)

@@ -12,16 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dask_train.data.columns import Column
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Column, Columns
 from dask_train.predicting import model_memory
 from dask_train.predicting.model_memory import Slot, SlotClosedError, packed_arrays
 from dask_train.predicting.server.values import Call, views
 
 CALL = Call(
     verb="predict",
-    layout=Layout.of_batch(1),
-    columns=(Column(dtype="<f4", row_shape=(3,)),),
+    columns=Columns.of_batch(1, (Column(dtype="<f4", row_shape=(3,)),)),
     outputs=(Column(dtype="<i8", row_shape=()), Column(dtype="<f8", row_shape=(2,))),
     batch_size=2,
 )

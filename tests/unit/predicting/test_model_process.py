@@ -18,9 +18,8 @@ import psutil
 import pytest
 
 from dask_train.config import PredictLimits
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
 from dask_train.errors import PredictionError, StalledError
-from dask_train.fitting.layout import Layout
 from dask_train.predicting.model_process import ModelProcess, ProcessLostError
 from dask_train.predicting.server.values import Call, ModelParts
 from dask_train.process.launch import Process, spawn
@@ -62,7 +61,7 @@ RAISES, DIES, HANGS, IS_SLOW = -1.0, -2.0, -3.0, -4.0
 WEIGHTS = (np.arange(3.0), np.ones(3))
 PARTS = ModelParts(kind="torch", name="a model", token="t", header=b"", arrays=WEIGHTS, opened_bytes=48)  # noqa: S106
 COLUMN = Column(dtype="<f8", row_shape=(3,))
-CALL = Call(verb="predict", layout=Layout.of_batch(1), columns=(COLUMN,), outputs=(COLUMN,) * 2, batch_size=4)
+CALL = Call(verb="predict", columns=Columns.of_batch(1).with_rows([COLUMN]), outputs=(COLUMN,) * 2, batch_size=4)
 LIMITS = replace(PredictLimits.from_dask_config(), launch_s=30.0, timeout_s=20.0, template_idle_s=0.0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import dask_train as dt
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.predicting import over_partitions
 from dask_train.shared_data.segments import SharedSegments
 
@@ -50,7 +50,7 @@ class Partition:
 
 def published(*columns: np.ndarray, names: tuple[str, ...] | None = None) -> SimpleNamespace:
     """A data set of ``get_dataset``: two partitions, of 3 rows and the rest."""
-    schema = Schema(
+    schema = Columns(
         columns=tuple(Column(dtype="<f8", row_shape=column.shape[1:]) for column in columns),
         names=names,
         is_tuple=names is None,

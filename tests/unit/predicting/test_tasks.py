@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from dask_train.config import PredictLimits
-from dask_train.data.columns import Column
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Column, Columns
 from dask_train.predicting import tasks
 from dask_train.predicting.server.in_process import ObjectModel
 from dask_train.predicting.server.values import Call, ModelParts
@@ -33,7 +32,7 @@ ONE, PAIR = Column(dtype="<f8", row_shape=()), Column(dtype="<f8", row_shape=(2,
 
 
 def call(*outputs: Column, columns: tuple[Column, ...] = (PAIR,), verb: str = "predict") -> Call:
-    return Call(verb=verb, layout=Layout.of_batch(1), columns=columns, outputs=outputs or (ONE,), batch_size=2)
+    return Call(verb=verb, columns=Columns.of_batch(1).with_rows(columns), outputs=outputs or (ONE,), batch_size=2)
 
 
 def function(made: Any) -> ObjectModel:

@@ -9,8 +9,8 @@ import optuna
 import pytest
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.kept import KeptSearch, kept_search
 from dask_train.searching.opening import open_study
@@ -31,7 +31,7 @@ def build(trial):
     if trial.number == 2:
         raise RuntimeError("no such model")
     trial.suggest_categorical("kind", ["a", "b"])
-    return FitTask(header={"x": x}, arrays=[], layout=Layout(x=0))
+    return FitTask(header={"x": x}, arrays=[], columns=Columns(features=0))
 
 
 class Prunes(optuna.pruners.BasePruner):
@@ -151,7 +151,7 @@ def test_what_has_ended_is_not_trained_again_and_there_may_be_more(tmp_path):
 def test_a_sampler_that_had_no_more_to_suggest_has_none_in_the_next_call(tmp_path):
     def few(trial):
         trial.suggest_categorical("kind", ["a", "b", "c"])
-        return FitTask(header={}, arrays=[], layout=Layout(x=0))
+        return FitTask(header={}, arrays=[], columns=Columns(features=0))
 
     def searched(resume):
         with kept_search(Checkpoint(tmp_path / "kept"), ARGUMENTS, resume=resume) as kept:

@@ -39,7 +39,7 @@ def tasks(build: Any, **settings: Any) -> TrialTasks:
 def test_a_model_alone_is_fitted_as_the_search_says():
     task = tasks(model).task("trial")
     assert (task.epochs, task.batch_size, task.seed, task.shuffle) == (2, 4, 7, True)
-    assert (task.validation_batch_size, task.validation_layout, task.class_weight) == (4, None, None)
+    assert (task.validation_batch_size, task.validation_columns, task.class_weight) == (4, None, None)
     assert len(task.arrays) >= 2
 
 
@@ -56,7 +56,7 @@ def test_a_validation_has_its_own_batches():
     validation = fit_data("validation", np.ones((3, 2)), np.ones((3, 1)), None)
     task = tasks(model, validation=validation, settings=replace(SETTINGS, validation_batch_size=3)).task("trial")
     assert task.validation_batch_size == 3
-    assert task.validation_layout == validation.layout
+    assert task.validation_columns == validation.columns
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.weights import value_of
 from dask_train.fitting.spec import FitTask
@@ -38,7 +38,7 @@ _NUMBERED = re.compile(r"_\d+$")
 Configuration = dict[str, Any]
 
 
-def configuration_of(task: FitTask, schema: Schema, model: Any) -> Configuration:
+def configuration_of(task: FitTask, schema: Columns, model: Any) -> Configuration:
     """What training is begun with, of a model that was put together from ``task`` and has not been trained since."""
     custom = unpack(task.header["custom_objects"])
     names: dict[str, str] = {}
@@ -51,7 +51,7 @@ def configuration_of(task: FitTask, schema: Schema, model: Any) -> Configuration
         "compiled": [_comparable(each, {}, custom) for each in compiled],
         "dtype_policy": _comparable(json.loads(task.header["dtype_policy"]), {}, {}),
         "settings": {name: getattr(keras.config, name)() for name in _SETTINGS},
-        "data": {"columns": [asdict(column) for column in schema.columns], "layout": asdict(task.layout)},
+        "data": {"columns": [asdict(column) for column in schema], "layout": task.columns.places()},
         "frame": task.frame,
         "class_weight": task.class_weight,
         "optimizers": [  # besides those that a compilation tells of

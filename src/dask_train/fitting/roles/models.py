@@ -10,14 +10,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.backends import Backend, backend_of
-from dask_train.fitting.layout import Layout
 from dask_train.keras_models import state
 from dask_train.keras_models.private_parts import check_private_parts
 
 
-def build(model: Any, layout: Layout, columns: Sequence[Column]) -> None:
+def build(model: Any, columns: Columns) -> None:
     """Make weights, metrics and optimizer variables where the model has none yet, for batches of these columns.
 
     Raises
@@ -29,18 +28,18 @@ def build(model: Any, layout: Layout, columns: Sequence[Column]) -> None:
     """
     check_private_parts(model)  # a Dask worker may have another Keras than the client
     backend = backend_of(keras.backend.backend())
-    if backend.symbolic_build and columns:
-        columns_of_batch = [_spec(column, backend.looked_at_rows) for column in columns]
-        model._symbolic_build(data_batch=keras.utils.pack_x_y_sample_weight(*layout.pack(columns_of_batch)))
+    if backend.symbolic_build and columns.are_known:
+        batch = [_spec(column, backend.looked_at_rows) for column in columns]
+        model._symbolic_build(data_batch=keras.utils.pack_x_y_sample_weight(*columns.pack(batch)))
     elif not state.is_built(model):
-        if not columns:
+        if not columns.are_known:
             raise ValueError(
                 f"Model {model.name!r} has no weights yet, and what rows look like is not known here. Call it once on "
                 "a batch before it is fitted, or give it an Input."
             )
-        backend.traced(partial(_first_step, model, layout, backend), columns)
-    if columns and not backend.symbolic_build:
-        _build_metrics(model, layout, backend, columns)
+        backend.traced(partial(_first_step, model, columns, backend), columns)
+    if columns.are_known and not backend.symbolic_build:
+        _build_metrics(model, columns, backend)
     for optimizer, _ in state.held_optimizers(model):
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
@@ -76,9 +75,9 @@ def called(model: Any, x: Any, training: bool = False) -> Any:
     return model(x, training=training) if model._call_has_training_arg else model(x)
 
 
-def packed(layout: Layout, backend: Backend, columns: Sequence[Any]) -> tuple[Any, Any, Any]:
+def packed(columns: Columns, backend: Backend, batch: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Inputs, targets and sample weights of a batch, as Keras' ``fit`` takes them in."""
-    return layout.pack([backend.as_floatx(column, keras.config.floatx()) for column in columns])
+    return columns.pack([backend.as_floatx(array, keras.config.floatx()) for array in batch])
 
 
 def _spec(column: Column, rows: int | None) -> Any:
@@ -87,7 +86,7 @@ def _spec(column: Column, rows: int | None) -> Any:
     return keras.KerasTensor((rows, *column.row_shape), keras.config.floatx() if "float" in dtype else dtype)
 
 
-def _build_metrics(model: Any, layout: Layout, backend: Backend, columns: Sequence[Column]) -> None:
+def _build_metrics(model: Any, columns: Columns, backend: Backend) -> None:
     """Make the compiled metrics' variables before the first step, where that step is Keras' own.
 
     They are made for what the model gives when it trains, as Keras makes them in the first step. A graph that makes
@@ -96,12 +95,12 @@ def _build_metrics(model: Any, layout: Layout, backend: Backend, columns: Sequen
     """
     compiled = model._compile_metrics
     own = is_own(model, "train_step") or is_own(model, "compute_metrics")
-    if compiled is None or compiled.built or own or model.run_eagerly or layout.y is None:
+    if compiled is None or compiled.built or own or model.run_eagerly or columns.labels is None:
         return
     seen: list[tuple[Any, Any]] = []
 
-    def see(columns: list[Any]) -> None:
-        x, y, sample_weight = packed(layout, backend, columns)
+    def see(batch: list[Any]) -> None:
+        x, y, sample_weight = packed(columns, backend, batch)
         y_pred = called(model, x, training=True)
         if keras.tree.is_nested(y_pred) and not is_own(model, "compute_loss"):
             model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
@@ -111,9 +110,9 @@ def _build_metrics(model: Any, layout: Layout, backend: Backend, columns: Sequen
     compiled.build(*seen[-1])
 
 
-def _first_step(model: Any, layout: Layout, backend: Backend, columns: list[Any]) -> None:
+def _first_step(model: Any, columns: Columns, backend: Backend, batch: list[Any]) -> None:
     """What makes the weights: with a step of the user's own that step, which need not call the model at all."""
-    x, y, sample_weight = packed(layout, backend, columns)
+    x, y, sample_weight = packed(columns, backend, batch)
     if is_own(model, "train_step"):
         model.train_step(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
     else:

@@ -69,7 +69,7 @@ class ParameterServer(Answering):
         super().__init__()
         self._session, self._patience_s = session, task.patience_s
         model = parts_to_model(task.header, task.arrays)
-        build(model, task.layout, ())
+        build(model, task.columns)
         shard = shards_of(model, session.size)[session.rank]
         self._optimizers = [optimizer for optimizer, _ in state.held_optimizers(model)]
         columns = columns_of(model, shard)

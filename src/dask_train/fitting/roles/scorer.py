@@ -39,8 +39,8 @@ def score(task: FitTask, session: Session) -> None:
     backend = backend_of(keras.backend.backend())
     model = parts_to_model(task.header, task.arrays)
     data = session.dataset(VALIDATION).whole()
-    assert task.validation_layout is not None
-    build(model, task.validation_layout, data.schema.columns)
+    assert task.validation_columns is not None
+    build(model, task.validation_columns.with_rows(data.schema))
     validation = Validation(task, data, operator.index(model.steps_per_execution))
     rank = Rank(
         session=session, backend=backend, model=model, share=RowFraction(), weights=None, metrics=Metrics(model)

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from dask_train.data.columns import Columns
 from dask_train.errors import DataError
 from dask_train.fitting.backends import Backend, Derived
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.own_metrics import check_sums_in_steps
@@ -46,7 +46,7 @@ class BatchFeed:
         This worker's shares of global batches, as tuples of tensors.
     num_in_call
         How many of them the next call of Keras' takes: ``steps_per_execution``, but for the last ones.
-    layout
+    columns
         What these tensors mean.
     some_row
         Gives a batch of one row of the data, while there are batches.
@@ -58,7 +58,7 @@ class BatchFeed:
 
     batches: Iterator[Any]
     num_in_call: Callable[[], int]
-    layout: Layout
+    columns: Columns
     some_row: Callable[[], Any]
     class_weight: dict[int, float] | None = None
     num_classes: int | None = None
@@ -130,7 +130,7 @@ class Steps:
         return Told.of(logs, self._derived)
 
     def _packed(self, columns: list[Any]) -> Any:
-        x, y, sample_weight = self._feed.layout.pack(columns)
+        x, y, sample_weight = self._feed.columns.pack(columns)
         if self._feed.num_classes is not None:
             check_class_numbers(y, self._feed.num_classes)
         if self._feed.class_weight is not None:

@@ -32,7 +32,7 @@ class Validation:
     """
 
     def __init__(self, task: FitTask, data: DataSet, steps_per_execution: int) -> None:
-        assert task.validation_layout is not None
+        assert task.validation_columns is not None
         self._data, self._batch_size = data, task.validation_batch_size
         num_batches = -(-data.num_rows // self._batch_size)
         steps = task.validation_steps or num_batches
@@ -47,7 +47,7 @@ class Validation:
         self.feed = BatchFeed(
             batches=self._batches(),
             num_in_call=lambda: min(steps_per_execution, self.num_batches - self._taken),
-            layout=task.validation_layout,
+            columns=task.validation_columns,
             some_row=data.some_row,
             num_classes=task.num_classes,
         )

@@ -71,7 +71,7 @@ class Worker(ABC):
         self.leads = session.rank == 0
         here = task.in_place
         self.model = parts_to_model(task.header, task.arrays) if here is None else here.model
-        build(self.model, task.layout, self.data.schema.columns)
+        build(self.model, task.columns.with_rows(self.data.schema))
         seed_torch(task.random, task.seed, session.rank)
         self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"")
         if here is not None:
@@ -114,7 +114,7 @@ class Worker(ABC):
         feed = BatchFeed(
             batches=batches,
             num_in_call=lambda: self.epochs.in_call(self.epoch, self.batch),
-            layout=task.layout,
+            columns=task.columns,
             some_row=self.data.some_row,
             class_weight=task.class_weight,
             num_classes=task.num_classes,
@@ -224,7 +224,7 @@ class Worker(ABC):
 
         None where there is none, or a scorer validates.
         """
-        if self.task.validation_layout is None or self.task.scored_elsewhere:
+        if self.task.validation_columns is None or self.task.scored_elsewhere:
             return None
         validation = Validation(self.task, self.validation_data(), self.epochs.steps_per_execution)
         self._warnings.append(validation.warning)

@@ -126,14 +126,14 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         header={"training": header},
         arrays=arrays,
         in_place=InPlace(model=training) if settings.in_process else None,
-        layout=data.layout,
-        validation_layout=None if validation is None else validation.layout,
+        columns=data.columns,
+        validation_columns=None if validation is None else validation.columns,
         **settings.of_task,
         **of_run(run),
         random=checks.random_state(),
         by_step=settings.scheduler_interval == STEP,
         configuration={
-            **checkpoints.configuration_of(training, made, scheduled, data.layout, data.rows),
+            **checkpoints.configuration_of(training, made, scheduled, data.columns),
             "frame": None if kept is None or data.schema is None else data.schema.to_json(),
         },
     )
@@ -195,8 +195,8 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     task = ModuleTask(
         header={"training": header},
         arrays=arrays,
-        layout=data.layout,
-        validation_layout=data.layout,
+        columns=data.columns,
+        validation_columns=data.columns,
         validation_batch_size=settings.batch_size,
         random=checks.random_state(),
         **of_run(run),

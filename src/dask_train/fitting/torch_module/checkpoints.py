@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from dask_train.data.columns import Column
+from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.torch_module.losses import name_of
 from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.trainers.common import comparing
@@ -18,9 +17,7 @@ from dask_train.trainers.common import comparing
 _LEFT_OUT = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
-def configuration_of(
-    training: ModuleTraining, optimizer: Any, scheduler: Any, layout: Layout, columns: tuple[Column, ...] | None
-) -> dict[str, Any]:
+def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, columns: Columns) -> dict[str, Any]:
     """What training is begun with, as plain values; ``optimizer`` and ``scheduler`` as the factories have made them."""
     state = training.module.state_dict()
     tensors = [[name, str(one.dtype), list(one.shape)] for name, one in state.items() if isinstance(one, torch.Tensor)]
@@ -29,9 +26,9 @@ def configuration_of(
         "loss": _told(training.loss),
         "optimizer": _told_of_optimizer(optimizer),
         "scheduler": None if scheduler is None else type(scheduler).__name__,
-        "layout": [_listed(each) for each in (layout.x, layout.y, layout.sample_weight)],
+        "layout": [_listed(each) for each in columns.places().values()],
     }
-    if columns is not None:
+    if columns.are_known:
         found["columns"] = [[one.dtype, list(one.row_shape)] for one in columns]
     return found
 

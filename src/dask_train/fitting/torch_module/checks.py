@@ -241,10 +241,10 @@ def check_rows(
     ValueError, TypeError
         They do not.
     """
-    BatchLoss(loss, weighted=data.layout.sample_weight is not None)
-    if data.rows is None:
+    BatchLoss(loss, weighted=data.columns.weights is not None)
+    if not data.columns.are_known:
         return
-    told = " and ".join(f"rows of {np.dtype(each.dtype)} {each.row_shape or 'numbers'}" for each in data.rows)
+    told = " and ".join(f"rows of {np.dtype(each.dtype)} {each.row_shape or 'numbers'}" for each in data.columns)
     name = type(module).__name__
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -281,11 +281,11 @@ def _copy_of(value: Any) -> Any:
 
 
 def _try(module: torch.nn.Module, loss: Any, counted: Metrics, *, data: FitData, trains: bool) -> None:
-    assert data.rows is not None
-    here = data.rows_here() or [np.ones((2, *each.row_shape), each.dtype) for each in data.rows]
+    assert data.columns.are_known
+    here = data.rows_here() or [np.ones((2, *each.row_shape), each.dtype) for each in data.columns]
     module.eval()
     trial = ModuleSteps(module, loss, None)
-    batch = trial.packed(data.layout, [torch.from_numpy(each) for each in here])
+    batch = trial.packed(data.columns, [torch.from_numpy(each) for each in here])
     outputs = trial.tried(batch, derives=trains)
     counted.update(0.0, outputs, batch.y, batch.rows)
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from dask_train.collectives import ProcessGroup
+from dask_train.data.columns import Columns
+from dask_train.data.structure import leaves
 from dask_train.errors import DataError
-from dask_train.fitting.layout import Layout, leaves
 from dask_train.fitting.torch_module.agreed import norms
 from dask_train.fitting.torch_module.global_batch import GlobalBatch, Structure
 from dask_train.fitting.torch_module.gradients import GradientSums
@@ -91,13 +92,13 @@ class ModuleSteps:
         self._sums_of_rows: dict[bool, RowSums | None] = {}
         self._made_of: dict[bool, Structure] = {}
 
-    def packed(self, layout: Layout, columns: Sequence[torch.Tensor]) -> Batch:
+    def packed(self, columns: Columns, batch: Sequence[torch.Tensor]) -> Batch:
         """A share as the module takes it: floats in its dtype, and class numbers in int64.
 
         Weights have float32 at least: 16 bits can't count the rows of a batch.
         """
-        rows = len(columns[0])
-        x, y, weight = layout.pack([self._checked(column) for column in columns])
+        rows = len(batch[0])
+        x, y, weight = columns.pack([self._checked(array) for array in batch])
         x, y = (_refilled_with(one, lambda column: taken(self._module, column)) for one in (x, y))
         if isinstance(weight, torch.Tensor) and weight.is_floating_point():
             weight = weight.to(torch.promote_types(taken(self._module, weight[:0]).dtype, torch.float32))

@@ -66,19 +66,19 @@ class Pass:
     """A turn through rows that nothing is trained on, by all workers."""
 
     def __init__(self, task: ModuleTask, steps: ModuleSteps, metrics: Metrics, replicas: ProcessGroup) -> None:
-        assert task.validation_layout is not None
-        self._layout, self._steps, self._leads = task.validation_layout, steps, replicas.rank == 0
+        assert task.validation_columns is not None
+        self._columns, self._steps, self._leads = task.validation_columns, steps, replicas.rank == 0
         self.metrics = metrics
 
     def through(self, batches: Iterator[Any], data: DataSet, num_batches: int) -> None:
         """Count so many batches of the data; the module is in the mode for it."""
 
         def some_row() -> Batch:
-            return self._steps.packed(self._layout, data.some_row())
+            return self._steps.packed(self._columns, data.some_row())
 
         self.metrics.reset()
         for _ in range(num_batches):
-            done = self._steps.evaluate(self._steps.packed(self._layout, next(batches)), some_row)
+            done = self._steps.evaluate(self._steps.packed(self._columns, next(batches)), some_row)
             if self._leads:
                 self.metrics.update(done.loss, done.outputs, done.y, done.rows)
 
@@ -142,12 +142,12 @@ class ModuleWorker:
             )
 
     def _step(self, columns: Any) -> None:
-        steps, layout = self._steps, self._task.layout
+        steps, meant = self._steps, self._task.columns
 
         def some_row() -> Batch:
-            return steps.packed(layout, self._data.some_row())
+            return steps.packed(meant, self._data.some_row())
 
-        done = steps.train(steps.packed(layout, columns), some_row, self._own.step)
+        done = steps.train(steps.packed(meant, columns), some_row, self._own.step)
         if self.loop.leads:
             self._metrics.update(done.loss, done.outputs, done.y, done.rows)
         if not self._guard.num_looks:
@@ -160,7 +160,7 @@ class ModuleWorker:
         """What metrics say of the validation data, where it is due."""
         freq = self._task.validation_freq
         validates = (epoch + 1) % freq == 0 if isinstance(freq, int) else epoch + 1 in freq
-        if self._task.validation_layout is None or not validates:
+        if self._task.validation_columns is None or not validates:
             return {}
         data, batch_size = self._session.dataset(VALIDATION), self._task.validation_batch_size
         num_batches = -(-data.num_rows // batch_size)

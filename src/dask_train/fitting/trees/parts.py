@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 from dask_train.fitting.trees.task import RowsPlan
 from dask_train.role.session import Session
 
@@ -88,7 +88,7 @@ class Partitioned(Protocol):
     """A data set as a rank has it: a session's own, or another one."""
 
     @property
-    def schema(self) -> Schema | None:
+    def schema(self) -> Columns | None:
         """The data set's columns; None where there is no data."""
 
     @property
@@ -153,7 +153,7 @@ def _part(columns: Sequence[np.ndarray], plan: RowsPlan) -> Part:
     return replace(part, y=part.y[:, 0]) if part.y.ndim == 2 and part.y.shape[1] == 1 else part
 
 
-def _none(schema: Schema, plan: RowsPlan) -> Part:
+def _none(schema: Columns, plan: RowsPlan) -> Part:
     return _part([column.empty(0) for column in schema.columns], plan)
 
 

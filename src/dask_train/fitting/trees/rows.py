@@ -192,7 +192,7 @@ def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: A
         raise ValueError(f"{what}: a published data set has no {odd[0]}. Pass the collections themselves.")
     like = Conformer(None, coded=False)
     data = fit_data(what, x, y, others.get("sample_weight"), features=features, label=label, like=like)
-    places = {"x": data.layout.x, "y": data.layout.y, "sample_weight": data.layout.sample_weight}
+    places = {"x": data.columns.features, "y": data.columns.labels, "sample_weight": data.columns.weights}
     places = {name: place for name, place in places.items() if place is not None}
     if "y" not in places or not all(isinstance(place, int) for place in places.values()):
         raise ValueError(f"{what}: publish it as a matrix of features and a column of targets: (X, y).")

@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_train.collections.missing import with_nan_text
 from dask_train.collections.partition.text import text_rows
-from dask_train.fitting.layout import filled
+from dask_train.data.structure import filled
 from dask_train.predicting.server.runners import Runner, runner_of
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 from dask_train.settings.process import Settings
@@ -96,7 +96,7 @@ class ObjectModel:
         function: Callable[..., Any] = self.opened()
         if hasattr(self._model, "get_params"):  # an estimator of scikit-learn's kind
             values = [with_nan_text(value) if hasattr(value, "iloc") else value for value in values]
-        x = filled(call.layout.x, values.__getitem__)
+        x = filled(call.columns.features, values.__getitem__)
         if isinstance(x, dict):
             return function(**x)
         return function(*x) if isinstance(x, tuple | list) else function(x)

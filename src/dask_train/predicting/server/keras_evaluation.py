@@ -69,14 +69,14 @@ class Evaluation:
 
     def _step(self, call: Call, columns: Sequence[np.ndarray]) -> Any:
         """The logs of a batch, which is counted besides what was before."""
-        key = repr((call.layout, [(column.dtype, column.shape[1:]) for column in columns]))
+        key = repr((call.columns, [(column.dtype, column.shape[1:]) for column in columns]))
         if key not in self._steps:
             self._steps[key] = self._compiled(call, columns)
         return self._steps[key](columns)
 
     def _compiled(self, call: Call, columns: Sequence[np.ndarray]) -> Callable[[Any], Any]:
         def packed(rows: Sequence[Any]) -> Any:
-            return keras.utils.pack_x_y_sample_weight(*call.layout.pack(rows))
+            return keras.utils.pack_x_y_sample_weight(*call.columns.pack(rows))
 
         return self._backend.testing(self._model, packed, columns)
 

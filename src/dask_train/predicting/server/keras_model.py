@@ -13,9 +13,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
+from dask_train.data.structure import filled, leaves
 from dask_train.errors import in_words
-from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
 from dask_train.keras_models.serialization import model_to_parts, parts_to_model
@@ -91,7 +91,7 @@ class KerasRunner:
         for start in range(0, num_rows, call.batch_size):
             stop = min(start + call.batch_size, num_rows)
             rows = [_batch(column[start:stop], call.batch_size) for column in columns]
-            made = run(filled(call.layout.x, rows.__getitem__))
+            made = run(filled(call.columns.features, rows.__getitem__))
             found = outputs_of("the model", call, made, call.batch_size)
             for output, column, target in zip(found, call.outputs, out, strict=True):
                 target[start:stop] = in_dtype("the model", _numpy(output), column)[: stop - start]
@@ -117,7 +117,7 @@ class KerasRunner:
             variable.assign(np.array([mixed, *counters], keras.backend.standardize_dtype(variable.dtype)))
 
     def _function(self, call: Call) -> Run:
-        key = (call.batch_size, call.columns, repr(call.layout.x))
+        key = (call.batch_size, call.columns.columns, repr(call.columns.features))
         if key not in self._functions:
             self._functions[key] = self._backend.predicting(self._model, eagerly=False)
         return self._functions[key]
@@ -134,7 +134,7 @@ def _numpy(output: Any) -> np.ndarray:
     return output if isinstance(output, np.ndarray) else keras.ops.convert_to_numpy(output)
 
 
-def described(model: Any, layout: Layout, columns: Sequence[Column]) -> tuple[Any, tuple[Column, ...]]:
+def described(model: Any, columns: Columns) -> tuple[Any, tuple[Column, ...]]:
     """The structure of a model's outputs, and what each is, without any data.
 
     Returns
@@ -154,18 +154,18 @@ def described(model: Any, layout: Layout, columns: Sequence[Column]) -> tuple[An
         )
     check_unordered(model)
     try:
-        check_text_inputs(model, filled(layout.x, lambda number: columns[number].is_text))
+        check_text_inputs(model, filled(columns.features, lambda number: columns[number].is_text))
         if type(model).predict_step is not keras.Model.predict_step:
             rows = [np.full((2, *c.row_shape), b"" if c.is_text else 0, c.dtype) for c in columns]
             predict = backend_of(keras.backend.backend()).predicting(model, eagerly=True)
-            found = predict(filled(layout.x, rows.__getitem__))
+            found = predict(filled(columns.features, rows.__getitem__))
         else:
             made_of = [keras.KerasTensor((2, *column.row_shape), _keras_dtype(column)) for column in columns]
             # Of a call, in which Keras leaves `training` out where the model takes none, and adjusts ranks of inputs.
-            found = state.called_symbolically(model, filled(layout.x, made_of.__getitem__))
+            found = state.called_symbolically(model, filled(columns.features, made_of.__getitem__))
     except Exception as error:
         raise ValueError(f"The data does not fit model {model.name!r}: it has {told}. {in_words(error)}") from error
-    places = Layout.of(found)[0].x
+    places = Columns.of(found)[0].features
     return places, tuple(_output(model, output) for output in leaves(found))
 
 

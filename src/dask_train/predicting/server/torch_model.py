@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
+from dask_train.data.structure import filled, leaves
 from dask_train.errors import in_words
-from dask_train.fitting.layout import Layout, filled, leaves
 from dask_train.frameworks.torch.modules import called, device_of, pickle_parts, taken, unpickle_parts
 from dask_train.frameworks.torch.shapes import is_of_shapes
 from dask_train.predicting.server.values import Call, in_dtype, outputs_of
@@ -106,7 +106,7 @@ class TorchRunner:
                 if stop - start == 1 and isinstance(self._module, torch.fx.GraphModule):
                     given = [np.repeat(each, 2, axis=0) for each in given]  # torch.export has a code of its own for 1
                 rows = [taken(self._module, torch.from_numpy(each)).to(self._device) for each in given]
-                found = outputs_of("the module", call, _called(self._module, call.layout, rows), len(given[0]))
+                found = outputs_of("the module", call, _called(self._module, call.columns, rows), len(given[0]))
                 for output, column, target in zip(found, call.outputs, out, strict=True):
                     target[start:stop] = in_dtype("the module", _numpy(output), column)[: stop - start]
                 beat()
@@ -120,12 +120,12 @@ class TorchRunner:
         raise NotImplementedError
 
 
-def described(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]) -> tuple[Any, tuple[Column, ...]]:
+def described(module: torch.nn.Module, columns: Columns) -> tuple[Any, tuple[Column, ...]]:
     """As :func:`dask_train.predicting.server.keras_model.described`; two made-up rows go through the module, here."""
     told = " and ".join(f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}" for column in columns)
     name = type(module).__name__
     try:
-        found = _of_two_rows(module, layout, columns)
+        found = _of_two_rows(module, columns)
     except Exception as error:
         raise ValueError(
             f"The data does not fit module {name!r}: it has {told}. {in_words(error)}"
@@ -136,7 +136,7 @@ def described(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]
                 else ""
             )
         ) from error
-    places = Layout.of(found)[0].x
+    places = Columns.of(found)[0].features
     outputs = []
     for output in leaves(found):
         if not isinstance(output, torch.Tensor) or output.ndim == 0 or len(output) != 2:
@@ -147,7 +147,7 @@ def described(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]
     return places, tuple(outputs)
 
 
-def _of_two_rows(module: torch.nn.Module, layout: Layout, columns: Sequence[Column]) -> Any:
+def _of_two_rows(module: torch.nn.Module, columns: Columns) -> Any:
     """Return the outputs for rows of zeros; where these fail, for ones, or for rows without values.
 
     Raises
@@ -160,7 +160,7 @@ def _of_two_rows(module: torch.nn.Module, layout: Layout, columns: Sequence[Colu
     def made_of(value: float, module: torch.nn.Module) -> Any:
         rows = [taken(module, torch.from_numpy(np.full((2, *c.row_shape), value, c.dtype))).to(device) for c in columns]
         with _evaluating(module):
-            return _called(module, layout, rows)
+            return _called(module, columns, rows)
 
     try:
         return made_of(0, module)
@@ -186,8 +186,8 @@ def _no_rows(shape: Any, num_rows: int) -> str:
     return f"it made {shape} of {num_rows} rows; it has to make a tensor with one row of each."
 
 
-def _called(module: torch.nn.Module, layout: Layout, rows: Sequence[torch.Tensor]) -> Any:
-    return called(module, filled(layout.x, rows.__getitem__))
+def _called(module: torch.nn.Module, columns: Columns, rows: Sequence[torch.Tensor]) -> Any:
+    return called(module, filled(columns.features, rows.__getitem__))
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import numpy as np
 
 from dask_train.collections.partition.text import text_rows
 from dask_train.data.alignment import rounded
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
+from dask_train.data.structure import Places
 from dask_train.data.text import packed
-from dask_train.fitting.layout import Layout, Places
 from dask_train.settings.process import Settings
 
 
@@ -70,10 +70,8 @@ class Call:
     ----------
     verb
         ``"predict"``; ``"evaluate"``, what metrics count over the rows; or ``"logs"``, what they say after them.
-    layout
-        Where inputs, targets and weights lie among the columns.
     columns
-        What goes in: dtypes as the model takes them, and the shapes of rows.
+        What goes in: dtypes as the model takes them, the shapes of rows, and which are inputs, targets and weights.
     outputs
         What comes out of ``"predict"``, in the order of :attr:`places`.
     places
@@ -88,8 +86,7 @@ class Call:
     """
 
     verb: str
-    layout: Layout
-    columns: tuple[Column, ...]
+    columns: Columns
     outputs: tuple[Column, ...] = ()
     places: Places = 0
     batch_size: int
@@ -99,7 +96,7 @@ class Call:
     @classmethod
     def of_rows(cls, batch_size: int) -> Call:
         """A prediction of one array or frame, of which nothing else is known."""
-        return cls(verb="predict", layout=Layout.of_batch(1), columns=(), batch_size=batch_size)
+        return cls(verb="predict", columns=Columns.of_batch(1), batch_size=batch_size)
 
 
 def packed_texts(where: str, columns: Sequence[Column], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -62,7 +62,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             "such as 'alpha', to a list of values, at least one."
         )
     data, shape = _rows_of(x, y, settings)
-    has_weights = shape.layout.sample_weight is not None
+    has_weights = shape.columns.weights is not None
     rule = scoring_of(build, scoring, has_weights=has_weights)
     counts = counting(settings.refit, list(rule.scorers))
     for each in candidates:  # so that parameters that there are not are seen first
@@ -173,13 +173,13 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
         if kept is not None:
             kept.check_same({what: described(each) for what, each in segments.items()} | categories_of(data.schema))
             kept.check_same({} if folds is None else {"cv": folds.text()})
-        has_weights = shape.layout.sample_weight is not None
+        has_weights = shape.columns.weights is not None
         tasks = EstimatorTasks(
             build=build,
             scoring=scoring,
             folds=folds,
             has_weights=has_weights,
-            weighs_scores=has_weights if validation is None else validation[1].layout.sample_weight is not None,
+            weighs_scores=has_weights if validation is None else validation[1].columns.weights is not None,
         )
         found = Trials(
             study,
@@ -231,10 +231,10 @@ def _validation(data: FitData, shape: Shape, settings: TrialsSettings) -> tuple[
     named = label if y is None else None
     weight = sample_weight if not others and isinstance(sample_weight, str) else weight
     found = estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight, known=data.schema)
-    if (found[1].layout.y is None) != (shape.layout.y is None):
+    if (found[1].columns.labels is None) != (shape.columns.labels is None):
         raise ValueError(
-            f"validation_data has {'no' if found[1].layout.y is None else 'some'} targets, and the data has "
-            f"{'none' if shape.layout.y is None else 'some'}. Pass both with targets, or both without."
+            f"validation_data has {'no' if found[1].columns.labels is None else 'some'} targets, and the data has "
+            f"{'none' if shape.columns.labels is None else 'some'}. Pass both with targets, or both without."
         )
     return found
 

@@ -64,10 +64,10 @@ def estimator_data(
     target_dtype = _categories("y", y)
     rows = {column: marked(what, each) for column, each in x.items()} if isinstance(x, dict) else x
     data = fit_data(what, rows, y, weight, like=Conformer(None, coded=False))
-    if not isinstance(x, dict) and not isinstance(data.layout.x, int):
+    if not isinstance(x, dict) and not isinstance(data.columns.features, int):
         raise TypeError(f"{what}: an estimator takes one array or frame of features, not several arrays.")
     shape = Shape(
-        layout=data.layout,
+        columns=data.columns,
         dtypes={name: each.dtype for name, each in x.items()} if isinstance(x, dict) else None,
         target_dtype=target_dtype,
     )
@@ -105,7 +105,8 @@ def _with_groups(what: str, data: FitData, shape: Shape, groups: Any) -> tuple[F
             "such as list(GroupKFold().split(rows, groups=groups))."
         )
     shape = replace(shape, groups=len(data.value), group_dtype=_categories("groups", groups))
-    return replace(data, value=(*data.value, exact_ids(what, groups)), rows=None, made=None), shape
+    value = (*data.value, exact_ids(what, groups))
+    return replace(data, value=value, columns=data.columns.with_rows(()), made=None), shape
 
 
 def _plain(given: Any) -> Any:
@@ -114,7 +115,7 @@ def _plain(given: Any) -> Any:
 
 def folds_of(cv: Any, segments: SharedSegments, shape: Shape, client: Client) -> Folds:
     """The folds of a data set; its targets and groups come to this process for that, its features do not."""
-    y = _values("y", segments, shape.layout.y, shape.target_dtype, client)
+    y = _values("y", segments, shape.columns.labels, shape.target_dtype, client)
     groups = _values("groups", segments, shape.groups, shape.group_dtype, client)
     return Folds(cv, segments.num_rows, _row_shape(segments, shape), y, groups)
 
@@ -134,7 +135,7 @@ def _row_shape(segments: SharedSegments, shape: Shape) -> tuple[int, ...]:
     """The shape of a row of features."""
     if shape.dtypes is not None:
         return (len(shape.dtypes),)
-    return tuple(segments.schema.columns[shape.layout.x].row_shape)
+    return tuple(segments.schema[shape.columns.features].row_shape)
 
 
 def _categories(what: str, given: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_train.collections.missing import with_nan_text
-from dask_train.fitting.layout import Layout, filled
+from dask_train.data.columns import Columns
+from dask_train.data.structure import filled
 from dask_train.role.rows_by_number import RowsByNumber
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.missing_text import is_text, unmarked
@@ -22,8 +23,8 @@ class Shape:
 
     Attributes
     ----------
-    layout
-        Where features, targets and weights lie among the columns.
+    columns
+        Where features, targets and weights lie.
     dtypes
         Of a frame's columns by name, where the features are one; else None.
     target_dtype
@@ -32,7 +33,7 @@ class Shape:
         Where the groups of rows lie, and their type where they are categories; None where there are none.
     """
 
-    layout: Layout
+    columns: Columns
     dtypes: Mapping[Any, Any] | None = None
     target_dtype: Any = None
     groups: int | None = None
@@ -40,7 +41,7 @@ class Shape:
 
     def features(self, columns: Sequence[np.ndarray]) -> Any:
         """A matrix, or a pandas frame."""
-        found = filled(self.layout.x, columns.__getitem__)
+        found = filled(self.columns.features, columns.__getitem__)
         if self.dtypes is None:
             return found
         import pandas as pd
@@ -49,12 +50,12 @@ class Shape:
 
     def targets(self, columns: Sequence[np.ndarray]) -> Any:
         """Targets as NumPy has them; None where there are none."""
-        found = filled(self.layout.y, columns.__getitem__)
+        found = filled(self.columns.labels, columns.__getitem__)
         return found if found is None else decoded("y", found, self.target_dtype)
 
     def weights(self, columns: Sequence[np.ndarray]) -> Any:
         """The weight of each row; None where there are none."""
-        return filled(self.layout.sample_weight, columns.__getitem__)
+        return filled(self.columns.weights, columns.__getitem__)
 
 
 class Part(NamedTuple):

@@ -16,10 +16,9 @@ import torch
 from keras import layers
 
 import dask_train as dt
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.backends.torch import TorchBackend, as_array, as_tensor
 from dask_train.fitting.checks import check_model
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.gradients import RowFraction, _Summing
 from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.weights import Weights, value_of
@@ -100,7 +99,8 @@ def test_what_torch_can_not_do_is_refused(settings, text):
 def test_a_model_is_built_by_shapes_as_keras_fit_builds_it():
     model = keras.Sequential([layers.Dense(4), layers.Dense(2)])
     model.compile("adam", "mse", metrics=["mae"])
-    build(model, Layout(x=0, y=1), [Column(dtype="<f8", row_shape=(3,)), Column(dtype="<f8", row_shape=(2,))])
+    rows = (Column(dtype="<f8", row_shape=(3,)), Column(dtype="<f8", row_shape=(2,)))
+    build(model, Columns.of_batch(2, rows))
     assert [tuple(weight.shape) for weight in model.weights] == [(3, 4), (4,), (4, 2), (2,)]
     assert model._compile_metrics.built
     assert model.optimizer.built

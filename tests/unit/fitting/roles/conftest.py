@@ -15,8 +15,8 @@ import pytest
 from dask_train.collectives import Hosts
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.data.account import Account, BatchRange, read_account
+from dask_train.data.columns import Columns
 from dask_train.data.segment import Segment
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import VALIDATION, FitTask
@@ -101,9 +101,9 @@ def fitted(pool: Any, table_of: Any, mapped: Any, tmp_path: Path) -> Callable[..
         **task: Any,
     ) -> Fitted:
         header, weights = model_to_parts(model)
-        places = {"layout": Layout.of_batch(len(arrays))}
+        places = {"columns": Columns.of_batch(len(arrays))}
         if validation:
-            places["validation_layout"] = Layout.of_batch(len(validation))
+            places["validation_columns"] = Columns.of_batch(len(validation))
         task = {"header": header, "arrays": weights, "callbacks": send_callbacks(list(callbacks)), **places, **task}
         me = RoleInfo(role="worker", rank=0, counts={"worker": 1}, host="127.0.0.1", num_threads=1)
         link = Link({VALIDATION: laid_out(validation, ())} if validation else {}, stop_reason)

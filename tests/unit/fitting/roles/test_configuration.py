@@ -10,14 +10,13 @@ from keras import layers
 
 from dask_train.checkpoint.stored import store, stored
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.configuration import check_same, configuration_of, rates_of, set_rates
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.serialization import load_parts, model_to_parts, parts_to_model
 
-SCHEMA = Schema(
+SCHEMA = Columns(
     columns=(Column(dtype="<f4", row_shape=(6,)), Column(dtype="<f4", row_shape=())), names=None, is_tuple=True
 )
 
@@ -62,7 +61,7 @@ def own(**arguments):
 
 def begun(model, schema=SCHEMA, **more):
     header, arrays = model_to_parts(model)
-    task = FitTask(header=header, arrays=arrays, **{"layout": Layout(x=0, y=1), **more})
+    task = FitTask(header=header, arrays=arrays, **{"columns": Columns(features=0, labels=1), **more})
     return configuration_of(task, schema, parts_to_model(header, arrays))
 
 
@@ -122,8 +121,8 @@ OTHER = [
     (net, {"loss": "mae"}, {}, "loss was 'mse', and is 'mae'"),
     (net, {"metrics": ["mae"]}, {}, r"metrics was None, and is \['mae'\]"),
     (net, {}, {"class_weight": {1: 2.0}}, r"class_weight was None, and is \{1: 2.0\}"),
-    (net, {}, {"layout": Layout(x=0, y=1, sample_weight=1)}, "data.layout.sample_weight was None, and is 1"),
-    (net, {}, {"schema": Schema(columns=SCHEMA.columns[:1], names=None, is_tuple=True)}, "data.columns was"),
+    (net, {}, {"columns": Columns(features=0, labels=1, weights=1)}, "data.layout.sample_weight was None, and is 1"),
+    (net, {}, {"schema": Columns(columns=SCHEMA.columns[:1], names=None, is_tuple=True)}, "data.columns was"),
     (sequential, {"rate": 0.2}, {}, r"model.layers\[1\].rate was 0.1, and is 0.2"),
     (own, {"kind": "relu"}, {}, "kind.* was 'tanh', and is 'relu'"),
     (own, {"width": 5}, {}, "units was 4, and is 5"),

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.spec import FitTask
 
-TASK = FitTask(header={}, arrays=[], layout=Layout(x=0))
+TASK = FitTask(header={}, arrays=[], columns=Columns(features=0))
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_it_is_sent_without_importing_keras():
         "import pickle, sys\n"
         "from dask_train.fitting.roles.entry import FitRole\n"
         "from dask_train.fitting.spec import FitTask\n"
-        "from dask_train.fitting.layout import Layout\n"
-        "pickle.dumps(FitRole(FitTask(header={}, arrays=[], layout=Layout(x=0))))\n"
+        "from dask_train.data.columns import Columns\n"
+        "pickle.dumps(FitRole(FitTask(header={}, arrays=[], columns=Columns(features=0))))\n"
         "sys.exit(bool({'keras', 'tensorflow', 'torch', 'jax'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

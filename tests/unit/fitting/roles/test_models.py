@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from keras import layers
 
-from dask_train.data.columns import Column
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.roles.models import build, called, is_own
 
-LAYOUT = Layout(x=0, y=1)
+LAYOUT = Columns(features=0, labels=1)
 COLUMNS = (Column(dtype="<f8", row_shape=(3,)), Column(dtype="<f8", row_shape=()))
 
 
@@ -23,18 +22,18 @@ def unbuilt(cls=keras.Sequential):
 
 def test_weights_and_what_optimizers_hold_are_made_for_the_columns():
     model = unbuilt()
-    build(model, LAYOUT, COLUMNS)
+    build(model, LAYOUT.with_rows(COLUMNS))
     assert [tuple(weight.shape) for weight in model.weights] == [(3, 4), (4,), (4, 1), (1,)]
     assert model.optimizer.built
     kept = [value.numpy().copy() for value in model.weights]
-    build(model, LAYOUT, ())
+    build(model, LAYOUT)
     for value, before in zip(model.weights, kept, strict=True):
         np.testing.assert_array_equal(value, before, "it is built already")
 
 
 def test_columns_that_are_not_known_make_no_weights():
     with pytest.raises(ValueError, match="has no weights yet, and what rows look like is not known here"):
-        build(unbuilt(), LAYOUT, ())
+        build(unbuilt(), LAYOUT)
 
 
 class Stepping(keras.Sequential):
@@ -48,7 +47,7 @@ class Stepping(keras.Sequential):
 
 def test_a_step_of_ones_own_makes_the_weights():
     model = unbuilt(Stepping)
-    build(model, LAYOUT, COLUMNS)
+    build(model, LAYOUT.with_rows(COLUMNS))
     assert tuple(model.weights[0].shape) == (2, 4)
     assert is_own(model, "train_step")
     assert not is_own(model, "test_step")
@@ -71,7 +70,8 @@ def test_a_step_of_keras_is_traced_once(make):
     model = make()
     several = isinstance(model, Several)
     model.compile("adam", "mse", metrics={"one": ["mae"], "other": ["mse"]} if several else ["mae"])
-    build(model, LAYOUT if not several else Layout(x=0, y={"one": 1, "other": 2}), (*COLUMNS, *COLUMNS[1:] * several))
+    columns = LAYOUT if not several else Columns(features=0, labels={"one": 1, "other": 2})
+    build(model, columns.with_rows((*COLUMNS, *COLUMNS[1:] * several)))
     assert model._compile_metrics.built == (not isinstance(model, Stepping)), "a step of one's own makes its own"
     traced = []
 

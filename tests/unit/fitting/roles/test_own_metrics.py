@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from keras import layers
 
+from dask_train.data.columns import Columns
 from dask_train.fitting.backends import backend_of
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.applying import at_every_apply
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics
@@ -117,7 +117,9 @@ def steps_of(model, *, adds_metrics=True):
         metrics=Metrics(model),
         adds_metrics=adds_metrics,
     )
-    feed = BatchFeed(batches=batches, num_in_call=lambda: 1, layout=Layout(x=0, y=1), some_row=lambda: None)
+    feed = BatchFeed(
+        batches=batches, num_in_call=lambda: 1, columns=Columns(features=0, labels=1), some_row=lambda: None
+    )
     return Steps(rank, feed, model.train_step, lambda told, ends: told.values)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from keras import layers
 
+from dask_train.data.columns import Columns
 from dask_train.fitting.backends import backend_of
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.parameter_server import ParameterServer
 from dask_train.fitting.roles.servers import servers_of
@@ -27,7 +27,7 @@ def made():
     keras.utils.set_random_seed(1)
     model = keras.Sequential([layers.Input((3,)), layers.Dense(2), layers.BatchNormalization(), layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.1), "mse")
-    build(model, Layout(x=0), ())
+    build(model, Columns(features=0))
     return model
 
 
@@ -37,7 +37,7 @@ def run():
     with ExitStack() as opened:
         addresses = [f"127.0.0.1:{opened.enter_context(hold_port()).getsockname()[1]}" for _ in range(2)]
         header, arrays = model_to_parts(made())
-        task = FitTask(header=header, arrays=arrays, layout=Layout(x=0), patience_s=20.0)
+        task = FitTask(header=header, arrays=arrays, columns=Columns(features=0), patience_s=20.0)
 
         def session(rank):
             link = SimpleNamespace(spent=TimeSpent())

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from dask_train.data.columns import Columns
 from dask_train.errors import RoleFailedError
 from dask_train.fitting.backends import backend_of
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.applying import at_every_apply
 from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.parameter_server import ParameterServer
@@ -64,7 +64,7 @@ def gan(**kwargs):
     model = Gan(**kwargs)
     model.compile()
     model.build((None, 4))
-    build(model, Layout(x=0), ())
+    build(model, Columns(features=0))
     return model
 
 
@@ -84,7 +84,7 @@ class Together:
 
     def __init__(self, model, addresses):
         header, arrays = model_to_parts(model)
-        self.task = FitTask(header=header, arrays=arrays, layout=Layout(x=0), patience_s=30.0)
+        self.task = FitTask(header=header, arrays=arrays, columns=Columns(features=0), patience_s=30.0)
         self.backend = backend_of("tensorflow")
         self.addresses = addresses
         self.roles = [
@@ -222,7 +222,7 @@ def own(step, frozen=False):
     optimizer = keras.optimizers.SGD(0.1)
     model.hidden = lambda: optimizer
     model.beta = tf.Variable(0.0, trainable=False)
-    build(model, Layout(x=0), ())
+    build(model, Columns(features=0))
     return model
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.fitting.roles import scorer as scorer_module
 from dask_train.fitting.roles.scorer import score
 from dask_train.fitting.spec import VALIDATION, FitTask
@@ -32,7 +32,7 @@ class Session:
 
     def __init__(self, stops):
         self.stops, self.reports, self.global_rows = stops, [], 0
-        self.num_rows, self.schema = len(X), SimpleNamespace(columns=())
+        self.num_rows, self.schema = len(X), Columns()
 
     def should_stop(self):
         return self.stops(self)
@@ -84,8 +84,8 @@ class Servers:
 def scored(monkeypatch):
     def run(servers, stops):
         header, arrays = model_to_parts(made())
-        places = Layout(x=0, y=1)
-        task = FitTask(header=header, arrays=arrays, layout=places, validation_layout=places, validation_batch_size=4)
+        places = Columns(features=0, labels=1)
+        task = FitTask(header=header, arrays=arrays, columns=places, validation_columns=places, validation_batch_size=4)
 
         def lines(_, model, __):
             servers.model = model

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from dask_train.data.columns import Columns
 from dask_train.errors import LaunchError
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles import servers as servers_module
 from dask_train.fitting.roles.models import build
 from dask_train.fitting.roles.servers import Servers
@@ -38,7 +38,7 @@ class Line:
 def model() -> Any:
     made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(1)])
     made.compile(keras.optimizers.SGD(0.1), "mse")
-    build(made, Layout(x=0), ())
+    build(made, Columns(features=0))
     return made
 
 

@@ -29,7 +29,7 @@ class Data:
 
 def validation(steps=None, in_call=1, batch_size=4):
     task = SimpleNamespace(
-        validation_layout="layout", validation_batch_size=batch_size, validation_steps=steps, num_classes=None
+        validation_columns="layout", validation_batch_size=batch_size, validation_steps=steps, num_classes=None
     )
     return Validation(task, Data(), in_call)
 

@@ -77,17 +77,17 @@ def test_what_needs_no_cluster_to_be_refused_starts_none(launched, settings, tol
 
 def test_weights_of_rows_are_those_of_their_own_data_alone(launched):
     fit(sample_weight=np.ones(20), validation_data=(X, Y))
-    layouts = launched["task"].layout, launched["task"].validation_layout
-    assert [layout.sample_weight is None for layout in layouts] == [False, True]
+    layouts = launched["task"].columns, launched["task"].validation_columns
+    assert [layout.weights is None for layout in layouts] == [False, True]
     fit(validation_data=(X, Y, np.ones(20)))
-    layouts = launched["task"].layout, launched["task"].validation_layout
-    assert [layout.sample_weight is None for layout in layouts] == [True, False]
+    layouts = launched["task"].columns, launched["task"].validation_columns
+    assert [layout.weights is None for layout in layouts] == [True, False]
 
 
 def test_an_evaluation_goes_through_all_rows_in_batches_of_its_own(launched):
     dt.evaluate(NET, da.from_array(X, chunks=6), da.from_array(Y, chunks=6), loss=LOSS, workers=2, batch_size=7)
     task = launched["task"]
-    assert (task.validation_batch_size, launched["roles"], task.validation_layout) == (7, {"worker": 2}, task.layout)
+    assert (task.validation_batch_size, launched["roles"], task.validation_columns) == (7, {"worker": 2}, task.columns)
     assert launched["display"].keywords == {"rows": 20, "batch_size": 7}
     for name in ("workers", "batch_size"):
         with pytest.raises(ValueError, match=f"{name} is 0; it is a whole number of at least 1"):

@@ -9,24 +9,23 @@ import torch
 from torch.nn import functional
 from torch.optim import SGD, Adam, lr_scheduler
 
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.torch_module.checkpoints import check_same, configuration_of, mode_of
 from dask_train.fitting.torch_module.task import ModuleTraining
 
-PAIR = Layout(x=0, y=1)
+PAIR = Columns(features=0, labels=1)
 MSE = torch.nn.MSELoss()
 DESCENT = partial(SGD, lr=0.1)
 
 
-def begun(module=None, loss=MSE, optimizer=DESCENT, scheduler=None, layout=PAIR, columns=None):
+def begun(module=None, loss=MSE, optimizer=DESCENT, scheduler=None, columns=PAIR):
     """What a training is begun with."""
     module = module or torch.nn.Linear(2, 1)
     made = optimizer(module.parameters())
     made_scheduler = scheduler and scheduler(made)
     training = ModuleTraining(module=module, loss=loss, optimizer=optimizer, scheduler=scheduler)
-    return configuration_of(training, made, made_scheduler, layout, columns)
+    return configuration_of(training, made, made_scheduler, columns)
 
 
 def test_training_goes_on_as_it_was_begun_whatever_its_weights_are():
@@ -68,8 +67,12 @@ SMOOTHED = partial(functional.cross_entropy, label_smoothing=0.1)
         ({}, {"optimizer": partial(SGD, lr=0.2)}, "optimizer.groups[0].lr was 0.1, and is 0.2"),
         ({}, {"optimizer": Adam}, "optimizer.class was 'SGD', and is 'Adam'"),
         ({}, {"scheduler": STEPPED}, "scheduler was None, and is 'StepLR'"),
-        ({}, {"layout": Layout(x={"a": 0}, y=1)}, "layout[0] was 0, and is {'a': 0}"),
-        ({"columns": (Column(dtype="<f4", row_shape=(2,)),)}, {}, "columns was [['<f4', [2]]], and is None"),
+        ({}, {"columns": Columns(features={"a": 0}, labels=1)}, "layout[0] was 0, and is {'a': 0}"),
+        (
+            {"columns": PAIR.with_rows([Column(dtype="<f4", row_shape=(2,))])},
+            {},
+            "columns was [['<f4', [2]]], and is None",
+        ),
     ],
 )
 def test_what_differs_is_named_with_what_it_was_and_is(then, now, told):

@@ -11,7 +11,7 @@ import torchmetrics
 from torch.optim import SGD, lr_scheduler
 
 from dask_train.collectives.hosts import Hosts
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.fitting.spec import InPlace
 from dask_train.fitting.torch_module.opened import Opened, _device
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
@@ -33,7 +33,7 @@ def opened(given, *, in_place=False, by_step=False):
     task = ModuleTask(
         header={"training": header},
         arrays=arrays,
-        layout=Layout.of_batch(2),
+        columns=Columns.of_batch(2),
         in_place=InPlace(model=given) if in_place else None,
         by_step=by_step,
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.fitting.torch_module.steps import ModuleSteps, left_as_it_was
 
 ROWS = 11
@@ -114,7 +114,7 @@ def stepped(loss, y, weights, rows, replicas, **asked):
     """The loss and the gradients of a step on some rows, and how often the optimizer was asked."""
     net, steps_taken = copy.deepcopy(NET), []
     steps = ModuleSteps(net, loss(net), replicas, **asked)
-    layout = Layout.of_batch(1 + (y is not None) + (weights is not None))
+    layout = Columns.of_batch(1 + (y is not None) + (weights is not None))
     batch = steps.packed(layout, columns_of(y, weights, rows))
 
     def some_row():
@@ -183,7 +183,7 @@ WORDS = np.random.default_rng(1).integers(0, 9, (ROWS, 4))
 @pytest.mark.parametrize(("mode", "weighted"), [("mean", False), ("max", False), ("sum", True)])
 def test_bags_of_words_and_clipped_gradients_are_those_of_one_process(on_each_rank, mode, weighted):
     torch.manual_seed(4)
-    bags, layout = Bags(mode), Layout(x=(0, 1) if weighted else 0, y=1 + weighted)
+    bags, layout = Bags(mode), Columns(features=(0, 1) if weighted else 0, labels=1 + weighted)
     columns = [WORDS, X, CLASSES] if weighted else [WORDS, CLASSES]
 
     def trained(rows, replicas):
@@ -257,7 +257,7 @@ def test_complex_outputs_are_derived_and_what_a_call_changes_is_changed_once(on_
         steps = ModuleSteps(module, of_waves, replicas)
 
         def packed(rows):
-            return steps.packed(Layout.of_batch(2), columns_of(VALUES, None, rows))
+            return steps.packed(Columns.of_batch(2), columns_of(VALUES, None, rows))
 
         done = steps.train(packed(rows), lambda: packed([3]), lambda: None)
         assert module.calls == 1
@@ -299,7 +299,7 @@ def test_what_can_not_be_put_together_is_refused(on_each_rank, make, text):
     def tried(rank, replicas):
         module = Odd(make)
         steps = ModuleSteps(module, lambda outputs: outputs[0].abs().sum(), replicas)
-        batch = steps.packed(Layout.of_batch(1), columns_of(None, None, [rank, 5]))
+        batch = steps.packed(Columns.of_batch(1), columns_of(None, None, [rank, 5]))
         with pytest.raises(ValueError, match=text):
             steps.train(batch, lambda: batch, lambda: None)
         return True
@@ -313,7 +313,7 @@ def test_workers_without_rows_leave_moving_averages_and_random_numbers_alone(on_
     def trained(rank, replicas):
         module = copy.deepcopy(norm)
         steps = ModuleSteps(module, torch.nn.MSELoss(), replicas)
-        layout = Layout.of_batch(2)
+        layout = Columns.of_batch(2)
         batch = steps.packed(layout, columns_of(VALUES, None, range(ROWS) if rank == 0 else []))
         steps.train(batch, lambda: steps.packed(layout, columns_of(VALUES, None, [3])), lambda: None)
         return module[0].running_mean.clone(), int(module[0].num_batches_tracked)
@@ -329,6 +329,6 @@ def test_weights_of_rows_are_not_cut_to_the_16_bits_of_a_module(dtype):
     """Which count to 256, or 2,048."""
     steps = ModuleSteps(torch.nn.Linear(1, 1).to(dtype), functional.mse_loss, None)
     columns = [torch.ones(3001, 1), torch.ones(3001, 1), torch.linspace(1, 2, 3001)]
-    batch = steps.packed(Layout.of_batch(3), columns)
+    batch = steps.packed(Columns.of_batch(3), columns)
     assert (batch.x.dtype, batch.y.dtype, batch.weight.dtype) == (dtype, dtype, torch.float32)
     assert torch.equal(batch.weight, columns[2])

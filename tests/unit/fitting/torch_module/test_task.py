@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.fitting.torch_module.checkpoints import configuration_of
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
 
@@ -18,8 +18,10 @@ def told(loss=None, scheduler=None, **settings):
     optimizer = torch.optim.Adam([{"params": [module.weight], "lr": 0.5}, {"params": [module.bias]}])
     training = ModuleTraining(module=module, loss=loss or torch.nn.MSELoss())
     made = scheduler and scheduler(optimizer)
-    configuration = configuration_of(training, optimizer, made, Layout.of_batch(2), None)
-    return told_of(ModuleTask(header={}, arrays=[], layout=Layout.of_batch(2), configuration=configuration, **settings))
+    configuration = configuration_of(training, optimizer, made, Columns.of_batch(2))
+    return told_of(
+        ModuleTask(header={}, arrays=[], columns=Columns.of_batch(2), configuration=configuration, **settings)
+    )
 
 
 def test_numbers_and_names_are_told_and_nothing_that_a_log_could_not_take():

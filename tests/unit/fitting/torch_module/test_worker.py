@@ -15,8 +15,8 @@ import torchmetrics
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError, DivergedError
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.torch_module.checkpoints import configuration_of
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 from dask_train.fitting.torch_module.values import opened
@@ -122,8 +122,8 @@ def trained(tmp_path, on_each_rank):
         task = ModuleTask(
             header={"training": header},
             arrays=arrays,
-            layout=Layout.of_batch(2),
-            validation_layout=Layout.of_batch(2),
+            columns=Columns.of_batch(2),
+            validation_columns=Columns.of_batch(2),
             validation_batch_size=20,
             epochs=epochs,
             batch_size=BATCH_SIZE,
@@ -131,7 +131,7 @@ def trained(tmp_path, on_each_rank):
             checkpoint=kept,
             resume=resume,
             run=run,
-            configuration=configuration_of(training, made, training.scheduler(made), Layout.of_batch(2), None),
+            configuration=configuration_of(training, made, training.scheduler(made), Columns.of_batch(2)),
         )
 
         def take_part(rank, replicas):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
 
@@ -42,7 +42,7 @@ class Rows:
     def __init__(self, *parts):
         self.parts = parts
         columns = tuple(Column(dtype=each.dtype.str, row_shape=each.shape[1:]) for each in parts[0])
-        self.schema = Schema(columns=columns, names=None, is_tuple=True)
+        self.schema = Columns(columns=columns, names=None, is_tuple=True)
         self.num_rows = sum(len(part[0]) for part in parts)
 
     @property

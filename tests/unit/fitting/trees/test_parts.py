@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.trees.parts import Part, check_numbers, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.task import RowsPlan
 
-SCHEMA = Schema(
+SCHEMA = Columns(
     columns=(Column(dtype="<f8", row_shape=(1,)), Column(dtype="<i8", row_shape=())), names=None, is_tuple=True
 )
-WITH_QUERIES = Schema(columns=(*SCHEMA.columns, Column(dtype="<i8", row_shape=())), names=None, is_tuple=True)
+WITH_QUERIES = Columns(columns=(*SCHEMA.columns, Column(dtype="<i8", row_shape=())), names=None, is_tuple=True)
 
 
 def same(arrays, op="sum"):

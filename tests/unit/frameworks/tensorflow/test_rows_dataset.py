@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     import tensorflow as tf
 
 from dask_train.data.borrowing import borrow
-from dask_train.data.columns import Schema
+from dask_train.data.columns import Columns
 from dask_train.data.part import Part, shard_of
 from dask_train.data.rows import Rows, held_by
 from dask_train.data.segment import Segment
@@ -47,7 +47,7 @@ def part(own_pool):
                     descriptors.append(borrow([segments[-1].place]))
                     found.append((number, len(descriptors) - 1, segments[-1].place))
             kept.append(segments)
-            schema = Schema(columns=segments[0].columns, names=names, is_tuple=False)
+            schema = Columns(columns=segments[0].columns, names=names, is_tuple=False)
             rows = Rows(schema, LENGTHS, held_by(found, len(schema.columns)), descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -157,7 +157,7 @@ def test_what_tensorflow_has_not_is_refused(own_pool):
     with own_pool() as pool:
         segment = Segment([np.arange(3).astype("M8[s]")], pool)
         descriptor = borrow([segment.place])
-        schema = Schema(columns=segment.columns, names=None, is_tuple=False)
+        schema = Columns(columns=segment.columns, names=None, is_tuple=False)
         rows = Rows(schema, np.array([3]), held_by([(0, 0, segment.place)], 1), [descriptor])
         os.close(descriptor)
         with pytest.raises(DataError, match="TensorFlow"):

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.data.columns import Column
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Column, Columns
 from dask_train.predicting.server import in_process
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.values import Call
@@ -24,7 +23,7 @@ ONE = Column(dtype="<f8", row_shape=())
 
 def call(layout: Any = 0, output: Column = ONE, verb: str = "predict") -> Call:
     column = Column(dtype="<f4", row_shape=(2,))
-    return Call(verb=verb, layout=Layout(x=layout), columns=(column,), outputs=(output,), batch_size=2)
+    return Call(verb=verb, columns=Columns(features=layout).with_rows([column]), outputs=(output,), batch_size=2)
 
 
 def of(made: Any, method: str | None = None) -> ObjectModel:

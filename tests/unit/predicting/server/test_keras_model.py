@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 
 import dask_train as dt
-from dask_train.data.columns import Column
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Column, Columns
 from dask_train.predicting.model import predictor
 from dask_train.predicting.server.keras_model import KerasRunner, described, open_parts, take_apart
 from dask_train.predicting.server.values import Call
@@ -83,12 +82,12 @@ def test_in_batches_of_any_size_as_keras(model: Any) -> None:
     own(X[:1])
     for each in (model, own):
         columns = (Column(dtype="<f4", row_shape=(6,)),)
-        places, outputs = described(each, Layout.of_batch(1), columns)
+        places, outputs = described(each, Columns.of_batch(1, columns))
         assert (places, outputs[0].dtype) == (0, "<f4")
         expected = each.predict(X, verbose=0)
         for batch_size in (1, 16, 50, 64):
             call = Call(
-                verb="predict", layout=Layout.of_batch(1), columns=columns, outputs=outputs, batch_size=batch_size
+                verb="predict", columns=Columns.of_batch(1).with_rows(columns), outputs=outputs, batch_size=batch_size
             )
             out, beats = [outputs[0].empty(50)], []
             KerasRunner(each).predict(call, [X], out, lambda beats=beats: beats.append(1))
@@ -107,7 +106,7 @@ def test_blocks_of_any_size_are_compiled_once() -> None:
 
     model = sequential((6,), Seen())
     column = Column(dtype="<f4", row_shape=(6,))
-    call = Call(verb="predict", layout=Layout.of_batch(1), columns=(column,), outputs=(column,), batch_size=16)
+    call = Call(verb="predict", columns=Columns.of_batch(1).with_rows([column]), outputs=(column,), batch_size=16)
     runner = KerasRunner(model)
     Seen.shapes.clear()
     for num_rows in (1, 15, 16, 17, 50):
@@ -173,7 +172,7 @@ def test_what_is_random_depends_on_the_block_alone() -> None:
             return x + keras.random.normal(keras.ops.shape(x), seed=self.seed_generator)
 
     column = Column(dtype="<f4", row_shape=(6,))
-    call = Call(verb="predict", layout=Layout.of_batch(1), columns=(column,), outputs=(column,), batch_size=20)
+    call = Call(verb="predict", columns=Columns.of_batch(1).with_rows([column]), outputs=(column,), batch_size=20)
     model = sequential((6,), Noisy())
 
     def made(runner: KerasRunner, block: int) -> list[float]:

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dask_train.data.columns import Column
+from dask_train.data.columns import Column, Columns
 from dask_train.data.text import packed
-from dask_train.fitting.layout import Layout
 from dask_train.predicting.server import process
 from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelFiles, Open, Opened, Raised
 from dask_train.predicting.server.values import Call, size_bytes, views
@@ -112,7 +111,7 @@ def world(ends, files, monkeypatch):
         memory, waiting = np.memmap(f"/proc/self/fd/{made.rows}", mode="r+") if num_rows else None, iter(images)
         for view, array, column in zip(views(memory, columns, num_rows, sizes), arrays, columns, strict=True):
             view[...] = next(waiting) if column.is_text else array
-        call = Call(verb=verb, layout=Layout.of_batch(1), columns=columns, outputs=outputs, batch_size=4)
+        call = Call(verb=verb, columns=Columns.of_batch(1).with_rows(columns), outputs=outputs, batch_size=4)
         made.server.answer(Ask(call=call, num_rows=num_rows, text_sizes=sizes, slot=0))
         answers = [next(made.messages)]
         while isinstance(answers[-1], Beat):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dask_train.data.columns import Column
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Column, Columns
 from dask_train.predicting.server.torch_model import (
     EXPORTED,
     MODULE,
@@ -53,17 +52,17 @@ class Making(torch.nn.Module):
         return self.function(*x, **named)
 
 
-def asked(module, layout=None, columns=(THREE,), batch_size=4, **more):
+def asked(module, places=None, rows=(THREE,), batch_size=4, **more):
     """A call as it is asked of a module."""
-    layout = layout or Layout.of_batch(1)
-    places, outputs = described(module, layout, columns)
-    known = {"layout": layout, "columns": columns, "outputs": outputs, "places": places, "batch_size": batch_size}
+    columns = (places or Columns.of_batch(1)).with_rows(rows)
+    places, outputs = described(module, columns)
+    known = {"columns": columns, "outputs": outputs, "places": places, "batch_size": batch_size}
     return Call(verb="predict", **known | more)
 
 
 def predicted(module, arrays, call=None, num_threads=None):
     """What a module says of arrays, and how often it told that a batch is done."""
-    call = call or asked(module, columns=tuple(Column(dtype=a.dtype.str, row_shape=a.shape[1:]) for a in arrays))
+    call = call or asked(module, rows=tuple(Column(dtype=a.dtype.str, row_shape=a.shape[1:]) for a in arrays))
     out, beats = [column.empty(len(arrays[0])) for column in call.outputs], []
     TorchRunner(module, num_threads).predict(call, arrays, out, lambda: beats.append(1))
     return out, len(beats)
@@ -134,7 +133,7 @@ def test_gradients_are_not_kept():
 )
 def test_several_inputs_are_arguments_or_named(x, function):
     module = Making(function)
-    call = asked(module, Layout(x=x), (THREE, THREE))
+    call = asked(module, Columns(features=x), (THREE, THREE))
     (found,), _ = predicted(module, [X, 10 * X], call)
     np.testing.assert_allclose(found, 11 * X, rtol=1e-6)
 
@@ -252,7 +251,7 @@ def test_a_module_that_only_real_rows_can_describe_is_refused_with_what_to_do():
 
 def test_numbers_a_row_are_called_that():
     with pytest.raises(ValueError, match="it has rows of int64 numbers and rows of float32"):
-        asked(torch.nn.Linear(3, 1), Layout(x=(0, 1)), (Column(dtype="<i8", row_shape=()), THREE))
+        asked(torch.nn.Linear(3, 1), Columns(features=(0, 1)), (Column(dtype="<i8", row_shape=()), THREE))
 
 
 # Taken apart

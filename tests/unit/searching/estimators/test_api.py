@@ -111,18 +111,18 @@ def test_what_can_not_be_trials(opened, settings, error, told):
 def test_validation_has_the_features_of_the_data_in_their_order_and_weights_of_its_own(opened, settings, weighted):
     with pytest.raises(OpenedError):
         trials(**{"y": None, **settings})
-    layouts = [opened[name].layout for name in ("data", "validation_data")]
-    assert layouts[0].x == layouts[1].x
-    assert (layouts[1].sample_weight is not None) == weighted
-    if isinstance(layouts[0].x, dict):
-        names = [[column.name for column in opened[name].value][: len(layouts[0].x)] for name in opened]
-        assert names[0] == names[1] == list(layouts[0].x)
+    layouts = [opened[name].columns for name in ("data", "validation_data")]
+    assert layouts[0].features == layouts[1].features
+    assert (layouts[1].weights is not None) == weighted
+    if isinstance(layouts[0].features, dict):
+        names = [[column.name for column in opened[name].value][: len(layouts[0].features)] for name in opened]
+        assert names[0] == names[1] == list(layouts[0].features)
 
 
 def test_estimators_without_targets_have_none_of_validation(opened):
     with pytest.raises(OpenedError):
         trials(lambda trial: KMeans(2), y=None, validation_data=X, scoring=lambda model, features: 0.0)
-    assert [each.layout.y for each in opened.values()] == [None, None]
+    assert [each.columns.labels for each in opened.values()] == [None, None]
 
 
 class Work:

@@ -11,7 +11,7 @@ from dask import dataframe as dd
 from sklearn.dummy import DummyRegressor
 
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.data.columns import Column, Schema
+from dask_train.data.columns import Column, Columns
 from dask_train.searching.estimators.data import estimator_data, folds_of
 from dask_train.shared_data.segments import SharedSegments
 
@@ -24,7 +24,7 @@ def data_of(x, y=None, features=None, label=None, **others):
 
 
 def published(*row_shapes):
-    schema = Schema(
+    schema = Columns(
         columns=tuple(Column(dtype="<f8", row_shape=shape) for shape in row_shapes), names=None, is_tuple=True
     )
     return SharedSegments(schema=schema, lengths=np.array([4, 2]), futures=())
@@ -32,14 +32,19 @@ def published(*row_shapes):
 
 def test_arrays_lie_in_the_order_of_features_targets_and_weights_and_groups_come_last():
     data, shape = data_of(X, Y, sample_weight=np.ones(6), groups=GROUPS)
-    assert (shape.layout.x, shape.layout.y, shape.layout.sample_weight, shape.groups) == (0, 1, 2, 3)
+    assert (shape.columns.features, shape.columns.labels, shape.columns.weights, shape.groups) == (0, 1, 2, 3)
     assert data.value[3] is GROUPS
 
 
 def test_a_frame_keeps_the_types_of_its_features_and_other_columns_are_none():
     data, shape = data_of(FRAME, label="y", sample_weight="w", groups="g")
     assert dict(shape.dtypes) == {"a": np.float64, "b": np.float32}
-    assert (shape.layout.x, shape.layout.y, shape.layout.sample_weight, shape.groups) == ({"a": 0, "b": 1}, 2, 3, 4)
+    assert (shape.columns.features, shape.columns.labels, shape.columns.weights, shape.groups) == (
+        {"a": 0, "b": 1},
+        2,
+        3,
+        4,
+    )
     assert [column.name for column in data.value] == ["a", "b", "y", "w", "g"]
 
 
@@ -50,7 +55,7 @@ def test_features_are_those_that_are_named_in_that_order(features, kept):
 
 def test_lists_are_arrays_of_a_value_each_row():
     data, shape = data_of(X, Y.tolist(), groups=GROUPS.tolist())
-    assert (shape.layout.y, shape.groups) == (1, 2)
+    assert (shape.columns.labels, shape.groups) == (1, 2)
     assert [column.shape for column in data.value] == [(6, 3), (6,), (6,)]
 
 
@@ -114,7 +119,7 @@ def test_rows_to_score_on_get_the_categories_of_those_to_fit_on(lazy):
     turned = dd.from_pandas(turned, npartitions=2) if lazy else turned
     later, of_later = data_of(turned, label="y", known=data.schema)
     assert of_later.dtypes == shape.dtypes
-    codes = later.value[of_later.layout.x["kind"]].cat.codes
+    codes = later.value[of_later.columns.features["kind"]].cat.codes
     assert list(codes.compute(scheduler="sync") if lazy else codes) == [0, 1, 2, 0, 1, 2]
     with pytest.raises(ValueError, match="Column 'kind' of data has 'x', and the model is fitted with the categories"):
         data_of(KIND.assign(kind="x"), label="y", known=data.schema)

@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.layout import Layout
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.grid import GridWork
 from dask_train.searching.estimators.kept import kept_grid
@@ -52,7 +52,7 @@ class Rows:
 PIPE = make_pipeline(StandardScaler(), LogisticRegression())
 PARAMS = {"standardscaler__with_mean": [True, False], "logisticregression__C": [0.1, 1.0, -1.0]}
 ASKED = {"params": text_of(PARAMS)}
-TABLES = {"data": Table(Rows(), Shape(layout=Layout.of_batch(2)))}
+TABLES = {"data": Table(Rows(), Shape(columns=Columns.of_batch(2)))}
 
 
 class Log:

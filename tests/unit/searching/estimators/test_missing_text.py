@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dask_train.data.columns import Columns
 from dask_train.data.text import packed, unpacked
-from dask_train.fitting.layout import Layout
 from dask_train.searching.estimators.missing_text import marked
 from dask_train.searching.estimators.rows import Shape
 
@@ -18,7 +18,7 @@ def there_and_back(column):
     values = column.to_numpy(object)
     image = packed(values)
     made = unpacked(image, np.arange(len(values)), ())
-    return Shape(layout=Layout(x={"a": 0}), dtypes={"a": DTYPE}).features([made])["a"]
+    return Shape(columns=Columns(features={"a": 0}), dtypes={"a": DTYPE}).features([made])["a"]
 
 
 DTYPE = np.dtype(object)

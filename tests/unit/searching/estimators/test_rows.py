@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.fitting.layout import Layout
+from dask_train.data.columns import Columns
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.rows import Shape, Table, decoded
 
 COLUMNS = [np.arange(12.0).reshape(6, 2), np.array([0, 1, 1, 0, 1, 0]), np.linspace(0, 1, 6)]
-PLAIN = Shape(layout=Layout(x=0, y=1, sample_weight=2))
+PLAIN = Shape(columns=Columns(features=0, labels=1, weights=2))
 YES_NO = pd.CategoricalDtype(["no", "yes"])
 
 
@@ -38,14 +38,14 @@ class Rows:
 
 
 def test_a_matrix_stays_one_and_what_is_not_there_is_none():
-    shape = Shape(layout=Layout(x=0))
+    shape = Shape(columns=Columns(features=0))
     assert shape.features(COLUMNS) is COLUMNS[0]
     assert (shape.targets(COLUMNS), shape.weights(COLUMNS)) == (None, None)
 
 
 def test_columns_of_a_frame_get_their_names_and_types_back():
     dtypes = {"number": np.dtype("i4"), "answer": YES_NO}
-    found = Shape(layout=Layout(x={"number": 0, "answer": 1}), dtypes=dtypes).features(
+    found = Shape(columns=Columns(features={"number": 0, "answer": 1}), dtypes=dtypes).features(
         [np.arange(3.0), np.array([1, 0, 1])]
     )
     assert found.dtypes.to_dict() == dtypes
@@ -53,12 +53,16 @@ def test_columns_of_a_frame_get_their_names_and_types_back():
 
 
 def test_a_missing_category_of_a_feature_stays_missing():
-    shape = Shape(layout=Layout(x={"answer": 0}), dtypes={"answer": YES_NO})
+    shape = Shape(columns=Columns(features={"answer": 0}), dtypes={"answer": YES_NO})
     assert shape.features([np.array([1, -1])])["answer"].isna().tolist() == [False, True]
 
 
 def test_targets_that_are_categories_are_told_by_their_names():
-    assert Shape(layout=Layout(x=0, y=1), target_dtype=YES_NO).targets(COLUMNS).tolist()[:3] == ["no", "yes", "yes"]
+    assert Shape(columns=Columns(features=0, labels=1), target_dtype=YES_NO).targets(COLUMNS).tolist()[:3] == [
+        "no",
+        "yes",
+        "yes",
+    ]
 
 
 def test_values_without_categories_are_as_they_are():

@@ -14,8 +14,8 @@ from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.account import BatchRange
+from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
-from dask_train.fitting.layout import Layout
 from dask_train.fitting.roles.better import mode_of
 from dask_train.fitting.roles.sent_callbacks import held_by, matched
 from dask_train.fitting.roles.variables import Variables
@@ -56,7 +56,7 @@ def make(tmp_path):
         task = FitTask(
             header={},
             arrays=[],
-            layout=Layout(x=0),
+            columns=Columns(features=0),
             checkpoint=every and Checkpoint(folder, *every, best=best, restore_best=best is not None),
             run=run,
             resume=resume,

@@ -1,0 +1,39 @@
+"""Structures of arrays: tuples, lists and dicts in which each array goes by the number of its column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# A number, or a tuple, list or dict of structures of numbers; None where there is nothing.
+Places = Any
+
+
+def numbered(structure: Any, flat: list[Any]) -> Places:
+    """Append what lies in a structure to ``flat``, and return the structure with the places there; None stays."""
+    if structure is None:
+        return None
+    if isinstance(structure, Mapping):
+        return {name: numbered(below, flat) for name, below in structure.items()}
+    if isinstance(structure, tuple | list):
+        return type(structure)(numbered(below, flat) for below in structure)
+    flat.append(structure)
+    return len(flat) - 1
+
+
+def filled(places: Places, value_at: Callable[[int], Any]) -> Any:
+    """Return a structure with values in place of numbers."""
+    if places is None:
+        return None
+    if isinstance(places, Mapping):
+        return {name: filled(below, value_at) for name, below in places.items()}
+    if isinstance(places, tuple | list):
+        return type(places)(filled(below, value_at) for below in places)
+    return value_at(places)
+
+
+def leaves(structure: Any) -> list[Any]:
+    """Return what lies in a structure, in the order in which columns are numbered; None is left out."""
+    flat: list[Any] = []
+    numbered(structure, flat)
+    return flat
