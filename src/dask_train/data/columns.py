@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, overload
 
@@ -15,6 +15,34 @@ from dask_train.data.text import PAIR_BYTES, is_text
 
 # The dtype of columns of text.
 TEXT = "|O"
+# The dtype of columns of which only computing tells it; NumPy has none of that name.
+UNKNOWN = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The column of a frame that a column is made of.
+
+    Attributes
+    ----------
+    name
+        Its name in the frame.
+    dtype
+        As pandas has it.
+    """
+
+    name: Any
+    dtype: Any
+
+    @property
+    def categories(self) -> Any:
+        """The categories, of which rows hold the codes, -1 for a missing one; None where they are no categories."""
+        return getattr(self.dtype, "categories", None)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether they are categories whose order means something."""
+        return bool(getattr(self.dtype, "ordered", False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +53,27 @@ class Column:
     ----------
     dtype
         As ``numpy.dtype.str``; ``"|O"`` is text, whose rows are ``str`` in arrays and lie in shared memory as
-        :mod:`dask_train.data.text` has them.
+        :mod:`dask_train.data.text` has them. Empty as long as only computing tells.
     row_shape
         The shape of one row; ``()`` where a row is a number.
+    origins
+        The columns of a frame that it is made of: one, or those that lie side by side in a row. Empty for arrays.
     """
 
     dtype: str
     row_shape: tuple[int, ...]
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of what lies side by side in a row; None where it has none."""
+        return tuple(str(each.name) for each in self.origins) or None
+
+    @property
+    def categories(self) -> tuple[Any, ...] | None:
+        """The categories of what lies side by side in a row, None for a number; None where all are numbers."""
+        found = tuple(each.categories for each in self.origins)
+        return found if any(each is not None for each in found) else None
 
     @property
     def is_text(self) -> bool:
@@ -62,7 +104,7 @@ class Columns(Sequence[Column]):
     Attributes
     ----------
     columns
-        What rows of each are; empty as long as only computing tells.
+        The columns, in order; empty as long as only computing tells how many there are, and what they are.
     names
         Their names where batches are dicts, else None.
     is_tuple
@@ -70,6 +112,9 @@ class Columns(Sequence[Column]):
     features, labels, weights
         What models take for inputs, targets and sample weights: structures with the number of a column in place of
         each array. None where there are none, or a data set does not say what its columns are for.
+    groups, margins
+        The number of the column of groups, of rows that belong together, such as those of a query; and of the scores
+        that boosting begins with. None where there is none.
     """
 
     columns: tuple[Column, ...] = ()
@@ -78,19 +123,22 @@ class Columns(Sequence[Column]):
     features: Places = None
     labels: Places = None
     weights: Places = None
+    groups: int | None = None
+    margins: int | None = None
 
     @classmethod
     def of(cls, features: Any, labels: Any = None, weights: Any = None) -> tuple[Self, tuple[Any, ...]]:
         """Return the places of arrays, which lie in structures; and the arrays, in order."""
         flat: list[Any] = []
         places = [numbered(value, flat) for value in (features, labels, weights)]
-        return cls(features=places[0], labels=places[1], weights=places[2]), tuple(flat)
+        columns = tuple(_unknown() for _ in flat)
+        return cls(columns=columns, features=places[0], labels=places[1], weights=places[2]), tuple(flat)
 
     @classmethod
-    def of_batch(cls, num_columns: int, columns: tuple[Column, ...] = ()) -> Self:
+    def of_batch(cls, num_columns: int, rows: Sequence[Column] | None = None) -> Self:
         """Return what a tuple of one to three columns means to Keras: features, labels, weights."""
-        places: dict[str, Any] = dict(zip(("features", "labels", "weights"), range(num_columns), strict=False))
-        return cls(columns=columns, **places)
+        columns, _ = cls.of(*range(num_columns))
+        return columns if rows is None else columns.with_rows(rows)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -109,7 +157,12 @@ class Columns(Sequence[Column]):
     @property
     def are_known(self) -> bool:
         """Whether it is known what rows are, not only what columns are for."""
-        return bool(self.columns)
+        return bool(self.columns) and all(column.dtype for column in self.columns)
+
+    @property
+    def matrix(self) -> Column:
+        """The column of features, where these are a single one."""
+        return self.columns[self.features]
 
     @property
     def row_bytes(self) -> int:
@@ -118,7 +171,15 @@ class Columns(Sequence[Column]):
 
     def with_rows(self, columns: Sequence[Column]) -> Self:
         """Return the same columns, of which a partition has told what rows are."""
-        return replace(self, columns=tuple(columns))
+        if len(self.columns) != len(columns):
+            return replace(self, columns=tuple(columns))
+        known = zip(self.columns, columns, strict=True)
+        return replace(self, columns=tuple(replace(one, origins=own.origins) for own, one in known))
+
+    def with_origins(self, origins: Mapping[int, tuple[Origin, ...]]) -> Self:
+        """Return the same columns, of which some are known to be made of columns of frames."""
+        several = (replace(one, origins=origins.get(number, one.origins)) for number, one in enumerate(self.columns))
+        return replace(self, columns=tuple(several))
 
     def places(self) -> dict[str, Places]:
         """Return where features, labels and weights lie, by what verbs and checkpoints call them."""
@@ -128,6 +189,10 @@ class Columns(Sequence[Column]):
         """Return features, labels and weights of the columns of a batch."""
         features, labels, weights = (filled(places, batch.__getitem__) for places in self.places().values())
         return features, labels, weights
+
+
+def _unknown() -> Column:
+    return Column(dtype=UNKNOWN, row_shape=())
 
 
 def column_of(array: np.ndarray) -> Column:

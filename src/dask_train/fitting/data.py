@@ -15,7 +15,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
-from dask_train.data.columns import Column, Columns
+from dask_train.data.columns import UNKNOWN, Column, Columns
 from dask_train.data.selection import column_names
 from dask_train.data.structure import filled, leaves
 from dask_train.fitting.spec import VALIDATION
@@ -115,7 +115,9 @@ def fit_data(
     for number in targets:
         given[number] = like.targets(what, given[number])
     value = tuple(as_numpy(what, each) for each in given)
-    return FitData(value=value, columns=places.with_rows(_rows(value)), schema=like.schema(structure_of(x)))
+    return FitData(
+        value=value, columns=places.with_rows(list(map(_row_of, value))), schema=like.schema(structure_of(x))
+    )
 
 
 def names_columns(sample_weight: Any) -> bool:
@@ -237,12 +239,13 @@ def _published(what: str, x: Any, segments: SharedSegments, others: list[Any], l
     return _lying(what, x, segments, Columns.of_batch(len(schema)), like)
 
 
-def _rows(columns: Sequence[Any]) -> tuple[Column, ...]:
-    arrays = [each for each in columns if hasattr(each, "shape") and isinstance(getattr(each, "dtype", None), np.dtype)]
-    if len(arrays) < len(columns):
-        return ()
-    found = [Column(dtype=np.dtype(array.dtype).str, row_shape=tuple(array.shape[1:])) for array in arrays]
-    return () if any(isinstance(size, float) for column in found for size in column.row_shape) else tuple(found)
+def _row_of(value: Any) -> Column:
+    """What rows of an array are, as far as that is known without computing."""
+    if not hasattr(value, "shape") or not isinstance(getattr(value, "dtype", None), np.dtype):
+        return Column(dtype=UNKNOWN, row_shape=())
+    if any(isinstance(size, float) for size in value.shape[1:]):
+        return Column(dtype=UNKNOWN, row_shape=())
+    return Column(dtype=value.dtype.str, row_shape=tuple(value.shape[1:]))
 
 
 def validation_of(

@@ -132,7 +132,7 @@ def _of_frame(
     if features is not None and not is_frame(x):
         raise ValueError(f"features={features!r} names columns, and {what} is one column. Leave features out.")
     if as_frames:
-        return Inputs(columns=Columns.of_batch(1), frame=_chosen(what, x, features))
+        return Inputs(columns=Columns(features=0), frame=_chosen(what, x, features))
     if not is_frame(x):
         one, column = _read_of(what, x._meta, None, takes_text=takes_text)
         _check_codes(what, [one], known)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dask_train.data.columns import Column, Columns, column_of, same_columns
+from dask_train.data.columns import Column, Columns, Origin, column_of, same_columns
 from dask_train.data.structure import leaves
 
 
@@ -39,7 +40,8 @@ def test_there_and_back(x, y, weight, flat):
 
 
 def test_a_tuple_of_columns():
-    assert Columns.of_batch(1) == Columns(features=0)
+    assert Columns.of_batch(1).places() == {"x": 0, "y": None, "sample_weight": None}
+    assert not Columns.of_batch(1).are_known
     assert Columns.of_batch(3).pack("abc") == ("a", "b", "c")
 
 
@@ -47,9 +49,24 @@ def test_what_rows_are_is_told_by_a_partition():
     columns, row = Columns.of_batch(1), Column(dtype="<f4", row_shape=(2,))
     assert columns, "it says what the column is for"
     assert not columns.are_known
+    origin = Origin(name="kind", dtype=pd.CategoricalDtype(["u", "v"], ordered=True))
+    columns = columns.with_origins({0: (origin,)})
     known = columns.with_rows([row])
     assert known.are_known
-    assert (list(known), len(known), known[0], known.features) == ([row], 1, row, 0)
+    assert [(each.dtype, each.row_shape) for each in known] == [("<f4", (2,))]
+    assert (len(known), known.features, known.matrix) == (1, 0, known[0])
+    assert known[0].origins == (origin,), "what a frame had told stays"
+
+
+def test_what_lies_side_by_side_has_names_and_perhaps_categories():
+    kind, number = Origin(name=1, dtype=pd.CategoricalDtype(["u", "v"])), Origin(name="a", dtype=np.dtype("f4"))
+    column = Column(dtype="<f8", row_shape=(2,), origins=(kind, number))
+    assert column.names == ("1", "a")
+    assert [None if each is None else list(each) for each in column.categories] == [["u", "v"], None]
+    assert (kind.is_ordered, Origin(name="k", dtype=pd.CategoricalDtype(ordered=True)).is_ordered) == (False, True)
+    none = Column(dtype="<f8", row_shape=(2,))
+    assert (none.names, none.categories) == (None, None)
+    assert Column(dtype="<f8", row_shape=(1,), origins=(number,)).categories is None
 
 
 def test_what_an_array_says_of_its_column():

@@ -80,7 +80,7 @@ def test_a_label_that_is_a_feature_too_is_refused(label):
 
 
 def test_features_that_are_left_out_are_all_columns_without_another_use():
-    columns = fit_data("data", FRAME, None, "w", label="y").rows
+    columns = fit_data("data", FRAME, None, "w", label="y").columns
     assert [column.row_shape for column in columns] == [(2,), (), ()]
 
 

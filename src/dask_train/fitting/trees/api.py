@@ -15,19 +15,19 @@ from dask_train.checkpoint.policy import Checkpoint, check_best_of_train
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
-from dask_train.collections import Source
+from dask_train.data.columns import Columns
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import check_some_rows
+from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.logged import params_of_trees
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.fitting.trees.categories import check_going_on
 from dask_train.fitting.trees.result import TreesResult, grown
 from dask_train.fitting.trees.role import TreesRole
-from dask_train.fitting.trees.rows import TreeData, tree_data
+from dask_train.fitting.trees.rows import num_parts, tree_data
 from dask_train.fitting.trees.settings import TreesSettings, XGBoostSettings
-from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
+from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
@@ -179,14 +179,14 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         count = default_fit_workers(client, run.on)
     made = partial(tree_data, features=features, label=label, workers=count)
     data = made("data", *rows, known=known)
-    check_some_rows("The data", data.source)
+    check_some_rows("The data", source := data.source("data"))
     _check_estimator(fitting, data)
-    check_going_on(library, fitting.first, known, data.plan)
-    if settings.workers is None and data.num_parts is not None:
-        count = min(count, data.num_parts)
+    check_going_on(library, fitting.first, known, data.columns)
+    if settings.workers is None and (most := num_parts(source)) is not None:
+        count = min(count, most)
     is_streamed = run.window is not None
     if is_streamed:
-        _check_enough(data.num_parts, count)
+        _check_enough(num_parts(source), count)
     if fitting.together is not None:
         fitting.together(count)
     is_tuple = settings.validation_data is not None
@@ -195,7 +195,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     task = TreesTask(
         library=library,
         estimator=deepcopy(model) if settings.in_process else model,
-        plan=data.plan,
+        columns=data.columns,
         evals=tuple(sets),
         start=fitting.first,
         settings=fitting.options,
@@ -208,7 +208,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     return begin(
         TreesRole(task),
         {"worker": 0 if settings.in_process else count},
-        RunInputs(data={"worker": data.source}, datasets=sources),
+        RunInputs(data={"worker": source}, datasets=sources),
         replace(run, client=client, progress=settings.progress).named("fit"),
         framework=library,
         display=settings.display,
@@ -220,8 +220,8 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
 def _eval_sets(
     evals: Evals,
     rows: tuple[Any, Any, Any],
-    data: TreeData,
-    made: Callable[..., TreeData],
+    data: FitData,
+    made: Callable[..., FitData],
     names: Sequence[tuple[str, str]],
 ) -> tuple[list[EvalSet], dict[str, Any]]:
     """The rows that are scored, and those of them that are not those to train on.
@@ -234,17 +234,18 @@ def _eval_sets(
     for number, (x, y, others) in enumerate(evals):
         name, what = names[number]
         if is_own[number] and name != TRAINING:
-            sets.append(EvalSet(name=name, prefix="", dataset="", plan=data.plan))
+            sets.append(EvalSet(name=name, prefix="", dataset="", columns=data.columns))
             continue
         found = made(what, x, y, others, known=data.schema)
-        if (found.plan.num_features, found.plan.names) != (data.plan.num_features, data.plan.names):
+        given, known = found.columns.matrix, data.columns.matrix
+        if (given.row_shape, given.names) != (known.row_shape, known.names):
             raise ValueError(
-                f"{what} has the features {found.plan.names or found.plan.num_features}, and the data "
-                f"{data.plan.names or data.plan.num_features}. Pass the same ones in the same order."
+                f"{what} has the features {given.names or given.row_shape[0]}, and the data "
+                f"{known.names or known.row_shape[0]}. Pass the same ones in the same order."
             )
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
-        sets.append(EvalSet(name=name, prefix=prefix, dataset=name, plan=found.plan))
-        sources[name] = found.source
+        sets.append(EvalSet(name=name, prefix=prefix, dataset=name, columns=found.columns))
+        sources[name] = found.source(what)
     return sets, sources
 
 
@@ -334,29 +335,28 @@ def _check_xgboost(model: Any, qid: Any) -> None:
         raise ValueError("eval_metric of a ranker is a function, which would see the queries of one worker. Name one.")
 
 
-def _check_estimator(fitting: TreesFit, data: TreeData) -> None:
+def _check_estimator(fitting: TreesFit, data: FitData) -> None:
     """Refuse rows that the estimator can't take, and parameters that its library refuses."""
-    _check_taken(fitting.model, data.plan)
+    _check_taken(fitting.model, data.columns)
     _check_labels(fitting.model, fitting.library, data)
     if fitting.checked is not None:
-        fitting.checked(data.plan.num_features)
+        fitting.checked(data.columns.matrix.row_shape[0])
 
 
-def _check_taken(model: Any, plan: RowsPlan) -> None:
+def _check_taken(model: Any, columns: Columns) -> None:
     """Refuse categories that an estimator takes no notice of."""
-    if plan.categories is not None and not getattr(model, "enable_categorical", True):
-        named = [name for name, known in zip(plan.names or (), plan.categories, strict=True) if known is not None]
+    column = columns.matrix
+    if column.categories is not None and not getattr(model, "enable_categorical", True):
+        named = [str(each.name) for each in column.origins if each.categories is not None]
         raise ValueError(
             f"{', '.join(named)} are categories, which {type(model).__name__} takes with enable_categorical=True. Set "
             "it, or make numbers of them."
         )
 
 
-def _check_labels(model: Any, library: str, data: TreeData) -> None:
+def _check_labels(model: Any, library: str, data: FitData) -> None:
     """Refuse text as labels, as far as its type is known, where the library takes numbers alone."""
-    columns = data.source.columns if isinstance(data.source, Source) else data.source.schema.columns
-    dtype = None if columns is None else np.dtype(columns[data.plan.places["y"]].dtype)
-    if dtype is None or dtype.kind not in "USO":
+    if np.dtype(data.columns[data.columns.labels].dtype).kind not in "USO":
         return
     is_classifier = hasattr(model, "predict_proba")
     if library == "xgboost" or not is_classifier:

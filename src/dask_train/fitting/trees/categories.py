@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.fitting.trees.task import RowsPlan
+from dask_train.data.columns import Columns
 
 
 def finds_categories(model: Any) -> bool:
@@ -34,7 +34,7 @@ def finds_categories(model: Any) -> bool:
     return hasattr(model, "get_categories") and not model.get_categories().empty()
 
 
-def check_going_on(library: str, start: Any, known: FrameSchema | None, plan: RowsPlan) -> None:
+def check_going_on(library: str, start: Any, known: FrameSchema | None, columns: Columns) -> None:
     """Refuse categories where the model to go on with takes codes of which nobody knows the values.
 
     Raises
@@ -42,7 +42,7 @@ def check_going_on(library: str, start: Any, known: FrameSchema | None, plan: Ro
     ValueError
         The data has some, and neither XGBoost's model nor this process knows those of its fit.
     """
-    of_codes = library == "xgboost" and start is not None and plan.categories is not None
+    of_codes = library == "xgboost" and start is not None and columns.matrix.categories is not None
     if of_codes and not (known is not None and known.categories) and not finds_categories(start):
         raise ValueError(
             "The data has categories, and xgb_model= knows none: the same codes might mean other values. XGBoost keeps "

@@ -48,15 +48,15 @@ def grow(task: TreesTask, session: Session) -> Grown:
     del parts  # what is spooled goes when its data set is made
     loop = Loop(rounds, session, sets)
     labels = np.zeros(2) if classes is None else np.resize(classes, max(2, len(classes)))
-    stand_in = np.zeros((len(labels), task.plan.num_features))
+    stand_in = np.zeros((len(labels), *task.columns.matrix.row_shape))
     settings = {**task.settings, "init_model": task.start}
-    if "qid" in task.plan.places:
+    if task.columns.groups is not None:
         settings["group"] = np.array([len(labels)])
     if task.evals:
         settings["eval_X"] = tuple(stand_in.copy() for _ in task.evals)
         settings["eval_y"] = tuple(labels for _ in task.evals)
         settings["eval_names"] = [each.name for each in task.evals]
-        if "qid" in task.plan.places:
+        if task.columns.groups is not None:
             settings["eval_group"] = [settings["group"] for _ in task.evals]
     with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", loop.train):
         estimator.fit(stand_in, labels, **settings)

@@ -9,9 +9,10 @@ import lightgbm
 import numpy as np
 from lightgbm.basic import _InnerPredictor
 
+from dask_train.data.columns import Column
 from dask_train.fitting.trees.lightgbm_ranks import first_score
 from dask_train.fitting.trees.parts import Part, as_parts, plain_labels
-from dask_train.fitting.trees.task import RowsPlan, TreesTask
+from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
 
 # Rows that are converted at a time.
@@ -25,15 +26,15 @@ class Slices(lightgbm.Sequence):
     ----------
     x
         The rows.
-    plan
+    column
         What they are.
     """
 
     batch_size = BATCH_ROWS
 
-    def __init__(self, x: np.ndarray, plan: RowsPlan) -> None:
+    def __init__(self, x: np.ndarray, column: Column) -> None:
         self._x = x
-        self._codes = [place for place, known in enumerate(plan.categories or ()) if known is not None]
+        self._codes = [place for place, known in enumerate(column.categories or ()) if known is not None]
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """Give some rows, with NaN in place of missing categories."""
@@ -85,7 +86,7 @@ class DataSets:
         self._asked = -1
         self.start: Any = None
         self.first_score = 0.0
-        self.shape = session.num_rows, task.plan.num_features
+        self.shape = session.num_rows, task.columns.matrix.row_shape[0]
         self._train: Any = None
         self._of_classes: np.ndarray | None = None
 
@@ -111,13 +112,13 @@ class DataSets:
 
     def _known(self) -> list[list[Any]]:
         """The categories of each column that has some."""
-        return [list(known) for known in self._task.plan.categories or () if known is not None]
+        return [list(known) for known in self._task.columns.matrix.categories or () if known is not None]
 
     def train(self, params: Mapping[str, Any]) -> Any:
         """The rows of this rank."""
-        plan = self._task.plan
+        column = self._task.columns.matrix
         sample = lightgbm.Dataset(self._sampled(int(self._task.estimator.subsample_for_bin)), **self._columns(params))
-        self._train = self._of_parts(self._parts, plan, sample.construct(), params, weigh=True)
+        self._train = self._of_parts(self._parts, column, sample.construct(), params, weigh=True)
         self._parts = ()  # LightGBM has their bins
         return self._train
 
@@ -127,10 +128,10 @@ class DataSets:
         whole = self._session.dataset(each.dataset).whole()
         if self._session.world_rank:
             return None
-        parts = as_parts(whole.partitions(), each.plan, f"eval_set {each.name!r}")
-        if "qid" in each.plan.places:
+        parts = as_parts(whole.partitions(), each.columns, f"eval_set {each.name!r}")
+        if each.columns.groups is not None:
             parts = [_joined(parts).by_group()]
-        return self._of_parts(parts, each.plan, self._train, params, weigh=not each.prefix)
+        return self._of_parts(parts, each.columns.matrix, self._train, params, weigh=not each.prefix)
 
     def _sampled(self, size: int) -> np.ndarray:
         """Rows of all ranks by which bins are chosen: the same ones on each rank, all where there are not more."""
@@ -148,25 +149,25 @@ class DataSets:
             found.append(part.x[chosen[(chosen >= 0) & (chosen < len(part))]])
             chosen = chosen - len(part)
         everyones: np.ndarray = session.all_gather(np.concatenate(found))
-        return decoded(everyones, _codes(self._task.plan))
+        return decoded(everyones, _codes(self._task.columns.matrix))
 
     def _columns(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        plan = self._task.plan
+        column = self._task.columns.matrix
         codes = [
-            place for place in _codes(plan) if place not in plan.ordered
+            place for place in _codes(column) if not column.origins[place].is_ordered
         ]  # LightGBM takes ordered ones for numbers
         asked = self._task.settings.get("categorical_feature", "auto")
         return {
             # The sample has few rows, and must not leave out features for that.
             "params": {**params, "feature_pre_filter": False},
-            "feature_name": "auto" if plan.names is None else list(plan.names),
+            "feature_name": "auto" if column.names is None else list(column.names),
             "categorical_feature": codes if codes and asked == "auto" else asked,
         }
 
     def _of_parts(
-        self, parts: Sequence[Part], plan: RowsPlan, reference: Any, params: Mapping[str, Any], *, weigh: bool
+        self, parts: Sequence[Part], column: Column, reference: Any, params: Mapping[str, Any], *, weigh: bool
     ) -> Any:
-        slices = [Slices(part.x, plan) for part in parts if len(part)]
+        slices = [Slices(part.x, column) for part in parts if len(part)]
         given: dict[str, Any] = {"label": self._encoded(np.concatenate([part.y for part in parts]))}
         if parts[0].sample_weight is not None:
             given["weight"] = np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None])
@@ -179,11 +180,11 @@ class DataSets:
         made = lightgbm.Dataset(slices, reference=reference, **given, **self._columns(params)).construct()
         if "weight" not in given:
             made.set_field("weight", None)  # else zeros, where the reference has weights
-        self._begin(made, parts, plan)
-        made.pandas_categorical = [list(known) for known in plan.categories or () if known is not None] or None
+        self._begin(made, parts, column)
+        made.pandas_categorical = [list(known) for known in column.categories or () if known is not None] or None
         return made
 
-    def _begin(self, made: Any, parts: Sequence[Part], plan: RowsPlan) -> None:
+    def _begin(self, made: Any, parts: Sequence[Part], column: Column) -> None:
         """Let rows begin with the scores that they were given, and those of the booster to go on with."""
         scores: list[np.ndarray] = []
         if parts[0].margin is not None:
@@ -192,7 +193,7 @@ class DataSets:
         if self.first_score:
             scores.append(np.full(sum(map(len, parts)), self.first_score))
         if self.start is not None:
-            codes = _codes(plan)
+            codes = _codes(column)
             raw = [
                 self.start.predict(decoded(part.x[at : at + BATCH_ROWS], codes), raw_score=True)
                 for part in parts
@@ -250,8 +251,8 @@ class Asked:
         self.number, self.params = number, params
 
 
-def _codes(plan: RowsPlan) -> list[int]:
-    return [place for place, known in enumerate(plan.categories or ()) if known is not None]
+def _codes(column: Column) -> list[int]:
+    return [place for place, known in enumerate(column.categories or ()) if known is not None]
 
 
 def _joined(parts: Sequence[Part]) -> Part:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_train.data.columns import Columns
-from dask_train.fitting.trees.task import RowsPlan
+from dask_train.data.columns import Column, Columns
+from dask_train.data.structure import filled
 from dask_train.role.session import Session
 
 # Rows of query groups that are moved between ranks are copied to all of them: so many bytes are nothing to worry about.
@@ -99,7 +99,7 @@ class Partitioned(Protocol):
         """Give the partitions of this rank, one after the other."""
 
 
-def parts_of(session: Session, rows: Partitioned, plan: RowsPlan) -> list[Part]:
+def parts_of(session: Session, rows: Partitioned, columns: Columns) -> list[Part]:
     """This rank's rows: a part for each partition, and one without rows where it has none.
 
     Queries that lie in several partitions are brought together, their rows in the order of the collection; every rank
@@ -112,13 +112,13 @@ def parts_of(session: Session, rows: Partitioned, plan: RowsPlan) -> list[Part]:
     """
     schema = rows.schema
     assert schema is not None
-    parts = as_parts(rows.partitions(), plan)
-    if "qid" in plan.places:
-        parts = _whole_groups(session, parts, rows.partition_numbers, _none(schema, plan))
-    return parts or [_none(schema, plan)]
+    parts = as_parts(rows.partitions(), columns)
+    if columns.groups is not None:
+        parts = _whole_groups(session, parts, rows.partition_numbers, _none(schema, columns))
+    return parts or [_none(schema, columns)]
 
 
-def as_parts(partitions: Iterable[Sequence[np.ndarray]], plan: RowsPlan, what: str = "The data") -> list[Part]:
+def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what: str = "The data") -> list[Part]:
     """Make a part of each partition.
 
     Raises
@@ -126,7 +126,7 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], plan: RowsPlan, what: s
     ValueError
         Targets or weights are not finite.
     """
-    parts = [_part(columns, plan) for columns in partitions]
+    parts = [_part(arrays, columns) for arrays in partitions]
     check_numbers(parts, what)
     return parts
 
@@ -148,13 +148,14 @@ def check_numbers(parts: Iterable[Part], what: str) -> None:
                 )
 
 
-def _part(columns: Sequence[np.ndarray], plan: RowsPlan) -> Part:
-    part = Part(**{name: columns[place] for name, place in plan.places.items()})
+def _part(arrays: Sequence[np.ndarray], columns: Columns) -> Part:
+    places = {**columns.places(), "margin": columns.margins, "qid": columns.groups}
+    part = Part(**{name: filled(place, arrays.__getitem__) for name, place in places.items()})
     return replace(part, y=part.y[:, 0]) if part.y.ndim == 2 and part.y.shape[1] == 1 else part
 
 
-def _none(schema: Columns, plan: RowsPlan) -> Part:
-    return _part([column.empty(0) for column in schema.columns], plan)
+def _none(schema: Columns, columns: Columns) -> Part:
+    return _part([column.empty(0) for column in schema], columns)
 
 
 def _whole_groups(session: Session, parts: list[Part], numbers: np.ndarray, none: Part) -> list[Part]:
@@ -233,16 +234,15 @@ def plain_labels(y: np.ndarray) -> np.ndarray:
     return y.astype(str)
 
 
-def frame_of(x: np.ndarray, plan: RowsPlan) -> Any:
+def frame_of(x: np.ndarray, column: Column) -> Any:
     """The rows as a frame of pandas, with categories where codes were; copied."""
     import pandas as pd
 
-    assert plan.names is not None
-    assert plan.categories is not None
+    assert column.names is not None
     columns = {
         name: x[:, place]
-        if known is None
-        else pd.Categorical.from_codes(x[:, place].astype(np.int64), categories=known)
-        for place, (name, known) in enumerate(zip(plan.names, plan.categories, strict=True))
+        if origin.categories is None
+        else pd.Categorical.from_codes(x[:, place].astype(np.int64), categories=origin.categories)
+        for place, (name, origin) in enumerate(zip(column.names, column.origins, strict=True))
     }
     return pd.DataFrame(columns)

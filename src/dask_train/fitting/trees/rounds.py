@@ -120,11 +120,12 @@ def fits_of(task: TreesTask, session: Session, *, free: Set[str]) -> dict[str, s
 
     Functions have no text by which they are known again, and are left out.
     """
+    matrix = task.columns.matrix
     params = {name: repr(value) for name, value in task.estimator.get_params().items() if name not in free}
     found = {name: value for name, value in params.items() if " at 0x" not in value}
-    found |= {"rows": f"{session.num_rows:,}", "features": repr(task.plan.names or task.plan.num_features)}
-    if task.plan.categories is not None:  # trees know them by their codes
-        text = repr([known if known is None else list(known) for known in task.plan.categories])
+    found |= {"rows": f"{session.num_rows:,}", "features": repr(matrix.names or matrix.row_shape[0])}
+    if matrix.categories is not None:  # trees know them by their codes
+        text = repr([known if known is None else list(known) for known in matrix.categories])
         long = f"{text[:100]}... {hashlib.sha256(text.encode()).hexdigest()[:8]}"
         found["categories"] = text if len(text) <= len(long) else long
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import dask
@@ -18,35 +18,16 @@ from dask_train.collections.partition.reading import read
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
-from dask_train.fitting.data import fit_data
-from dask_train.fitting.trees.task import RowsPlan
+from dask_train.data.columns import Columns, Origin
+from dask_train.fitting.data import FitData, fit_data
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
 
 
-@dataclass(frozen=True, kw_only=True)
-class TreeData:
-    """One data set of a fit.
-
-    Attributes
-    ----------
-    source
-        As a run takes it.
-    plan
-        What its columns mean.
-    schema
-        What the columns of a frame are; None of other rows.
-    """
-
-    source: Source | SharedSegments
-    plan: RowsPlan
-    schema: FrameSchema | None = None
-
-    @property
-    def num_parts(self) -> int | None:
-        """How many partitions have rows; None where only computing tells."""
-        lengths = self.source.lengths
-        return None if lengths is None else sum(1 for length in lengths if length)
+def num_parts(source: Source | SharedSegments) -> int | None:
+    """How many partitions have rows; None where only computing tells."""
+    lengths = source.lengths
+    return None if lengths is None else sum(1 for length in lengths if length)
 
 
 def tree_data(
@@ -59,7 +40,7 @@ def tree_data(
     label: Any = None,
     workers: int = 1,
     known: FrameSchema | None = None,
-) -> TreeData:
+) -> FitData:
     """Features, targets and what else goes with rows as one data set; nothing of a collection is computed.
 
     Parameters
@@ -136,7 +117,7 @@ def _check_named(what: str, x: Any, y: Any, others: Mapping[str, Any], label: An
         raise ValueError(f"{what}: {odd[0]} is one of a frame's columns here; name it.")
 
 
-def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers: int) -> TreeData:
+def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers: int) -> FitData:
     form = open_form(what, value, picks)
     frame = form["values"][0]
     if not any(map(dask.is_dask_collection, form["values"])) and not isinstance(frame, list):
@@ -155,46 +136,38 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
         made = getattr(source, "plan", None)  # as of frames; delayed partitions have none
         columns = None if made is None else made["reads"][0]["columns"]
     places = dict(zip(names, range(len(names)), strict=True))
-    found = None if columns is None else [column["name"] for column in columns]
-    of_rows = _plan(what, source, places, found, None if columns is None else _categories(frame, columns))
-    return TreeData(source=source, plan=replace(of_rows, ordered=_ordered(frame, of_rows)))
+    meant = Columns(
+        features=places["x"],
+        labels=places["y"],
+        weights=places.get("sample_weight"),
+        margins=places.get("margin"),
+        groups=places.get("qid"),
+    )
+    known = _known(what, source, meant)
+    if columns is not None:
+        meta = getattr(frame, "_meta", frame)
+        origins = tuple(Origin(name=each["name"], dtype=meta[each["name"]].dtype) for each in columns)
+        known = known.with_origins({known.features: origins})
+    return FitData(value=value, columns=known, made=source)
 
 
-def _categories(frame: Any, columns: Any) -> tuple[Any, ...] | None:
-    meta = getattr(frame, "_meta", frame)
-    found = tuple(meta[each["name"]].cat.categories if each["how"] == "codes" else None for each in columns)
-    return found if any(each is not None for each in found) else None
-
-
-def _ordered(frame: Any, plan: RowsPlan) -> tuple[int, ...]:
-    """Which features are categories whose order means something."""
-    dtypes = list(getattr(frame, "_meta", frame).dtypes) if plan.categories is not None else []
-    named = dict(zip(map(str, getattr(frame, "columns", ())), dtypes, strict=False))
-    return tuple(place for place, name in enumerate(plan.names or ()) if getattr(named.get(name), "ordered", False))
-
-
-def _plan(what: str, source: Any, places: dict[str, int], names: Any, categories: Any) -> RowsPlan:
-    columns = source.columns if isinstance(source, Source) else source.schema.columns
-    shape = None if columns is None else columns[places["x"]].row_shape
-    if shape is None or len(shape) != 1:
+def _known(what: str, source: Source | SharedSegments, columns: Columns) -> Columns:
+    """Return the columns with what rows are, of which features have to be a matrix."""
+    rows = source.columns if isinstance(source, Source) else source.schema.columns
+    shape = None if rows is None else rows[columns.features].row_shape
+    if rows is None or shape is None or len(shape) != 1:
         told = "are not known before they are computed" if shape is None else f"have the shape {shape}"
         raise ValueError(f"{what}: rows of features {told}. Pass a matrix, a row each, of Dask, NumPy or pandas.")
-    return RowsPlan(
-        places=places,
-        num_features=shape[0],
-        names=None if names is None else tuple(map(str, names)),
-        categories=categories,
-    )
+    return columns.with_rows(rows)
 
 
-def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> TreeData:
+def _published(what: str, x: Any, y: Any, others: Mapping[str, Any], features: Any, label: Any) -> FitData:
     if odd := [name for name in others if name != "sample_weight"]:
         raise ValueError(f"{what}: a published data set has no {odd[0]}. Pass the collections themselves.")
     like = Conformer(None, coded=False)
     data = fit_data(what, x, y, others.get("sample_weight"), features=features, label=label, like=like)
-    places = {"x": data.columns.features, "y": data.columns.labels, "sample_weight": data.columns.weights}
-    places = {name: place for name, place in places.items() if place is not None}
-    if "y" not in places or not all(isinstance(place, int) for place in places.values()):
+    places = [place for place in data.columns.places().values() if place is not None]
+    if data.columns.labels is None or not all(isinstance(place, int) for place in places):
         raise ValueError(f"{what}: publish it as a matrix of features and a column of targets: (X, y).")
     source = data.source(what)
-    return TreeData(source=source, plan=_plan(what, source, places, None, None))
+    return FitData(value=x, columns=_known(what, source, data.columns), made=source)

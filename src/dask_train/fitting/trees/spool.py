@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dask_train.data.columns import Columns
 from dask_train.fitting.trees.parts import Part, as_parts, parts_of
-from dask_train.fitting.trees.task import RowsPlan, TreesTask
+from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
 
 # Bytes of features that are given to a library at a time. XGBoost keeps a page of bins of each, a byte or two a cell,
@@ -30,12 +31,12 @@ def taken(task: TreesTask, session: Session) -> list[Part]:
         The disk is full.
     """
     if task.streamed:
-        return as_parts(spooled(session, session.partitions(), task.plan), task.plan)
-    return parts_of(session, session, task.plan)
+        return as_parts(spooled(session, session.partitions(), task.columns), task.columns)
+    return parts_of(session, session, task.columns)
 
 
 def spooled(
-    session: Session, partitions: Iterable[Sequence[np.ndarray]], plan: RowsPlan, page_bytes: int = PAGE_BYTES
+    session: Session, partitions: Iterable[Sequence[np.ndarray]], columns: Columns, page_bytes: int = PAGE_BYTES
 ) -> list[tuple[np.ndarray, ...]]:
     """This rank's rows in pages, whose features lie in a file; other columns are in memory.
 
@@ -45,7 +46,7 @@ def spooled(
         Its scratch folder is where the file is. It has no name there: it goes with the last page, or the process.
     partitions
         Gone through once.
-    plan
+    columns
         Which column has the features.
     page_bytes
         Of the features of a page, about.
@@ -57,28 +58,29 @@ def spooled(
     OSError
         The disk is full.
     """
-    matrix, others = plan.places["x"], sorted(set(plan.places.values()) - {plan.places["x"]})
+    matrix, places = columns.features, (columns.labels, columns.weights, columns.margins, columns.groups)
+    others = sorted(place for place in places if place is not None)
     kept: dict[int, list[np.ndarray]] = {place: [] for place in others}
     dtype, num_rows = np.dtype("f4"), 0
     with tempfile.TemporaryFile(buffering=0, dir=session.scratch) as file:
-        for columns in partitions:
-            _write(file, np.ascontiguousarray(columns[matrix]), session.scratch)
-            dtype, num_rows = columns[matrix].dtype, num_rows + len(columns[matrix])
+        for arrays in partitions:
+            _write(file, np.ascontiguousarray(arrays[matrix]), session.scratch)
+            dtype, num_rows = arrays[matrix].dtype, num_rows + len(arrays[matrix])
             for place in others:
-                kept[place].append(columns[place])
+                kept[place].append(arrays[place])
         counts = session.all_gather(np.array([num_rows]))
         if not counts.all():
             raise ValueError(
                 f"{int((counts == 0).sum())} of {len(counts)} workers have no rows, and data that is streamed is to "
                 "have some for each. Cut it into more partitions, or pass workers= with a smaller number."
             )
-        x = np.memmap(file, dtype, mode="r", shape=(num_rows, plan.num_features))
+        x = np.memmap(file, dtype, mode="r", shape=(num_rows, *columns.matrix.row_shape))
     whole = {matrix: x, **{place: np.concatenate(values) for place, values in kept.items()}}
     num_pages = max(1, -(-x.nbytes // page_bytes))
     cuts = np.linspace(0, num_rows, min(num_pages, num_rows) + 1).astype(int)
-    places = range(max(whole) + 1)
+    given = range(max(whole) + 1)
     return [
-        tuple(whole[place][start:stop] if place in whole else x[:0] for place in places)
+        tuple(whole[place][start:stop] if place in whole else x[:0] for place in given)
         for start, stop in pairwise(cuts)
     ]
 

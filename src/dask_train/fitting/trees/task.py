@@ -6,31 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, kw_only=True)
-class RowsPlan:
-    """What the columns of a data set mean.
-
-    Attributes
-    ----------
-    places
-        The number of the column of ``"x"``, ``"y"`` and perhaps ``"sample_weight"``, ``"margin"``, ``"qid"``.
-    num_features
-        Of a row of ``"x"``.
-    names
-        Of features, where the data has some.
-    categories
-        For each feature its categories, of which ``"x"`` has the codes, -1 for a missing one; None for a number. None
-        where all are numbers.
-    ordered
-        The numbers of features whose categories have an order that means something.
-    """
-
-    places: Mapping[str, int]
-    num_features: int
-    names: tuple[str, ...] | None = None
-    categories: tuple[Any, ...] | None = None
-    ordered: tuple[int, ...] = ()
+from dask_train.data.columns import Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +21,14 @@ class EvalSet:
         Of the names of scores in the run.
     dataset
         Under which roles open them; empty for the rows that are trained on.
-    plan
-        What their columns mean.
+    columns
+        Which column is what.
     """
 
     name: str
     prefix: str
     dataset: str
-    plan: RowsPlan
+    columns: Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +41,8 @@ class TreesTask:
         ``"xgboost"`` or ``"lightgbm"``.
     estimator
         Not fitted; roles change their own copy.
-    plan, evals
-        Its rows, and those that are scored.
+    columns, evals
+        Which column of its rows is what, and the rows that are scored.
     start
         A booster to go on with, as the estimator's own ``fit`` takes it; or None.
     settings
@@ -79,7 +55,7 @@ class TreesTask:
 
     library: str
     estimator: Any
-    plan: RowsPlan
+    columns: Columns
     evals: tuple[EvalSet, ...] = ()
     start: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -15,10 +15,11 @@ import numpy as np
 import xgboost
 from xgboost.callback import CallbackContainer, EarlyStopping
 
+from dask_train.data.columns import Column
 from dask_train.fitting.trees.parts import Part, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.rounds import Rounds, fits_of
 from dask_train.fitting.trees.spool import taken
-from dask_train.fitting.trees.task import Grown, RowsPlan, TreesTask
+from dask_train.fitting.trees.task import Grown, TreesTask
 from dask_train.fitting.trees.xgboost_ranks import exact, tell, unused_told
 from dask_train.role.session import Session
 
@@ -60,7 +61,7 @@ def _rest(task: TreesTask, matrices: Matrices, labels: np.ndarray) -> dict[str, 
     found: dict[str, Any] = {"xgb_model": task.start, **task.settings}
     if task.evals:
         found["eval_set"] = [(matrices.stand_ins[each.dataset], labels) for each in task.evals]
-    if "qid" in task.plan.places:
+    if task.columns.groups is not None:
         found["qid"] = matrices.queries
         if task.evals:
             found["eval_qid"] = [matrices.queries for _ in task.evals]
@@ -87,10 +88,10 @@ class Matrices:
 
     def __init__(self, session: Session, task: TreesTask, parts: Sequence[Part]) -> None:
         self._session, self._task = session, task
-        plans = {"": task.plan, **{each.dataset: each.plan for each in task.evals}}
-        self.stand_ins = {name: np.empty((0, plan.num_features)) for name, plan in plans.items()}
+        known = {"": task.columns, **{each.dataset: each.columns for each in task.evals}}
+        self.stand_ins = {name: np.empty((0, *columns.matrix.row_shape)) for name, columns in known.items()}
         self.queries = np.empty(0, np.int64)
-        self._plans, self._parts = plans, {"": parts}
+        self._known, self._parts = known, {"": parts}
 
     def make(self, *, data: Any, ref: Any = None, feature_weights: Any = None, **settings: Any) -> Any:
         """A ``QuantileDMatrix`` of the rows that something stands in for, one byte or two a cell; on disk if streamed.
@@ -104,16 +105,16 @@ class Matrices:
         taken = {
             key: settings[key] for key in ("missing", "nthread", "max_bin", "enable_categorical") if key in settings
         }
-        plan = self._plans[name]
-        types = settings.get("feature_types") if plan.categories is None else _categories_of(self._task.start)
+        columns = self._known[name]
+        types = settings.get("feature_types") if columns.matrix.categories is None else _categories_of(self._task.start)
         if (parts := self._parts.pop(name, None)) is None:
-            parts = parts_of(self._session, self._session.dataset(name), plan)
+            parts = parts_of(self._session, self._session.dataset(name), columns)
         kind: Any = xgboost.QuantileDMatrix
         pages = None
         if self._task.streamed and not name:
             kind, pages = xgboost.ExtMemQuantileDMatrix, str(self._session.scratch / "bins")
         try:
-            made = kind(Batches(parts, plan, pages, types), ref=ref, **taken)
+            made = kind(Batches(parts, columns.matrix, pages, types), ref=ref, **taken)
         except TypeError as error:
             raise ValueError(f"XGBoost makes no QuantileDMatrix of these rows: {error}") from error
         if feature_weights is not None:
@@ -128,7 +129,7 @@ class Batches(xgboost.DataIter):
     ----------
     parts
         This rank's.
-    plan
+    column
         What they are.
     pages
         With what the names of files of bins begin; None where bins are kept in memory.
@@ -137,9 +138,9 @@ class Batches(xgboost.DataIter):
         on with, whose codes theirs become.
     """
 
-    def __init__(self, parts: Sequence[Part], plan: RowsPlan, pages: str | None = None, types: Any = None) -> None:
+    def __init__(self, parts: Sequence[Part], column: Column, pages: str | None = None, types: Any = None) -> None:
         super().__init__(cache_prefix=pages)
-        self._parts, self._plan, self._types, self._next = parts, plan, types, 0
+        self._parts, self._column, self._types, self._next = parts, column, types, 0
 
     def reset(self) -> None:
         """Begin with the first."""
@@ -149,16 +150,16 @@ class Batches(xgboost.DataIter):
         """Give the next one; whether there was one."""
         if self._next == len(self._parts):
             return False
-        part, plan = self._parts[self._next], self._plan
+        part, column = self._parts[self._next], self._column
         self._next += 1
         given: dict[str, Any] = {"label": part.y, "weight": part.sample_weight, "base_margin": part.margin}
         if part.qid is not None:
             given |= {"group": part.group_sizes(), "weight": part.group_weights()}
-        if plan.categories is None:
+        if column.categories is None:
             # A new view: XGBoost knows a batch that it has seen by its identity.
-            given |= {"data": part.x[:], "feature_names": None if plan.names is None else list(plan.names)}
+            given |= {"data": part.x[:], "feature_names": None if column.names is None else list(column.names)}
         else:
-            given["data"] = frame_of(part.x, plan)
+            given["data"] = frame_of(part.x, column)
         given["feature_types"] = self._types
         input_data(**{name: value for name, value in given.items() if value is not None})
         return True

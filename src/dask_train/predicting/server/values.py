@@ -96,7 +96,7 @@ class Call:
     @classmethod
     def of_rows(cls, batch_size: int) -> Call:
         """A prediction of one array or frame, of which nothing else is known."""
-        return cls(verb="predict", columns=Columns.of_batch(1), batch_size=batch_size)
+        return cls(verb="predict", columns=Columns(features=0), batch_size=batch_size)
 
 
 def packed_texts(where: str, columns: Sequence[Column], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

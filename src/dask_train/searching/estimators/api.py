@@ -23,7 +23,6 @@ from dask_train.searching.estimators.loop import EstimatorLoop
 from dask_train.searching.estimators.place import DATA, VALIDATION, opened
 from dask_train.searching.estimators.prefixes import candidate_of
 from dask_train.searching.estimators.result import GridResult
-from dask_train.searching.estimators.rows import Shape
 from dask_train.searching.estimators.scoring import METRIC, check_names, counting, scoring_of
 from dask_train.searching.estimators.settings import EstimatorSettings, GridSettings, TrialsSettings
 from dask_train.searching.estimators.tasks import EstimatorTasks
@@ -61,8 +60,8 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             f"params={settings.params!r} has no points: there is nothing to search. Pass a dict of a parameter's name, "
             "such as 'alpha', to a list of values, at least one."
         )
-    data, shape = _rows_of(x, y, settings)
-    has_weights = shape.columns.weights is not None
+    data = _rows_of(x, y, settings)
+    has_weights = data.columns.weights is not None
     rule = scoring_of(build, scoring, has_weights=has_weights)
     counts = counting(settings.refit, list(rule.scorers))
     for each in candidates:  # so that parameters that there are not are seen first
@@ -75,7 +74,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
         kept = None if policy is None else stack.enter_context(kept_grid(policy, asked, resume=run.resume))
         place = stack.enter_context(opened({DATA: data}, settings.concurrency, run))
         segments = place.held.segments[DATA]
-        folds = folds_of(settings.cv, segments, shape, place.client)
+        folds = folds_of(settings.cv, segments, data.columns, place.client)
         splits = folds.of(build)
         if kept is not None:
             kept.check_same({DATA: described(segments), "cv": folds.text(), **categories_of(data.schema)})
@@ -83,7 +82,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
         work = GridWork(build, candidates, splits, rule, counts, kept=kept, log=told)
         display = SearchDisplay(run.progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
         try:
-            _gone_through(place.slots(EstimatorLoop(shape=shape), work, most=work.num_left), work, display)
+            _gone_through(place.slots(EstimatorLoop(columns=data.columns), work, most=work.num_left), work, display)
         except KeyboardInterrupt as error:
             work.cut_short()
             leave_result(error, GridResult(work, list(rule.scorers), len(splits), counts, data.schema))
@@ -131,7 +130,7 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
     if isinstance(scoring, list | tuple | dict | set):
         raise ValueError(f"scoring is {scoring!r}: a search follows one score. Name the one that counts.")
     check_names(scoring)
-    data, shape = _rows_of(x, y, settings)
+    data = _rows_of(x, y, settings)
     sources, validation = {DATA: data}, None
     if settings.validation_data is not None:
         if cv is not None or settings.groups is not None:
@@ -139,8 +138,8 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
             raise ValueError(
                 f"There are validation_data and {beside}; a trial is scored on one or on folds. Leave one out."
             )
-        sources[VALIDATION], of_validation = _validation(data, shape, settings)
-        validation = (VALIDATION, of_validation)
+        sources[VALIDATION] = _validation(data, settings)
+        validation = (VALIDATION, sources[VALIDATION].columns)
     opened_study = partial(
         open_study,
         direction=direction,
@@ -169,17 +168,17 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
             kept.check_study(study, build)
         place = stack.enter_context(opened(sources, settings.concurrency, run))
         segments = place.held.segments
-        folds = folds_of(cv, segments[DATA], shape, place.client) if validation is None else None
+        folds = folds_of(cv, segments[DATA], data.columns, place.client) if validation is None else None
         if kept is not None:
             kept.check_same({what: described(each) for what, each in segments.items()} | categories_of(data.schema))
             kept.check_same({} if folds is None else {"cv": folds.text()})
-        has_weights = shape.columns.weights is not None
+        has_weights = data.columns.weights is not None
         tasks = EstimatorTasks(
             build=build,
             scoring=scoring,
             folds=folds,
             has_weights=has_weights,
-            weighs_scores=has_weights if validation is None else validation[1].columns.weights is not None,
+            weighs_scores=has_weights if validation is None else validation[1].weights is not None,
         )
         found = Trials(
             study,
@@ -191,7 +190,7 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
             log=search_log(run.log, study.study_name, {**asked, "cv": text_of(cv), "trials": settings.trials}),
             schema=data.schema,
         )
-        loop = EstimatorLoop(shape=shape, validation=validation)
+        loop = EstimatorLoop(columns=data.columns, validation=validation)
         display = SearchDisplay(run.progress, metric=METRIC, trials=settings.trials)
         result = trained(place.slots(loop, found, most=settings.trials), found, display)
         if kept is not None:
@@ -211,12 +210,12 @@ def _run_of(given: Mapping[str, Any]) -> RunSettings:
     return run
 
 
-def _rows_of(x: Any, y: Any, settings: EstimatorSettings) -> tuple[FitData, Shape]:
+def _rows_of(x: Any, y: Any, settings: EstimatorSettings) -> FitData:
     weights, groups = settings.sample_weight, settings.groups
     return estimator_data(DATA, x, y, settings.features, settings.label, sample_weight=weights, groups=groups)
 
 
-def _validation(data: FitData, shape: Shape, settings: TrialsSettings) -> tuple[FitData, Shape]:
+def _validation(data: FitData, settings: TrialsSettings) -> FitData:
     """Rows that all trials are scored on; a frame with the columns that they are fitted on, and that of weights."""
     given, label, sample_weight = settings.validation_data, settings.label, settings.sample_weight
     several = given if isinstance(given, tuple | list) else (given,)
@@ -227,14 +226,15 @@ def _validation(data: FitData, shape: Shape, settings: TrialsSettings) -> tuple[
         )
     x, *others = several
     y, weight = (*others, None, None)[:2]
-    chosen = settings.features if shape.dtypes is None else list(shape.dtypes)
+    places = data.columns.features
+    chosen = list(places) if isinstance(places, dict) else settings.features
     named = label if y is None else None
     weight = sample_weight if not others and isinstance(sample_weight, str) else weight
     found = estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight, known=data.schema)
-    if (found[1].columns.labels is None) != (shape.columns.labels is None):
+    if (found.columns.labels is None) != (data.columns.labels is None):
         raise ValueError(
-            f"validation_data has {'no' if found[1].columns.labels is None else 'some'} targets, and the data has "
-            f"{'none' if shape.columns.labels is None else 'some'}. Pass both with targets, or both without."
+            f"validation_data has {'no' if found.columns.labels is None else 'some'} targets, and the data has "
+            f"{'none' if data.columns.labels is None else 'some'}. Pass both with targets, or both without."
         )
     return found
 

@@ -14,10 +14,11 @@ from dask_train.collections.partition.form import is_frame, is_name, picks_of, r
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.conforming import conformed
 from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
+from dask_train.data.columns import UNKNOWN, Column, Columns, Origin
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.missing_text import marked
-from dask_train.searching.estimators.rows import Shape, decoded
+from dask_train.searching.estimators.rows import decoded
 from dask_train.shared_data.segments import SharedSegments
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def estimator_data(
     sample_weight: Any = None,
     groups: Any = None,
     known: FrameSchema | None = None,
-) -> tuple[FitData, Shape]:
-    """Features and what goes with them, and what their columns mean; a frame stays one, with its names and types.
+) -> FitData:
+    """Return features and what goes with them; a frame stays one, with its names and types.
 
     Parameters
     ----------
@@ -61,18 +62,23 @@ def estimator_data(
     for name, each in (("sample_weight", weight), ("groups", groups)):
         if each is not None and getattr(each, "ndim", 1) != 1:
             raise ValueError(f"{name} of {what} has {each.ndim} dimensions; it has one, a value for each row.")
-    target_dtype = _categories("y", y)
+    _check_known("y", y)
     rows = {column: marked(what, each) for column, each in x.items()} if isinstance(x, dict) else x
     data = fit_data(what, rows, y, weight, like=Conformer(None, coded=False))
     if not isinstance(x, dict) and not isinstance(data.columns.features, int):
         raise TypeError(f"{what}: an estimator takes one array or frame of features, not several arrays.")
-    shape = Shape(
-        columns=data.columns,
-        dtypes={name: each.dtype for name, each in x.items()} if isinstance(x, dict) else None,
-        target_dtype=target_dtype,
-    )
-    data = replace(data, schema=schema)
-    return (data, shape) if groups is None else _with_groups(what, data, shape, groups)
+    columns = data.columns
+    origins = {number: _origin(x[name]) for name, number in columns.features.items()} if isinstance(x, dict) else {}
+    if isinstance(columns.labels, int):
+        origins[columns.labels] = _origin(y)
+    data = replace(data, columns=columns.with_origins(origins), schema=schema)
+    return data if groups is None else _with_groups(what, data, groups)
+
+
+def _origin(column: Any) -> tuple[Origin, ...]:
+    """What a column of a frame is; nothing of an array."""
+    meta = getattr(column, "_meta", column)
+    return (Origin(name=meta.name, dtype=meta.dtype),) if hasattr(meta, "iloc") and meta.ndim == 1 else ()
 
 
 def _columns_of(
@@ -97,54 +103,54 @@ def _columns_of(
     return {name: x[name] for name in chosen}, {argument: x[name] for argument, name in named.items()}, schema
 
 
-def _with_groups(what: str, data: FitData, shape: Shape, groups: Any) -> tuple[FitData, Shape]:
+def _with_groups(what: str, data: FitData, groups: Any) -> FitData:
     """The same with one more column, so that groups are of the very rows, in whatever order a collection comes."""
     if not isinstance(data.value, tuple):
         raise ValueError(
             f"{what} lies in shared memory already, and groups= is none of its columns. Pass cv= pairs of row numbers, "
             "such as list(GroupKFold().split(rows, groups=groups))."
         )
-    shape = replace(shape, groups=len(data.value), group_dtype=_categories("groups", groups))
-    value = (*data.value, exact_ids(what, groups))
-    return replace(data, value=value, columns=data.columns.with_rows(()), made=None), shape
+    _check_known("groups", groups)
+    column = Column(dtype=UNKNOWN, row_shape=(), origins=_origin(groups))
+    columns = replace(data.columns, columns=(*data.columns, column), groups=len(data.columns))
+    return replace(data, value=(*data.value, exact_ids(what, groups)), columns=columns, made=None)
 
 
 def _plain(given: Any) -> Any:
     return np.asarray(given) if isinstance(given, list | tuple) else given
 
 
-def folds_of(cv: Any, segments: SharedSegments, shape: Shape, client: Client) -> Folds:
+def folds_of(cv: Any, segments: SharedSegments, columns: Columns, client: Client) -> Folds:
     """The folds of a data set; its targets and groups come to this process for that, its features do not."""
-    y = _values("y", segments, shape.columns.labels, shape.target_dtype, client)
-    groups = _values("groups", segments, shape.groups, shape.group_dtype, client)
-    return Folds(cv, segments.num_rows, _row_shape(segments, shape), y, groups)
+    columns = columns.with_rows(segments.schema)
+    y, groups = (
+        None if number is None else decoded(what, _values(segments, number, client), columns[number])
+        for what, number in (("y", columns.labels), ("groups", columns.groups))
+    )
+    features = columns.features
+    row_shape = (len(features),) if isinstance(features, dict) else columns[features].row_shape
+    return Folds(cv, segments.num_rows, row_shape, y, groups)
 
 
-def _values(what: str, segments: SharedSegments, number: int | None, dtype: Any, client: Client) -> Any:
-    """All values of a column, in this process; None where there is none."""
-    if number is None:
-        return None
+def _values(segments: SharedSegments, number: int, client: Client) -> np.ndarray:
+    """All values of a column, in this process."""
     arrays = segments.arrays()
-    columns: Sequence[Any] = (
+    several: Sequence[Any] = (
         list(arrays.values()) if isinstance(arrays, dict) else list(arrays) if isinstance(arrays, tuple) else [arrays]
     )
-    return decoded(what, client.compute(columns[number]).result(), dtype)
+    found: np.ndarray = client.compute(several[number]).result()
+    return found
 
 
-def _row_shape(segments: SharedSegments, shape: Shape) -> tuple[int, ...]:
-    """The shape of a row of features."""
-    if shape.dtypes is not None:
-        return (len(shape.dtypes),)
-    return tuple(segments.schema[shape.columns.features].row_shape)
+def _check_known(what: str, given: Any) -> None:
+    """See that the categories of values are known, where they are categories.
 
-
-def _categories(what: str, given: Any) -> Any:
-    """The type of values that are categories; None of others."""
-    dtype = getattr(given, "dtype", None)
-    if not hasattr(dtype, "categories"):
-        return None
-    if dask.is_dask_collection(given) and not given.cat.known:
+    Raises
+    ------
+    ValueError
+        They are not.
+    """
+    if hasattr(getattr(given, "dtype", None), "categories") and dask.is_dask_collection(given) and not given.cat.known:
         raise ValueError(
             f"The categories of {what} are not known yet. Make them known: {what} = {what}.cat.as_known()."
         )
-    return dtype

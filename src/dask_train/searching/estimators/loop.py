@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dask_train.data.columns import Columns
 from dask_train.errors import ClosedError
-from dask_train.searching.estimators.rows import Shape, Table
+from dask_train.searching.estimators.rows import Table
 from dask_train.searching.worker import Failed, Order
 
 if TYPE_CHECKING:
@@ -34,24 +35,24 @@ class EstimatorLoop:
 
     Attributes
     ----------
-    shape
-        What the columns of the data mean.
+    columns
+        Which column of the data is what.
     validation
         The same of the data set of that name; None without one.
     """
 
-    shape: Shape
-    validation: tuple[str, Shape] | None = None
+    columns: Columns
+    validation: tuple[str, Columns] | None = None
 
     __name__ = "search"
 
     def __call__(self, session: Session) -> None:
         """Serve orders until the run ends."""
         assert session._data is not None
-        tables = {"data": Table(session._data.rows_by_number(), self.shape)}
+        tables = {"data": Table(session._data.rows_by_number(), self.columns)}
         if self.validation is not None:
-            name, shape = self.validation
-            tables["validation"] = Table(session.dataset(name).rows_by_number(), shape)
+            name, columns = self.validation
+            tables["validation"] = Table(session.dataset(name).rows_by_number(), columns)
         while True:
             try:
                 order = session.receive()

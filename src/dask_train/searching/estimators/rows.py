@@ -10,52 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_train.collections.missing import with_nan_text
-from dask_train.data.columns import Columns
-from dask_train.data.structure import filled
+from dask_train.data.columns import Column, Columns
 from dask_train.role.rows_by_number import RowsByNumber
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.missing_text import is_text, unmarked
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What the columns of a data set mean.
-
-    Attributes
-    ----------
-    columns
-        Where features, targets and weights lie.
-    dtypes
-        Of a frame's columns by name, where the features are one; else None.
-    target_dtype
-        Of targets that are categories, which lie as codes; else None.
-    groups, group_dtype
-        Where the groups of rows lie, and their type where they are categories; None where there are none.
-    """
-
-    columns: Columns
-    dtypes: Mapping[Any, Any] | None = None
-    target_dtype: Any = None
-    groups: int | None = None
-    group_dtype: Any = None
-
-    def features(self, columns: Sequence[np.ndarray]) -> Any:
-        """A matrix, or a pandas frame."""
-        found = filled(self.columns.features, columns.__getitem__)
-        if self.dtypes is None:
-            return found
-        import pandas as pd
-
-        return pd.DataFrame({name: _series(found[name], dtype) for name, dtype in self.dtypes.items()})
-
-    def targets(self, columns: Sequence[np.ndarray]) -> Any:
-        """Targets as NumPy has them; None where there are none."""
-        found = filled(self.columns.labels, columns.__getitem__)
-        return found if found is None else decoded("y", found, self.target_dtype)
-
-    def weights(self, columns: Sequence[np.ndarray]) -> Any:
-        """The weight of each row; None where there are none."""
-        return filled(self.columns.weights, columns.__getitem__)
 
 
 class Part(NamedTuple):
@@ -65,17 +23,35 @@ class Part(NamedTuple):
     y: Any
     weight: Any
 
+    @classmethod
+    def of(cls, columns: Columns, arrays: Sequence[np.ndarray]) -> Part:
+        """Return the rows of a batch as estimators take them."""
+        features, labels, weights = columns.pack(arrays)
+        if isinstance(columns.labels, int):
+            labels = decoded("y", labels, columns[columns.labels])
+        return cls(features_of(columns, features), labels, weights)
+
+
+def features_of(columns: Columns, features: Any) -> Any:
+    """Return a matrix as it is, and a frame of pandas for the columns of one."""
+    if not isinstance(features, Mapping):
+        return features
+    import pandas as pd
+
+    origins = {name: columns[number].origins[0] for name, number in columns.features.items()}
+    return pd.DataFrame({name: _series(features[name], origin.dtype) for name, origin in origins.items()})
+
 
 @dataclass(frozen=True)
 class Table:
     """Rows by their numbers, which their user may write to."""
 
     rows: RowsByNumber
-    shape: Shape
+    columns: Columns
 
     def take(self, numbers: np.ndarray) -> Part:
         """Rows by their numbers: one copy."""
-        return self._part(self.rows.take(numbers))
+        return Part.of(self.columns, self.rows.take(numbers))
 
     @contextmanager
     def fold(self, split: Split) -> Iterator[tuple[Part, Part]]:
@@ -89,19 +65,15 @@ class Table:
         """
         tested = split.test
         consecutive = len(tested) > 0 and bool((np.diff(tested) == 1).all())
-        with self.rows.lent(int(tested[0]), len(tested)) if consecutive else nullcontext(None) as columns:
-            yield self.take(split.train), self.take(tested) if columns is None else self._part(columns)
-
-    def _part(self, columns: Sequence[np.ndarray]) -> Part:
-        shape = self.shape
-        return Part(shape.features(columns), shape.targets(columns), shape.weights(columns))
+        with self.rows.lent(int(tested[0]), len(tested)) if consecutive else nullcontext(None) as lent:
+            yield self.take(split.train), self.take(tested) if lent is None else Part.of(self.columns, lent)
 
     def all(self) -> Part:
         """All rows: one copy."""
         return self.take(np.arange(len(self.rows)))
 
 
-def decoded(what: str, values: np.ndarray, dtype: Any) -> np.ndarray:
+def decoded(what: str, values: np.ndarray, column: Column) -> np.ndarray:
     """The categories that codes stand for; values as they are where there are no categories.
 
     Raises
@@ -109,11 +81,11 @@ def decoded(what: str, values: np.ndarray, dtype: Any) -> np.ndarray:
     ValueError
         One is missing.
     """
-    if dtype is None:
+    if column.categories is None:
         return values
     if missing := int((values < 0).sum()):
         raise ValueError(f"{what} has {missing} rows without a category. Fill them in, or leave these rows out.")
-    found: np.ndarray = np.asarray(dtype.categories)[values]
+    found: np.ndarray = np.asarray(column.categories[0])[values]
     return found
 
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from dask_train.data.columns import Column, Columns
+from dask_train.data.columns import Column, Columns, Origin
 from dask_train.fitting.trees.role import TreesRole
-from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
+from dask_train.fitting.trees.task import EvalSet, TreesTask
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(600, 4)).round(1)
@@ -25,15 +25,23 @@ SIGNAL = np.nan_to_num(X[:, 0]) + X[:, 3]
 LABELS = np.digitize(SIGNAL, [0.0, 1.5])
 WEIGHTS = RANDOM.integers(1, 4, 600).astype(float)
 QUERIES = np.sort(RANDOM.integers(0, 30, 600))
-PLAN = RowsPlan(
-    places={"x": 0, "y": 1, "sample_weight": 2},
-    num_features=4,
-    names=("a", "b", "c", "kind"),
-    categories=(None, None, None, list("zyx")),
-)
-PLAIN = RowsPlan(places={"x": 0, "y": 1}, num_features=3)
-RANKED = RowsPlan(places={"x": 0, "y": 1, "qid": 2}, num_features=3)
-BEGUN = RowsPlan(places={"x": 0, "y": 1, "margin": 2}, num_features=3)
+
+
+def described(num_features, *, origins=(), labels=1, **places):
+    """Columns of which the first one is a matrix of features."""
+    matrix = Column(dtype="<f8", row_shape=(num_features,), origins=tuple(origins))
+    return Columns(columns=(matrix,), features=0, labels=labels, **places)
+
+
+def origins_of(frame):
+    """What is known of the columns of a frame."""
+    return tuple(Origin(name=name, dtype=dtype) for name, dtype in frame.dtypes.items())
+
+
+PLAN = described(4, origins=origins_of(FRAME), weights=2)
+PLAIN = described(3)
+RANKED = described(3, groups=2)
+BEGUN = described(3, margins=2)
 
 
 class Rows:
@@ -140,8 +148,8 @@ def cut(*columns):
 def grow(session, estimator, plan, **more):
     library = type(estimator).__module__.partition(".")[0]
     sent = pickle.loads(pickle.dumps(estimator))  # a role has its own
-    return TreesRole(TreesTask(library=library, estimator=sent, plan=plan, **more))(session)
+    return TreesRole(TreesTask(library=library, estimator=sent, columns=plan, **more))(session)
 
 
 def scored(name, plan):
-    return EvalSet(name=name, prefix="val_", dataset=name, plan=plan)
+    return EvalSet(name=name, prefix="val_", dataset=name, columns=plan)

@@ -128,7 +128,8 @@ def test_rows_to_validate_on_have_their_weights_and_first_scores_however_they_ar
         names = ("eval_sample_weight", "eval_init_score")
     dt.fit(model, *rows, workers=1, **{name: [given] for name in names}, **more)
     (found,) = tasks[0].evals
-    assert found.plan.places == {"x": 0, "y": 1, "sample_weight": 2, "margin": 3}
+    assert found.columns.places() == {"x": 0, "y": 1, "sample_weight": 2}
+    assert found.columns.margins == 3
 
 
 def test_rows_to_validate_on_have_one_list_of_weights():
@@ -159,7 +160,7 @@ def test_rows_to_validate_on_have_the_categories_of_the_data(model, monkeypatch)
     other = frame.assign(a=frame["a"].cat.reorder_categories(["v", "u"]))
     dt.fit(model, frame, validation_data=frame.copy(), workers=1, **COLUMNS)
     dt.fit(model, frame, validation_data=other, workers=1, **COLUMNS)
-    of_data, of_evals = zip(*((task.plan, task.evals[0].plan) for task in started), strict=True)
+    of_data, of_evals = zip(*((task.columns.matrix, task.evals[0].columns.matrix) for task in started), strict=True)
     for one, each in zip(of_data, of_evals, strict=True):
         assert [list(known) for known in each.categories if known is not None] == [["u", "v"]]
         assert list(one.categories[0]) == ["u", "v"]

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
+from alone import described, origins_of
 
 import dask_train as dt
 from dask_train.fitting.trees.categories import check_going_on, finds_categories
-from dask_train.fitting.trees.task import RowsPlan
 
 CODES = np.arange(60) % 3
 FRAME = pd.DataFrame({"kind": pd.Categorical.from_codes(CODES, ["u", "v", "w"]), "a": 0.0})
@@ -66,8 +66,7 @@ def test_models_of_others_find_them() -> None:
 def test_a_booster_of_codes_is_not_gone_on_with(tmp_path: Any) -> None:
     model = of_codes()
     model.save_model(tmp_path / "model.ubj")
-    known = (FRAME["kind"].cat.categories, None)
-    plan = RowsPlan(names=("kind", "a"), places={"x": 0, "y": 1}, num_features=2, categories=known)
+    plan = described(2, origins=origins_of(FRAME[["kind", "a"]]))
     for start in (model, model.get_booster(), str(tmp_path / "model.ubj")):
         with pytest.raises(ValueError, match=r"xgb_model= knows none: the same codes .* Fit such a model anew"):
             check_going_on("xgboost", start, None, plan)

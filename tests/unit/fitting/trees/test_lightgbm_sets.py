@@ -28,7 +28,7 @@ def test_features_of_lightgbm_are_numbers_of_any_kind(dtype):
 def test_a_validation_set_of_lightgbm_without_weights_weighs_all_rows_alike():
     settings = {"n_estimators": 3, "num_leaves": 7, "verbose": -1, "class_weight": {0: 1.0, 1: 2.0, 2: 5.0}}
     rows = cut(X[:, :3], LABELS)
-    own = EvalSet(name="training", prefix="", dataset="training", plan=PLAIN)
+    own = EvalSet(name="training", prefix="", dataset="training", columns=PLAIN)
     evals = (scored("valid_0", PLAIN), own)
     found = grow(Alone(rows, valid_0=rows, training=rows), lightgbm.LGBMClassifier(**settings), PLAIN, evals=evals)
     wanted = lightgbm.LGBMClassifier(**settings, force_col_wise=True)
@@ -45,7 +45,7 @@ def made_by(session, estimator, evals=()):
     """The data sets of one rank of a classifier or regressor, with the weights of each row."""
     plan, parts = PLAIN, as_parts(session.partitions(), PLAIN)
     classes = classes_of(session, parts) if isinstance(estimator, lightgbm.LGBMClassifier) else None
-    task = TreesTask(library="lightgbm", estimator=estimator, plan=plan, evals=evals)
+    task = TreesTask(library="lightgbm", estimator=estimator, columns=plan, evals=evals)
     sets = DataSets(session, task, parts, classes)
     params = {"objective": "none", "verbose": -1, "num_threads": 1}
     return [sets.train(params), *(sets.evaluated(number, params) for number in range(len(evals)))]
@@ -55,9 +55,9 @@ def test_ranks_weigh_classes_alike_and_the_first_one_alone_those_of_rows_that_ar
     x = X[:, :3]
     rows = [Rows((x[:100], LABELS[:100])), Rows((x[100:150], LABELS[100:150]), (x[150:], LABELS[150:]))]
     whole = cut(x, LABELS)
-    own = EvalSet(name="training", prefix="", dataset="training", plan=PLAIN)
-    other = EvalSet(name="valid_1", prefix="val_", dataset="valid_1", plan=PLAIN)
-    named = EvalSet(name="training", prefix="val_", dataset="valid_1", plan=PLAIN)
+    own = EvalSet(name="training", prefix="", dataset="training", columns=PLAIN)
+    other = EvalSet(name="valid_1", prefix="val_", dataset="valid_1", columns=PLAIN)
+    named = EvalSet(name="training", prefix="val_", dataset="valid_1", columns=PLAIN)
     sessions = together(rows, training=whole, valid_1=whole)
     made = lightgbm.LGBMClassifier(class_weight="balanced")
     first, second = in_threads(*(partial(made_by, each, made, (own, other, named)) for each in sessions))

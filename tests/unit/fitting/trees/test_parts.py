@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
+from alone import described
 
-from dask_train.data.columns import Column, Columns
+from dask_train.data.columns import Column, Columns, Origin
 from dask_train.fitting.trees.parts import Part, check_numbers, classes_of, frame_of, parts_of
-from dask_train.fitting.trees.task import RowsPlan
 
 SCHEMA = Columns(
     columns=(Column(dtype="<f8", row_shape=(1,)), Column(dtype="<i8", row_shape=())), names=None, is_tuple=True
@@ -37,7 +38,7 @@ def rows(schema, *partitions, numbers=None):
 
 
 def test_every_query_is_in_one_part_with_its_rows_together():
-    plan = RowsPlan(places={"x": 0, "y": 1, "qid": 2}, num_features=1)
+    plan = described(1, groups=2)
     parts = parts_of(ALONE, rows(WITH_QUERIES, columns(0, 5, 1, 5, 2), columns(4, 2, 3, 3, 1)), plan)
     assert [part.qid.tolist() for part in parts] == [[5, 5], [3, 3], [1, 1, 2, 2]]
     assert [part.x[:, 0].tolist() for part in parts] == [[0, 2], [5, 6], [1, 7, 3, 4]]
@@ -45,7 +46,7 @@ def test_every_query_is_in_one_part_with_its_rows_together():
 
 
 def test_rows_of_a_query_that_was_cut_have_the_order_of_the_collection():
-    plan = RowsPlan(places={"x": 0, "y": 1, "qid": 2}, num_features=1)
+    plan = described(1, groups=2)
     partitions = [columns(0, 7, 7), columns(2, 3, 7), columns(4, 7, 3)]
     parts = parts_of(ALONE, rows(WITH_QUERIES, *partitions, numbers=[8, 2, 5]), plan)
     assert [part.qid.tolist() for part in parts] == [[3, 3, 7, 7, 7, 7]]
@@ -53,7 +54,7 @@ def test_rows_of_a_query_that_was_cut_have_the_order_of_the_collection():
 
 
 def test_a_rank_without_rows_has_a_part_of_none():
-    plan = RowsPlan(places={"x": 0, "y": 1}, num_features=1)
+    plan = described(1)
     (none,) = parts_of(ALONE, rows(SCHEMA), plan)
     assert (none.x.shape, len(none)) == ((0, 1), 0)
     assert classes_of(ALONE, [none, Part(x=np.ones((3, 1)), y=np.array([2, 0, 2]))]).tolist() == [0, 2]
@@ -80,8 +81,9 @@ def test_weights_are_those_of_queries():
 
 
 def test_codes_become_categories_again():
-    plan = RowsPlan(places={}, num_features=2, names=("kind", "a"), categories=(["x", "y"], None))
-    frame = frame_of(np.array([[1, 5.0], [-1, np.nan], [0, 7]]), plan)
+    kinds = Origin(name="kind", dtype=pd.CategoricalDtype(["x", "y"]))
+    column = Column(dtype="<f8", row_shape=(2,), origins=(kinds, Origin(name="a", dtype=np.dtype("f8"))))
+    frame = frame_of(np.array([[1, 5.0], [-1, np.nan], [0, 7]]), column)
     assert frame["kind"].astype(object).fillna("none").tolist() == ["y", "none", "x"]
     assert frame["a"].tolist()[::2] == [5, 7]
 

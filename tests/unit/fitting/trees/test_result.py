@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import xgboost
 
+from dask_train.data.columns import Columns
 from dask_train.data.ledger import Ledger, LedgerLine
 from dask_train.driver.result import Attempt, Result
 from dask_train.fitting.trees.result import grown
-from dask_train.fitting.trees.task import EvalSet, Grown, RowsPlan
+from dask_train.fitting.trees.task import EvalSet, Grown
 
 X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
 
@@ -60,8 +61,10 @@ def test_the_users_own_estimator_is_fitted_and_saved(kind, tmp_path, request):
 
 def test_each_of_several_sets_has_its_own_line_and_none_is_called_training(tmp_path):
     names = {"Held out": "Held out_", "valid_1": "valid_1_", "valid_1_b": "valid_1_b_"}
-    evals = [EvalSet(name="own", prefix="", dataset="", plan=RowsPlan(places={}, num_features=2))]
-    evals += [EvalSet(name=name, prefix=prefix, dataset=name, plan=evals[0].plan) for name, prefix in names.items()]
+    evals = [EvalSet(name="own", prefix="", dataset="", columns=Columns())]
+    evals += [
+        EvalSet(name=name, prefix=prefix, dataset=name, columns=evals[0].columns) for name, prefix in names.items()
+    ]
     history = {prefix + "auc": [0.5, 0.6 + place] for place, prefix in enumerate(["", *names.values()])}
     run = Result(
         results={"worker": [Grown(estimator=xgboost.XGBClassifier(), history=history, num_rounds=2)]},

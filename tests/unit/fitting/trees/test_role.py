@@ -120,7 +120,7 @@ def test_partitions_without_rows_change_nothing(library):
 def test_the_first_rank_alone_returns_what_all_have_made(rank, monkeypatch):
     made = object()
     monkeypatch.setitem(sys.modules, "dask_train.fitting.trees.some_role", SimpleNamespace(grow=lambda *_: made))
-    role = TreesRole(TreesTask(library="some", estimator=None, plan=PLAIN))
+    role = TreesRole(TreesTask(library="some", estimator=None, columns=PLAIN))
     assert role(SimpleNamespace(world_rank=rank)) is (made if rank == 0 else None)
     assert role.__name__ == "fit", "what a run is called by"
 

@@ -6,23 +6,25 @@ import pickle
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
-from alone import Alone, Rows
+from alone import Alone, Rows, described, origins_of
 
+from dask_train.data.columns import Origin
 from dask_train.fitting.trees.rounds import FILE, Rounds, fits_of, named
-from dask_train.fitting.trees.task import EvalSet, RowsPlan, TreesTask
+from dask_train.fitting.trees.task import EvalSet, TreesTask
 
-PLAN = RowsPlan(places={"x": 0}, num_features=2)
+PLAN = described(2, labels=None)
 EVALS = (
-    EvalSet(name="train", prefix="", dataset="", plan=PLAN),
-    EvalSet(name="valid", prefix="val_", dataset="validation", plan=PLAN),
+    EvalSet(name="train", prefix="", dataset="", columns=PLAN),
+    EvalSet(name="valid", prefix="val_", dataset="validation", columns=PLAN),
 )
 FITS = {"max_depth": "3", "rows": "1,000"}
 
 
-def task(*, keeps=True, plan=PLAN, **params):
+def task(*, keeps=True, columns=PLAN, **params):
     estimator = SimpleNamespace(get_params=lambda: params)
-    return TreesTask(library="xgboost", estimator=estimator, plan=plan, evals=EVALS, keeps=keeps)
+    return TreesTask(library="xgboost", estimator=estimator, columns=columns, evals=EVALS, keeps=keeps)
 
 
 def scores_of(*losses):
@@ -151,14 +153,15 @@ def test_a_fit_is_known_by_its_data_and_by_parameters_that_are_not_free(session)
 
 
 def test_features_are_known_by_their_names_where_they_have_some(session):
-    plan = RowsPlan(places={"x": 0}, num_features=2, names=("a", "b"))
-    assert fits_of(task(plan=plan), session(), free=set())["features"] == "('a', 'b')"
+    plan = described(2, origins=origins_of(pd.DataFrame({"a": [1], "b": [2]})))
+    assert fits_of(task(columns=plan), session(), free=set())["features"] == "('a', 'b')"
 
 
 def test_few_categories_are_told_and_of_many_a_difference_at_the_end_is_noticed(session):
     def categories(*known):
-        plan = RowsPlan(places={"x": 0}, num_features=2, categories=known)
-        return fits_of(task(plan=plan), session(), free=set())["categories"]
+        origins = [Origin(name="a", dtype=each and pd.CategoricalDtype(each)) for each in known]
+        plan = described(2, origins=origins)
+        return fits_of(task(columns=plan), session(), free=set())["categories"]
 
     assert categories(None, ("x", "y")) == "[None, ['x', 'y']]"
     one, other = (categories(range(1000), (last,)) for last in "ab")

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 from dask_train.collections import partition
-from dask_train.fitting.trees.rows import tree_data
+from dask_train.fitting.trees.rows import num_parts, tree_data
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 FRAME = pd.DataFrame({"a": [1.0, 2, 3], "kind": pd.Categorical(["x", None, "y"]), "y": [0, 1, 0], "w": 1.0})
@@ -19,23 +19,28 @@ FRAME = pd.DataFrame({"a": [1.0, 2, 3], "kind": pd.Categorical(["x", None, "y"])
 
 def test_arrays_of_numpy_are_cut_for_all_workers():
     data = tree_data("data", X, Y, {"sample_weight": np.ones(6), "qid": None}, workers=3)
-    assert data.plan.places == {"x": 0, "y": 1, "sample_weight": 2}
-    assert (data.plan.num_features, data.plan.names, data.plan.categories) == (2, None, None)
-    assert (data.source.lengths, data.num_parts) == ((2, 2, 2), 3)
+    assert data.columns.places() == {"x": 0, "y": 1, "sample_weight": 2}
+    assert (data.columns.matrix.row_shape, data.columns.matrix.names, data.columns.matrix.categories) == (
+        (2,),
+        None,
+        None,
+    )
+    assert data.source("data").lengths == (2, 2, 2)
+    assert num_parts(data.source("data")) == 3
     chunked = tree_data("data", da.from_array(X, chunks=(4, 2)), da.from_array(Y, chunks=2), {}, workers=5)
-    assert chunked.num_parts == 2
+    assert num_parts(chunked.source("data")) == 2
 
 
 @pytest.mark.parametrize("npartitions", [None, 2])
 def test_columns_of_frames_have_names_and_categories(npartitions):
     frame = FRAME if npartitions is None else dd.from_pandas(FRAME, npartitions=npartitions)
     data = tree_data("data", frame, None, {"sample_weight": "w"}, features=["kind", "a"], label="y")
-    assert data.plan.names == ("kind", "a")
-    assert [None if known is None else list(known) for known in data.plan.categories] == [["x", "y"], None]
-    assert data.plan.places == {"x": 0, "y": 1, "sample_weight": 2}
+    assert data.columns.matrix.names == ("kind", "a")
+    assert [None if known is None else list(known) for known in data.columns.matrix.categories] == [["x", "y"], None]
+    assert data.columns.places() == {"x": 0, "y": 1, "sample_weight": 2}
     apart = tree_data("data", frame[["a", "kind"]], frame["y"], {})
-    assert apart.plan.names == ("a", "kind")
-    assert tree_data("data", frame, None, {"qid": "y"}, features="a", label="w").plan.num_features == 1
+    assert apart.columns.matrix.names == ("a", "kind")
+    assert tree_data("data", frame, None, {"qid": "y"}, features="a", label="w").columns.matrix.row_shape == (1,)
 
 
 def test_what_can_not_be_rows_is_refused():
@@ -78,10 +83,10 @@ def test_numbers_of_queries_keep_all_digits(spread, dtype):
         tree_data("data", frame, None, {"qid": "q"}, features=["a"], label="y"),
         tree_data("data", frame[["a"]], frame["y"], {"qid": frame["q"]}),
     ):
-        (column,) = [data.source.columns[data.plan.places["qid"]]]
+        (column,) = [data.columns[data.columns.groups]]
         assert np.dtype(column.dtype) == np.dtype("int64")
-        parts = dask.compute(*data.source.delayed_parts(partition.part, list), scheduler="sync")
-        assert np.concatenate([part[data.plan.places["qid"]] for part in parts]).tolist() == queries.tolist()
+        parts = dask.compute(*data.source("data").delayed_parts(partition.part, list), scheduler="sync")
+        assert np.concatenate([part[data.columns.groups] for part in parts]).tolist() == queries.tolist()
 
 
 @pytest.mark.parametrize(

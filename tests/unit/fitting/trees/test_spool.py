@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dask_train.data.columns import Column, Columns
 from dask_train.fitting.trees.spool import spooled
-from dask_train.fitting.trees.task import RowsPlan
 
-PLAN = RowsPlan(places={"x": 1, "y": 0, "sample_weight": 3}, num_features=2)
+LABEL, MATRIX = Column(dtype="<i8", row_shape=()), Column(dtype="<f8", row_shape=(2,))
+PLAN = Columns(columns=(LABEL, MATRIX), features=1, labels=0, weights=3)
 X, Y, NOTHING, WEIGHTS = np.arange(20.0).reshape(10, 2), np.arange(10), np.zeros(10), np.arange(10.0) / 2
 
 

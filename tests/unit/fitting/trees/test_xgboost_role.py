@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 import xgboost
-from alone import FRAME, LABELS, PLAIN, PLAN, QUERIES, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, grow, scored
+from alone import FRAME, LABELS, PLAIN, PLAN, QUERIES, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, described, grow, scored
 from sklearn.base import clone
 
+from dask_train.data.columns import Origin
 from dask_train.fitting.trees import spool
 from dask_train.fitting.trees.spool import spooled
-from dask_train.fitting.trees.task import EvalSet, RowsPlan
+from dask_train.fitting.trees.task import EvalSet
 
 
 def mean_error(y_true, y_score, sample_weight=None):
@@ -68,7 +68,7 @@ def test_xgboost_trains_on_nothing_that_stands_in_for_rows(monkeypatch):
 def test_rows_of_xgboost_that_are_streamed_make_the_trees_of_rows_in_memory(more, monkeypatch, tmp_path):
     monkeypatch.setattr(spool, "spooled", partial(spooled, page_bytes=150 * X[0].nbytes))
     settings = {"n_estimators": 6, "max_depth": 4, "enable_categorical": True, "n_jobs": 1, **more}
-    rows, evals = cut(X, LABELS, WEIGHTS), (EvalSet(name="validation_0", prefix="", dataset="", plan=PLAN),)
+    rows, evals = cut(X, LABELS, WEIGHTS), (EvalSet(name="validation_0", prefix="", dataset="", columns=PLAN),)
     evals += (scored("validation_1", PLAN),)
     found, wanted = (
         grow(
@@ -106,7 +106,7 @@ def test_a_ranker_of_xgboost_has_whole_queries():
 
 def test_codes_of_xgboost_s_arrays_are_categories_where_it_is_told_so():
     codes = np.column_stack([X[:, 0], np.maximum(X[:, 3], 0) * 7 % 5])
-    plan = RowsPlan(places={"x": 0, "y": 1}, num_features=2)
+    plan = described(2)
     made = xgboost.XGBRegressor(n_estimators=3, max_depth=3, feature_types=["q", "c"], enable_categorical=True)
     found = grow(Alone(cut(codes, SIGNAL)), made, plan).estimator
     wanted = clone(made).fit(codes, SIGNAL)
@@ -117,6 +117,7 @@ def test_codes_of_xgboost_s_arrays_are_categories_where_it_is_told_so():
 def test_a_checkpoint_is_of_the_categories_that_its_codes_mean(tmp_path):
     rows, made = cut(X, SIGNAL, WEIGHTS), xgboost.XGBRegressor(n_estimators=3, enable_categorical=True)
     grow(Alone(rows, tmp_path), made, PLAN, keeps=True)
-    other = replace(PLAN, categories=(None, None, None, list("xyz")))
+    kinds = Origin(name="kind", dtype=pd.CategoricalDtype(list("xyz")))
+    other = PLAN.with_origins({0: (*PLAN.matrix.origins[:3], kinds)})
     with pytest.raises(ValueError, match=r"categories=.*\['z', 'y', 'x'\].* there and .*\['x', 'y', 'z'\].* here"):
         grow(Alone(rows, tmp_path), made, other, keeps=True)

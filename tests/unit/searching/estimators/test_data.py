@@ -19,6 +19,16 @@ X, Y, GROUPS = np.zeros((6, 3)), np.arange(6), np.repeat([0, 1, 2], 2)
 FRAME = pd.DataFrame({"a": np.zeros(6), "b": np.ones(6, "f4"), "y": Y, "w": np.ones(6), "g": GROUPS})
 
 
+def places(data):
+    """Where features, targets, weights and groups lie."""
+    return (*data.columns.places().values(), data.columns.groups)
+
+
+def categories_of(data, number):
+    """Of a column; None where it has none."""
+    return data.columns[number].categories and list(data.columns[number].categories[0])
+
+
 def data_of(x, y=None, features=None, label=None, **others):
     return estimator_data("data", x, y, features, label, **others)
 
@@ -31,31 +41,26 @@ def published(*row_shapes):
 
 
 def test_arrays_lie_in_the_order_of_features_targets_and_weights_and_groups_come_last():
-    data, shape = data_of(X, Y, sample_weight=np.ones(6), groups=GROUPS)
-    assert (shape.columns.features, shape.columns.labels, shape.columns.weights, shape.groups) == (0, 1, 2, 3)
+    data = data_of(X, Y, sample_weight=np.ones(6), groups=GROUPS)
+    assert places(data) == (0, 1, 2, 3)
     assert data.value[3] is GROUPS
 
 
 def test_a_frame_keeps_the_types_of_its_features_and_other_columns_are_none():
-    data, shape = data_of(FRAME, label="y", sample_weight="w", groups="g")
-    assert dict(shape.dtypes) == {"a": np.float64, "b": np.float32}
-    assert (shape.columns.features, shape.columns.labels, shape.columns.weights, shape.groups) == (
-        {"a": 0, "b": 1},
-        2,
-        3,
-        4,
-    )
+    data = data_of(FRAME, label="y", sample_weight="w", groups="g")
+    assert [data.columns[number].origins[0].dtype for number in range(2)] == [np.float64, np.float32]
+    assert places(data) == ({"a": 0, "b": 1}, 2, 3, 4)
     assert [column.name for column in data.value] == ["a", "b", "y", "w", "g"]
 
 
 @pytest.mark.parametrize(("features", "kept"), [("b", ["b"]), (["w", "a"], ["w", "a"])])
 def test_features_are_those_that_are_named_in_that_order(features, kept):
-    assert list(data_of(FRAME, features=features, label="y")[1].dtypes) == kept
+    assert list(data_of(FRAME, features=features, label="y").columns.features) == kept
 
 
 def test_lists_are_arrays_of_a_value_each_row():
-    data, shape = data_of(X, Y.tolist(), groups=GROUPS.tolist())
-    assert (shape.columns.labels, shape.groups) == (1, 2)
+    data = data_of(X, Y.tolist(), groups=GROUPS.tolist())
+    assert (data.columns.labels, data.columns.groups) == (1, 2)
     assert [column.shape for column in data.value] == [(6, 3), (6,), (6,)]
 
 
@@ -93,17 +98,18 @@ def test_groups_can_not_be_added_to_what_lies_in_shared_memory():
 
 def test_targets_and_groups_that_are_categories_keep_their_type():
     named = FRAME.assign(y=pd.Categorical(["no", "yes"] * 3), g=pd.Categorical(list("aabbcc")))
-    _, shape = data_of(named, label="y", groups="g")
-    assert list(shape.target_dtype.categories) == ["no", "yes"]
-    assert list(shape.group_dtype.categories) == ["a", "b", "c"]
-    _, shape = data_of(FRAME, label="y", groups="g")
-    assert (shape.target_dtype, shape.group_dtype) == (None, None)
+    data = data_of(named, label="y", groups="g")
+    assert categories_of(data, data.columns.labels) == ["no", "yes"]
+    assert categories_of(data, data.columns.groups) == ["a", "b", "c"]
+    data = data_of(FRAME, label="y", groups="g")
+    assert [categories_of(data, number) for number in (data.columns.labels, data.columns.groups)] == [None, None]
 
 
 def test_categories_that_are_not_known_yet_are_refused_with_what_makes_them_known():
     frame = dd.from_pandas(FRAME.assign(y=pd.Categorical(["no", "yes"] * 3)), npartitions=2)
     unknown = frame.assign(y=frame.y.cat.as_unknown())
-    assert list(data_of(frame, label="y")[1].target_dtype.categories) == ["no", "yes"]
+    data = data_of(frame, label="y")
+    assert categories_of(data, data.columns.labels) == ["no", "yes"]
     with pytest.raises(ValueError, match=r"The categories of y are not known yet.*y = y.cat.as_known\(\)"):
         data_of(unknown, label="y")
 
@@ -113,17 +119,17 @@ KIND = FRAME[["a", "y"]].assign(kind=pd.Categorical(list("uvwuvw")))
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["pandas", "dask"])
 def test_rows_to_score_on_get_the_categories_of_those_to_fit_on(lazy):
-    data, shape = data_of(KIND, label="y")
+    data = data_of(KIND, label="y")
     assert data.schema == FrameSchema.of(KIND[["a", "kind"]])
     turned = KIND.assign(kind=KIND["kind"].cat.set_categories(["w", "v", "u"]))
     turned = dd.from_pandas(turned, npartitions=2) if lazy else turned
-    later, of_later = data_of(turned, label="y", known=data.schema)
-    assert of_later.dtypes == shape.dtypes
-    codes = later.value[of_later.columns.features["kind"]].cat.codes
+    later = data_of(turned, label="y", known=data.schema)
+    assert [column.origins for column in later.columns] == [column.origins for column in data.columns]
+    codes = later.value[later.columns.features["kind"]].cat.codes
     assert list(codes.compute(scheduler="sync") if lazy else codes) == [0, 1, 2, 0, 1, 2]
     with pytest.raises(ValueError, match="Column 'kind' of data has 'x', and the model is fitted with the categories"):
         data_of(KIND.assign(kind="x"), label="y", known=data.schema)
-    assert data_of(X, Y)[0].schema is None
+    assert data_of(X, Y).schema is None
 
 
 class Client:
@@ -149,9 +155,9 @@ class Splitter:
 def test_folds_are_made_of_targets_alone_and_see_the_shape_of_the_features(wide, monkeypatch):
     monkeypatch.setattr(SharedSegments, "arrays", lambda self: tuple(SimpleNamespace(name=n) for n in range(3)))
     x, segments = (FRAME[["a", "b"]], published((), (), ())) if wide else (X, published((3,), ()))
-    _, shape = data_of(x, Y)
+    columns = data_of(x, Y).columns
     cv, client = Splitter(), Client()
-    folds_of(cv, segments, shape, client).of(DummyRegressor())
+    folds_of(cv, segments, columns, client).of(DummyRegressor())
     seen, y, groups = cv.seen
     assert seen == ((6, 2) if wide else (6, 3))
     assert (client.asked, y.tolist(), groups) == (2 if wide else 1, [0, 1, 0, 1, 0, 1], None)
@@ -161,6 +167,7 @@ def test_folds_are_made_of_targets_alone_and_see_the_shape_of_the_features(wide,
 def test_numbers_of_groups_keep_all_digits(dtype):
     named = FRAME.assign(g=pd.Series(2**60 + np.arange(6)).astype(dtype))
     for given in ({"x": named, "label": "y", "groups": "g"}, {"x": X, "y": Y, "groups": named["g"]}):
-        data, shape = data_of(**given)
-        assert data.value[shape.groups].dtype == np.int64
-        assert data.value[shape.groups].tolist() == named["g"].tolist()
+        data = data_of(**given)
+        groups = data.value[data.columns.groups]
+        assert groups.dtype == np.int64
+        assert groups.tolist() == named["g"].tolist()

@@ -30,14 +30,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from dask_train.data.columns import Columns
+from dask_train.data.columns import Columns, Origin
 from dask_train.errors import DaskTrainError, RoleFailedError
 from dask_train.identity.digest import digest
 from dask_train.searching.estimators.data import estimator_data
 from dask_train.searching.estimators.folds import Folds, Split
 from dask_train.searching.estimators.grid import GridWork
 from dask_train.searching.estimators.result import GridResult
-from dask_train.searching.estimators.rows import Part, Shape, Table
+from dask_train.searching.estimators.rows import Part, Table
 from dask_train.searching.estimators.scoring import Scoring, scoring_of
 from dask_train.searching.estimators.trial import check_rounds, fitting
 
@@ -100,7 +100,7 @@ def searched(estimator, params, cv, *, scorers=None, refit="score", by_hand=Fals
 
 
 def through(work, *columns):
-    tables = {"data": Table(Rows(*columns), Shape(columns=Columns.of_batch(len(columns))))}
+    tables = {"data": Table(Rows(*columns), Columns.of_batch(len(columns)))}
     while (handed := work.next()) is not None:
         work.done(handed, handed.order.task(handed.order, None, tables))
 
@@ -252,7 +252,7 @@ def test_fits_that_fail_have_no_score_and_all_of_them_are_an_error():
 def test_a_unit_whose_process_is_lost_is_begun_once_more():
     splits = Folds(3, len(X), (5,), Y).of(Ridge())
     work = GridWork(Ridge(), [{}], splits, Scoring(scorers={"score": check_scoring(Ridge())}, of_last_step=True), None)
-    tables = {"data": Table(Rows(X, Y), Shape(columns=Columns.of_batch(2)))}
+    tables = {"data": Table(Rows(X, Y), Columns.of_batch(2))}
     work.lost(work.next(), "RoleLostError: gone")
     assert work.num_left == 3
     while work.num_left > 1:
@@ -282,41 +282,34 @@ def test_splits_travel_as_tested_rows_alone_where_the_others_are_trained_on():
 
 def test_frames_keep_their_names_and_types():
     kinds = pd.CategoricalDtype(["u", "v"])
-    shape = Shape(
-        columns=Columns(features={"a": 0, "k": 1}, labels=2),
-        dtypes={"a": np.dtype("f4"), "k": kinds},
-        target_dtype=kinds,
-    )
+    described, _ = Columns.of({"a": "x", "k": "x"}, "y")
+    dtypes = (np.dtype("f4"), kinds, kinds)
+    described = described.with_origins({n: (Origin(name="aky"[n], dtype=each),) for n, each in enumerate(dtypes)})
     columns = [np.ones(3, "f4"), np.array([0, -1, 1]), np.array([1, 1, 0])]
-    frame = shape.features(columns)
+    frame = Part.of(described, columns).X
     assert frame.dtypes.tolist() == [np.float32, kinds]
     assert frame["k"].isna().tolist() == [False, True, False]
-    assert shape.targets(columns).tolist() == ["v", "v", "u"]
+    assert Part.of(described, columns).y.tolist() == ["v", "v", "u"]
     with pytest.raises(ValueError, match=r"y has 1 rows without a category\. Fill them in"):
-        shape.targets([*columns[:2], np.array([0, -1, 1])])
+        Part.of(described, [*columns[:2], np.array([0, -1, 1])])
 
 
 def test_columns_of_frames_are_taken_as_they_are():
     frame = pd.DataFrame({"a": [1.0, 2.0], "k": pd.Categorical(["u", "v"]), "t": ["x", "y"]})
     y = pd.Series(pd.Categorical(["no", "yes"]))
-    data, shape = estimator_data(
-        "data", dd.from_pandas(frame, npartitions=1), dd.from_pandas(y, npartitions=1), None, None
-    )
-    assert list(shape.dtypes) == ["a", "k", "t"]
-    assert shape.target_dtype.categories.tolist() == ["no", "yes"]
-    assert data.columns == Columns(features={"a": 0, "k": 1, "t": 2}, labels=3)
-    named, shape = estimator_data("data", frame, None, ["t", "a"], "k")
-    assert (list(shape.dtypes), named.columns.labels) == (["t", "a"], 2)
+    data = estimator_data("data", dd.from_pandas(frame, npartitions=1), dd.from_pandas(y, npartitions=1), None, None)
+    assert data.columns.places() == {"x": {"a": 0, "k": 1, "t": 2}, "y": 3, "sample_weight": None}
+    assert data.columns[3].categories[0].tolist() == ["no", "yes"]
+    named = estimator_data("data", frame, None, ["t", "a"], "k")
+    assert named.columns.places() == {"x": {"t": 0, "a": 1}, "y": 2, "sample_weight": None}
     with pytest.raises(ValueError, match="features= names columns of a frame"):
         estimator_data("data", X, Y, ["a"], None)
     beside = {"sample_weight": "a", "groups": "k"}
-    named, shape = estimator_data("data", frame.assign(b=1.0), None, None, "t", **beside)
-    assert (list(shape.dtypes), named.columns) == (["b"], Columns(features={"b": 0}, labels=1, weights=2))
-    assert (shape.groups, shape.group_dtype.categories.tolist(), len(named.value)) == (3, ["u", "v"], 4)
-    lists, shape = estimator_data(
-        "data", X, Y.tolist(), None, None, sample_weight=WEIGHTS.tolist(), groups=GROUPS.tolist()
-    )
-    assert (lists.columns, shape.groups) == (Columns(features=0, labels=1, weights=2), 3)
+    named = estimator_data("data", frame.assign(b=1.0), None, None, "t", **beside)
+    assert named.columns.places() == {"x": {"b": 0}, "y": 1, "sample_weight": 2}
+    assert (named.columns.groups, named.columns[3].categories[0].tolist(), len(named.value)) == (3, ["u", "v"], 4)
+    lists = estimator_data("data", X, Y.tolist(), None, None, sample_weight=WEIGHTS.tolist(), groups=GROUPS.tolist())
+    assert (*lists.columns.places().values(), lists.columns.groups) == (0, 1, 2, 3)
     for wrong, told in (
         ({"sample_weight": "w"}, "data has no column 'w'"),
         ({"groups": np.ones((2, 2))}, "groups of data has 2 dimensions; it has one"),
@@ -349,7 +342,7 @@ def test_a_grid_that_is_cut_short_keeps_what_it_has_found():
     work = GridWork(
         Ridge(), [{"alpha": 1.0}, {"alpha": 9.0}], splits, Scoring(scorers=scorers, of_last_step=True), "score"
     )
-    tables = {"data": Table(Rows(X, X[:, 0]), Shape(columns=Columns.of_batch(2)))}
+    tables = {"data": Table(Rows(X, X[:, 0]), Columns.of_batch(2))}
     for _ in range(3):
         handed = work.next()
         work.done(handed, handed.order.task(handed.order, None, tables))

@@ -35,7 +35,7 @@ def served():
         it.dataset = lambda name: SimpleNamespace(rows_by_number=lambda: f"rows of {name}")
         it.send = it.sent.append
         it._link = SimpleNamespace(moved=it.moves.append)
-        EstimatorLoop(shape="shape", validation=validation)(it)
+        EstimatorLoop(columns="columns", validation=validation)(it)
         return it
 
     return serve
@@ -45,7 +45,7 @@ def test_orders_are_done_one_after_the_other_on_the_same_rows(served):
     seen = []
 
     def work(given: Order, session: Any, tables: Any) -> Any:
-        seen.append((given.number, tables["data"].rows, tables["validation"].rows, tables["validation"].shape))
+        seen.append((given.number, tables["data"].rows, tables["validation"].rows, tables["validation"].columns))
         return f"done {given.number}"
 
     it = served(order(3, work), "the end of a trial that has ended", order(4, work), validation=("v", "its shape"))

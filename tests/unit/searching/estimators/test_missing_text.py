@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.data.columns import Columns
+from dask_train.data.columns import Columns, Origin
 from dask_train.data.text import packed, unpacked
 from dask_train.searching.estimators.missing_text import marked
-from dask_train.searching.estimators.rows import Shape
+from dask_train.searching.estimators.rows import Part
 
 
 def there_and_back(column):
@@ -18,7 +18,8 @@ def there_and_back(column):
     values = column.to_numpy(object)
     image = packed(values)
     made = unpacked(image, np.arange(len(values)), ())
-    return Shape(columns=Columns(features={"a": 0}), dtypes={"a": DTYPE}).features([made])["a"]
+    columns, _ = Columns.of({"a": made})
+    return Part.of(columns.with_origins({0: (Origin(name="a", dtype=DTYPE),)}), [made]).X["a"]
 
 
 DTYPE = np.dtype(object)

@@ -18,7 +18,7 @@ from dask_train.training.settings import RunSettings
     ],
 )
 def test_what_can_not_be_is_refused_at_once(resources, client, error, told):
-    data, _ = estimator_data(DATA, np.zeros((4, 2)), np.zeros(4), None, None)
+    data = estimator_data(DATA, np.zeros((4, 2)), np.zeros(4), None, None)
     run = RunSettings(resources=resources, client=client)
     with pytest.raises(error, match=told), opened({DATA: data}, None, run):
         raise AssertionError("there is no cluster")

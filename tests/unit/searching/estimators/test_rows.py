@@ -8,13 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.data.columns import Columns
+from dask_train.data.columns import Columns, Origin
 from dask_train.searching.estimators.folds import Split
-from dask_train.searching.estimators.rows import Shape, Table, decoded
+from dask_train.searching.estimators.rows import Part, Table, decoded
 
 COLUMNS = [np.arange(12.0).reshape(6, 2), np.array([0, 1, 1, 0, 1, 0]), np.linspace(0, 1, 6)]
-PLAIN = Shape(columns=Columns(features=0, labels=1, weights=2))
+PLAIN = Columns.of_batch(3)
 YES_NO = pd.CategoricalDtype(["no", "yes"])
+
+
+def of_frame(dtypes, labels=None):
+    """Columns of a frame."""
+    columns, _ = Columns.of(dict.fromkeys(dtypes, "x"), labels)
+    origins = {number: (Origin(name=name, dtype=dtype),) for number, (name, dtype) in enumerate(dtypes.items())}
+    return columns.with_origins(origins)
 
 
 class Rows:
@@ -38,40 +45,35 @@ class Rows:
 
 
 def test_a_matrix_stays_one_and_what_is_not_there_is_none():
-    shape = Shape(columns=Columns(features=0))
-    assert shape.features(COLUMNS) is COLUMNS[0]
-    assert (shape.targets(COLUMNS), shape.weights(COLUMNS)) == (None, None)
+    found = Part.of(Columns.of_batch(1), COLUMNS[:1])
+    assert found.X is COLUMNS[0]
+    assert (found.y, found.weight) == (None, None)
 
 
 def test_columns_of_a_frame_get_their_names_and_types_back():
     dtypes = {"number": np.dtype("i4"), "answer": YES_NO}
-    found = Shape(columns=Columns(features={"number": 0, "answer": 1}), dtypes=dtypes).features(
-        [np.arange(3.0), np.array([1, 0, 1])]
-    )
+    found = Part.of(of_frame(dtypes), [np.arange(3.0), np.array([1, 0, 1])]).X
     assert found.dtypes.to_dict() == dtypes
     assert found["answer"].tolist() == ["yes", "no", "yes"]
 
 
 def test_a_missing_category_of_a_feature_stays_missing():
-    shape = Shape(columns=Columns(features={"answer": 0}), dtypes={"answer": YES_NO})
-    assert shape.features([np.array([1, -1])])["answer"].isna().tolist() == [False, True]
+    found = Part.of(of_frame({"answer": YES_NO}), [np.array([1, -1])])
+    assert found.X["answer"].isna().tolist() == [False, True]
 
 
 def test_targets_that_are_categories_are_told_by_their_names():
-    assert Shape(columns=Columns(features=0, labels=1), target_dtype=YES_NO).targets(COLUMNS).tolist()[:3] == [
-        "no",
-        "yes",
-        "yes",
-    ]
+    columns = PLAIN.with_origins({1: (Origin(name="y", dtype=YES_NO),)})
+    assert Part.of(columns, COLUMNS).y.tolist()[:3] == ["no", "yes", "yes"]
 
 
 def test_values_without_categories_are_as_they_are():
-    assert decoded("y", COLUMNS[1], None) is COLUMNS[1]
+    assert decoded("y", COLUMNS[1], PLAIN[1]) is COLUMNS[1]
 
 
 def test_rows_without_a_category_are_counted_and_refused():
     with pytest.raises(ValueError, match="y has 2 rows without a category"):
-        decoded("y", np.array([-1, 0, -1]), YES_NO)
+        decoded("y", np.array([-1, 0, -1]), of_frame({"y": YES_NO})[0])
 
 
 def test_consecutive_rows_to_test_on_are_lent_and_given_back():
