@@ -138,4 +138,4 @@ def test_the_first_rank_alone_returns_what_all_have_made(rank, monkeypatch):
     ],
 )
 def test_what_the_library_refuses_is_known_from_what_went_wrong_between_ranks(error, refused):
-    assert TreesRole(TreesTask(library="some", estimator=None, plan=PLAN)).refuses(error) is refused
+    assert TreesRole(TreesTask(library="some", estimator=None, columns=PLAN)).refuses(error) is refused
