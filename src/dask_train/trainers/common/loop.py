@@ -85,6 +85,7 @@ class TrainingLoop:
         self._epochs = Epochs(-(-session.num_rows // task.batch_size), task.steps_per_epoch)
         self._checkpointer = Checkpointer(task, session, self._epochs, _mode_of)
         self._state = RankState()
+        self._turns: Iterator[Any] = iter(())
         self.start = self.position = Position()
         self.stopped = self._is_told = False
         self.history: dict[str, list[Any]] = {}
@@ -231,6 +232,7 @@ class TrainingLoop:
         """Wait for a checkpoint that is being written, however training has ended."""
         with suppress(CheckpointError):  # the run ends with another error, or has seen this one
             self._checkpointer.finish()
+        self._let_go()
 
     def outcome(self, trained: Callable[[], dict[str, Any]]) -> Outcome | None:
         """End training, with the best state where that was asked for; what the role returns.
@@ -246,11 +248,13 @@ class TrainingLoop:
             None in all ranks but the first.
         """
         if not self.leads:
+            self._let_go()
             return None
         self._checkpointer.finish()
         best = self._checkpointer.best()
         if best is not None:
             self._state.restore_shared(best.header, within_epoch=False)
+        self._let_go()
         applied = self._taken_by_all()
         for run, _, before in self._read:
             if run == self._task.run:  # an earlier attempt, whose workers may have taken their accounts with them
@@ -269,6 +273,10 @@ class TrainingLoop:
             waiting_s=self._agreement.waiting_s,
             applied=applied,
         )
+
+    def _let_go(self) -> None:
+        """Refer no more to who trains, who refers to this loop: in the user's process rows would stay for so long."""
+        self._state, self._turns = RankState(), iter(())
 
     @property
     def _place(self) -> int:
