@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dask_train import linear_model as linear_model
     from dask_train import logging as logging
     from dask_train import sklearn as sklearn
+    from dask_train import trainers as trainers
     from dask_train.checkpoint.policy import Checkpoint
     from dask_train.collections.schema.frame_schema import FrameSchema
     from dask_train.data.ledger import Ledger
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         VersionMismatchError,
     )
     from dask_train.fitting.api import fit
+    from dask_train.fitting.registered import register_trainer
     from dask_train.fitting.result import FitResult
     from dask_train.frameworks.base import Framework
     from dask_train.predicting.api import predict
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "fit": "fitting.api",
     "FitResult": "fitting.result",
+    "register_trainer": "fitting.registered",
     "predict": "predicting.api",
     "evaluate": "predicting.evaluation",
     "predict_to": "predicting.to_files",
@@ -137,12 +140,13 @@ _HOMES = {
 }
 
 # Modules with public names of their own.
-_MODULES = frozenset({"linear_model", "logging", "sklearn"})
+_MODULES = frozenset({"linear_model", "logging", "sklearn", "trainers"})
 
 __all__ = [
     # Keras
     "fit",
     "FitResult",
+    "register_trainer",
     "FrameSchema",
     "Checkpoint",
     "search",

@@ -35,6 +35,7 @@ BLOCKS = {(str(page.relative_to(ROOT)), n): block for page in PAGES for n, block
 # Whole programs, and the tests that run them.
 PROGRAMS: dict[Place, str] = {
     ("README.md", 0): "test_readme.py",
+    ("docs/extending.md", 0): "test_extending.py",
     ("docs/adding_a_framework.md", 0): "test_adding_a_framework.py",
     ("docs/adding_a_framework.md", 1): "test_adding_a_framework.py",
     ("docs/boosted_trees.md", 0): "test_boosted_trees.py",

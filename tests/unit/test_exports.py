@@ -26,7 +26,7 @@ def test_public_modules_are_found_without_an_import_of_their_own():
 
 
 def test_what_a_shell_completes_is_public():
-    modules = {"linear_model", "logging", "sklearn"}
+    modules = {"linear_model", "logging", "sklearn", "trainers"}
     assert set(dir(dask_train)) == {*dask_train.__all__, *modules}
     assert "Ridge" in dir(dask_train.linear_model)
     assert dir(dask_train.sklearn) == sorted(dask_train.sklearn.__all__)

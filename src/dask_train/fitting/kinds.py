@@ -16,8 +16,8 @@ from dask_train.arguments import CheckedSettings, keywords_of, nearest
 
 R = TypeVar("R")
 
-# The class of a kind of models, by its public name, and the function of ``fit`` that trains them.
-FIT: dict[str, str] = {
+# The class of a kind of models, by its public name, and the function of ``fit`` that trains them, or where it is.
+FIT: dict[str, str | Callable[..., Any]] = {
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
     "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
     "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
@@ -27,7 +27,7 @@ _IN_ROUNDS = frozenset({"lightgbm.LGBMModel", "xgboost.XGBModel"})
 
 
 def by_kind_of_model(
-    served: Mapping[str, str], *others: type[CheckedSettings]
+    served: Mapping[str, Any], *others: type[CheckedSettings]
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Decorate a verb so that it hands models of other kinds, with their arguments, to the functions for these.
 
@@ -68,7 +68,7 @@ def by_kind_of_model(
     return decorated
 
 
-def kind_of(model: Any, served: Mapping[str, str]) -> str | None:
+def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
     """Which of these kinds a model is; None for one of Keras, also where its class is one of the backend's, or others.
 
     An instance of a class can exist only where the module that has it was imported.
@@ -83,7 +83,7 @@ def is_keras_model(model: Any) -> bool:
     return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
 
 
-def named(served: Mapping[str, str]) -> str:
+def named(served: Mapping[str, Any]) -> str:
     """The kinds besides Keras' own, as errors tell them; empty where there are none."""
     return "".join(f", or {_with_article(kind)}" for kind in served)
 
@@ -98,7 +98,9 @@ def _class_of(kind: str) -> Any:
     return () if found is None else found
 
 
-def _loaded(place: str) -> Any:
+def _loaded(place: str | Callable[..., Any]) -> Any:
+    if callable(place):
+        return place
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 

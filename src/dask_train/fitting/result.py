@@ -210,6 +210,27 @@ def _history(model: Any, callbacks: Sequence[Any], params: dict[str, Any], outco
     return history
 
 
+def loop_result(result: Result, outcome: Outcome | None, model: Any, schema: FrameSchema | None) -> FitResult:
+    """Return the result of a run whose first worker has returned this, or could not; the model has taken it over."""
+    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
+    if outcome is None:
+        return FitResult(model=model, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, schema=schema, **known)
+    note_schema(model, schema)
+    known.update(ledger=ledger_of_training(result.ledger, outcome))
+    for message in outcome.warnings:
+        warn_at_the_call(message)
+    return FitResult(
+        model=model,
+        history=outcome.history,
+        epoch=outcome.epoch,
+        all_reduce_s=outcome.all_reduce_s,
+        waiting_s=outcome.waiting_s,
+        best_epoch=outcome.best_epoch,
+        schema=schema,
+        **known,
+    )
+
+
 def ledger_of_training(ledger: Ledger, outcome: Outcome) -> Ledger:
     """The rows that the model was trained on, also before it was resumed; those of validation are left out."""
     lines = [line for line in ledger.lines if line.role == "worker" and line.dataset == 0]

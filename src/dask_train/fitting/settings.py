@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
-from dask_train.arguments import CheckedSettings, checked_by, fraction, one_of, positive_int, whole_number
+from dask_train.arguments import checked_by, fraction, positive_int, whole_number
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.config import Deadlines
-from dask_train.fitting.spec import BATCH_SIZE
 from dask_train.report.fit_progress import EpochLines, FitDisplay
-from dask_train.report.progress import progress_of
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
+from dask_train.trainers.settings import LoopSettings, ModelSettings
 from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -43,52 +42,21 @@ def check_validation_freq(validation_freq: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FitSettings(CheckedSettings):
-    """Settings of a fit, whatever the kind of model."""
+class FitSettings(ModelSettings):
+    """Settings of a fit that may be validated."""
 
-    sample_weight: Any = None
     validation_data: Any = None
-    verbose: str | int | bool = checked_by(progress_of, "auto")
-    features: str | Sequence[str] | Mapping[str, Any] | None = None
-    label: str | Sequence[str] | Mapping[str, Any] | None = None
-    workers: int | None = whole_number(None, least=0)
-
-    @property
-    def in_process(self) -> bool:
-        """Return whether this process trains, without any other."""
-        return self.workers == 0
-
-    @property
-    def progress(self) -> bool | None:
-        """Return whether to show how the run goes; None means in terminals and notebooks."""
-        return progress_of(self.verbose)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EpochSettings(FitSettings):
-    """Settings of a fit of a model that goes through rows in epochs of batches.
+class EpochSettings(LoopSettings, FitSettings):
+    """Settings of a fit of a model that goes through rows in epochs of batches, and may be validated."""
 
-    Attributes
-    ----------
-    batch_size
-        None for the default: :attr:`rows` is what it means.
-    """
-
-    batch_size: int | None = positive_int(None)
-    epochs: int = positive_int(1)
     validation_split: float = fraction(0.0)
-    shuffle: bool | str = one_of(True, False, "partition", default=True)
-    steps_per_epoch: int | None = positive_int(None)
     validation_steps: int | None = positive_int(None)
     validation_batch_size: int | None = positive_int(None)
     validation_freq: int | Sequence[int] = checked_by(check_validation_freq, 1)
     schema: FrameSchema | str | os.PathLike[str] | None = None
-    seed: int = whole_number(0)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a global batch."""
-        return BATCH_SIZE if self.batch_size is None else self.batch_size
 
     def display(self, progress: bool | None, **settings: Any) -> FitDisplay | EpochLines:
         """Return what shows a run; lines are not drawn anew, so the settings of a display are not for them."""
@@ -100,11 +68,7 @@ class EpochSettings(FitSettings):
     def of_task(self) -> dict[str, Any]:
         """Fields of the task that each role process is sent."""
         return {
-            "epochs": self.epochs,
-            "batch_size": self.rows,
-            "steps_per_epoch": self.steps_per_epoch,
-            "shuffle": self.shuffle,
-            "seed": self.seed,
+            **self.of_loop,
             "validation_batch_size": self.validation_batch_size or self.rows,
             "validation_steps": self.validation_steps,
             "validation_freq": self.validation_freq,

@@ -12,8 +12,6 @@ from dask_train.trainers.common.task import LoopTask
 
 # Under this name the roles of a run find what the model is validated on.
 VALIDATION = "validation"
-# Rows of a global batch where nothing else is said; as in Keras.
-BATCH_SIZE = 32
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,7 +108,7 @@ class ModuleWorker:
     def fit(self) -> Outcome | None:
         """Train to the end."""
         loop, own = self.loop, self._own
-        state = RankState().own("buffers", self._buffers.own, self._buffers.set_own)
+        state = RankState().own("buffers", self._buffers.own, self._buffers.set_own, may_begin_anew=True)
         state.shared("training", self._state, lambda state: own.restore(opened(state)))
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True)
         loop.keep(state)

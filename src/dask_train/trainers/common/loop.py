@@ -119,6 +119,7 @@ class TrainingLoop:
             if kept.run != self._task.run:
                 self._check(kept.configuration, self._task.configuration)
             _check_parts(kept, state)
+            self._check_size(kept)
             self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
         told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.header, kept.own)
         agreed = self._agreement.of_first(told)
@@ -127,7 +128,7 @@ class TrainingLoop:
             self.start = self.position = Position(epoch, batch, steps)
             state.restore_shared(shared, within_epoch=batch > 0)
             if len(own) == self._agreement.size:
-                state.restore_own(own[self._agreement.rank])
+                state.restore_own(own[self._agreement.rank], within_epoch=batch > 0)
         return self.start
 
     @property
@@ -234,13 +235,13 @@ class TrainingLoop:
             self._checkpointer.finish()
         self._let_go()
 
-    def outcome(self, trained: Callable[[], dict[str, Any]]) -> Outcome | None:
+    def outcome(self, trained: Callable[[], dict[str, Any]] | None = None) -> Outcome | None:
         """End training, with the best state where that was asked for; what the role returns.
 
         Parameters
         ----------
         trained
-            Returns what travels back of the trained model, by name.
+            Returns what travels back of the trained model, by name. Default: the shared parts of the state.
 
         Returns
         -------
@@ -254,13 +255,14 @@ class TrainingLoop:
         best = self._checkpointer.best()
         if best is not None:
             self._state.restore_shared(best.header, within_epoch=False)
+        header = trained() if trained is not None else self._state.take_shared(within_epoch=False)
         self._let_go()
         applied = self._taken_by_all()
         for run, _, before in self._read:
             if run == self._task.run:  # an earlier attempt, whose workers may have taken their accounts with them
                 applied = {rank: [*before.get(rank, []), *taken] for rank, taken in applied.items()}
         return Outcome(
-            header=trained(),
+            header=header,
             history=self.history,
             epoch=self._epochs_told,
             steps=self.position.steps,
@@ -273,6 +275,22 @@ class TrainingLoop:
             waiting_s=self._agreement.waiting_s,
             applied=applied,
         )
+
+    def _check_size(self, kept: FitCheckpoint) -> None:
+        """Check that there are as many ranks as then, where each goes on with a part of its own.
+
+        Raises
+        ------
+        CheckpointError
+            There are not.
+        """
+        bound, size = self._state.bound_to_ranks(within_epoch=kept.batch > 0), self._agreement.size
+        if bound and len(kept.own) != size:
+            raise CheckpointError(
+                f"The checkpoint was made by {len(kept.own)} workers, and this run has {size}: each of them goes on "
+                f"with what only that worker has ({', '.join(bound)}).",
+                change=f"Pass workers={len(kept.own)}, or checkpoint= another folder to begin anew.",
+            )
 
     def _let_go(self) -> None:
         """Refer no more to who trains, who refers to this loop: in the user's process rows would stay for so long."""

@@ -19,11 +19,14 @@ class _Part:
         Take over what ``take`` has returned, here or in another process.
     within_epoch
         Whether it means something within an epoch only.
+    may_begin_anew
+        Whether a rank may do without it, where there are other ranks than then.
     """
 
     take: Callable[[], Any]
     restore: Callable[[Any], Any]
     within_epoch: bool = False
+    may_begin_anew: bool = False
 
 
 class RankState:
@@ -66,10 +69,19 @@ class RankState:
         self._shared[name] = _Part(take, restore, within_epoch)
         return self
 
-    def own(self, name: str, take: Callable[[], Any], restore: Callable[[Any], Any]) -> Self:
+    def own(
+        self,
+        name: str,
+        take: Callable[[], Any],
+        restore: Callable[[Any], Any],
+        *,
+        within_epoch: bool = False,
+        may_begin_anew: bool = False,
+    ) -> Self:
         """Register a part that each rank has for itself, such as a generator of random numbers.
 
-        It is restored by the rank of the same number. With another number of ranks than then it stays as it is.
+        It is restored by the rank of the same number. A checkpoint of another number of ranks is refused where this
+        part would have to be restored, unless it may begin anew.
 
         Parameters
         ----------
@@ -77,6 +89,12 @@ class RankState:
             Of the part.
         take, restore
             Return the value, and take it over.
+        within_epoch
+            Whether it is of the running epoch, such as sums over its rows: restored only where training resumes within
+            one.
+        may_begin_anew
+            Whether it may stay as it is with another number of ranks than then. Training is then not exactly what it
+            would have been, as with other random numbers.
 
         Returns
         -------
@@ -84,12 +102,20 @@ class RankState:
             This one.
         """
         _check_new(name, self._own)
-        self._own[name] = _Part(take, restore)
+        self._own[name] = _Part(take, restore, within_epoch, may_begin_anew)
         return self
 
-    def take_shared(self) -> dict[str, Any]:
-        """Return the values of all shared parts."""
-        return {name: part.take() for name, part in self._shared.items()}
+    def bound_to_ranks(self, *, within_epoch: bool) -> list[str]:
+        """Return the names of own parts that resuming there needs, so that the ranks have to be as many as then."""
+        return [
+            name
+            for name, part in self._own.items()
+            if not part.may_begin_anew and (within_epoch or not part.within_epoch)
+        ]
+
+    def take_shared(self, *, within_epoch: bool = True) -> dict[str, Any]:
+        """Return the values of shared parts; those of an epoch as well, or not."""
+        return {name: part.take() for name, part in self._shared.items() if within_epoch or not part.within_epoch}
 
     def take_own(self) -> dict[str, Any]:
         """Return the values of this rank's own parts."""
@@ -101,10 +127,11 @@ class RankState:
             if within_epoch or not part.within_epoch:
                 part.restore(values[name])
 
-    def restore_own(self, values: Mapping[str, Any]) -> None:
-        """Take over what this rank has for itself."""
+    def restore_own(self, values: Mapping[str, Any], *, within_epoch: bool) -> None:
+        """Take over what this rank has for itself; parts of an epoch only where training resumes within one."""
         for name, part in self._own.items():
-            part.restore(values[name])
+            if within_epoch or not part.within_epoch:
+                part.restore(values[name])
 
     @property
     def names(self) -> dict[str, list[str]]:

@@ -55,11 +55,11 @@ class Session:
 class Sums:
     """A kind of model: it adds up rows, over all in ``total``, of its own rank in ``own``."""
 
-    def __init__(self, loop, parts=("total", "own")):
+    def __init__(self, loop, parts, anew):
         self.loop, self.total, self.own, self.counted, self.epochs = loop, 0, 0, 0, []
         state = RankState().shared(parts[0], lambda: self.total, lambda value: setattr(self, "total", value))
         state.shared("counted", lambda: self.counted, lambda value: setattr(self, "counted", value), within_epoch=True)
-        state.own(parts[1], lambda: self.own, lambda value: setattr(self, "own", value))
+        state.own(parts[1], lambda: self.own, lambda value: setattr(self, "own", value), may_begin_anew=anew)
         loop.keep(state)
 
     def train(self, all_of):
@@ -81,7 +81,7 @@ class Sums:
 def trained(tmp_path, on_each_rank):
     """Trains on so many ranks; the model of each, its outcome and its session."""
 
-    def train(name, *, size=1, epochs=3, stops_after=None, parts=("total", "own"), best=None, **task):
+    def train(name, *, size=1, epochs=3, stops_after=None, parts=("total", "own"), best=None, anew=False, **task):
         task = {"run": "this", "resume": False, **task}
         of_best = {"best": best, "mode": "max", "restore_best": True} if best else {}
         kept = Checkpoint(tmp_path / name, every_steps=3, every_s=None, **of_best)
@@ -93,7 +93,7 @@ def trained(tmp_path, on_each_rank):
             scratch.mkdir(exist_ok=True)
             session = Session(CheckpointFolder(place, 0), scratch, rank, size, stops_after)
             agreement = GroupAgreement(replicas)
-            model = Sums(TrainingLoop(whole, session, agreement), parts)
+            model = Sums(TrainingLoop(whole, session, agreement), parts, anew)
             model.train(lambda mine: sum(agreement.of_all(mine)))
             return model, model.loop.outcome(lambda: {"total": model.total}), session
 
@@ -118,12 +118,18 @@ def test_what_was_stopped_goes_on_to_the_same_end(trained, size, stops_after):
     assert [outcome for _, outcome, _ in resumed[1:]] == [None] * (size - 1)
 
 
-def test_with_another_number_of_ranks_each_keeps_what_it_has(trained):
+def test_with_another_number_of_ranks_each_keeps_what_it_has_where_it_may(trained):
     (whole, *_), cut = trained("whole")[0], trained("cut", size=2, stops_after=9)
     assert cut[0][0].own
-    ((resumed, *_),) = trained("cut", resume=True, run="other")
+    ((resumed, *_),) = trained("cut", resume=True, run="other", anew=True)
     assert resumed.total == whole.total
     assert resumed.own < whole.own
+
+
+def test_with_another_number_of_ranks_a_checkpoint_is_refused_where_each_needs_what_it_had(trained):
+    trained("cut", size=2, stops_after=9)
+    with pytest.raises(CheckpointError, match=r"was made by 2 workers, and this run has 1: .* \(own\)"):
+        trained("cut", resume=True, run="other")
 
 
 def test_the_first_rank_reports_and_the_others_do_not(trained, monkeypatch):

@@ -25,7 +25,7 @@ def test_all_comes_back_but_for_metrics_of_an_epoch_that_is_over(within_epoch):
     then, now = dict(THEN), {"metrics": b"new"}
     state = state_of(now)
     state.restore_shared(state_of(then).take_shared(), within_epoch=within_epoch)
-    state.restore_own(state_of(then).take_own())
+    state.restore_own(state_of(then).take_own(), within_epoch=within_epoch)
     assert now == {**THEN, "metrics": b"counted" if within_epoch else b"new"}
 
 
@@ -40,3 +40,13 @@ def test_two_parts_of_one_name_are_refused(kind):
     register("weights", dict, dict)
     with pytest.raises(ValueError, match="has a part 'weights' already"):
         register("weights", dict, dict)
+
+
+def test_own_parts_bind_a_checkpoint_to_the_number_of_ranks_unless_they_may_begin_anew():
+    state = RankState().own("seed", dict, dict, may_begin_anew=True).own("sums", dict, dict, within_epoch=True)
+    assert (state.bound_to_ranks(within_epoch=True), state.bound_to_ranks(within_epoch=False)) == (["sums"], [])
+    restored = []
+    state.own("moments", lambda: 1, restored.append)
+    state.own("part", lambda: 2, restored.append, within_epoch=True)
+    state.restore_own({"seed": {}, **state.take_own()}, within_epoch=False)
+    assert restored == [1]
