@@ -88,7 +88,7 @@ def _fit(trainer: Trainer, model: Any, x: Any, y: Any, given: dict[str, Any]) ->
     assert workers is not None
     fit_checks.check_share(settings.rows, workers)
     kind = type(model)
-    rows = None if data.rows is None else [[one.dtype, list(one.row_shape)] for one in data.rows]
+    rows = [[one.dtype, list(one.row_shape)] for one in data.columns] or None
     task = LoopTask(
         **settings.of_loop,
         **of_run(run),
@@ -108,8 +108,8 @@ def _fit(trainer: Trainer, model: Any, x: Any, y: Any, given: dict[str, Any]) ->
 
 def _num_features(data: FitData) -> int | None:
     """Return the length of a row of the inputs, where they are one array of two dimensions whose shape is known."""
-    place = data.layout.x
-    if data.rows is None or not isinstance(place, int) or len(shape := data.rows[place].row_shape) != 1:
+    place = data.columns.features
+    if not data.columns or not isinstance(place, int) or len(shape := data.columns[place].row_shape) != 1:
         return None
     return int(shape[0])
 
