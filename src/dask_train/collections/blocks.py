@@ -8,6 +8,10 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
+from dask.core import flatten
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
 from dask_train.collections.tensors import as_numpy
@@ -20,12 +24,38 @@ PIECE_BYTES = parse_bytes("32 MiB")
 _ROWS = 0
 
 
-def delayed_blocks(arrays: Sequence[da.Array]) -> list[Any]:
-    """The blocks of arrays as delayed values, in order; the arrays are optimized together.
+def delayed_blocks(arrays: Sequence[da.Array]) -> list[list[Delayed]]:
+    """Return the blocks of arrays as delayed values, in order; what arrays share is computed once.
 
     Optimized one by one, arrays that share tasks could have other tasks of the same key, of which the scheduler warns.
     """
-    return [array.to_delayed(optimize_graph=False).ravel() for array in dask.optimize(*arrays)]
+    if not _share_tasks(arrays):
+        return [array.to_delayed(optimize_graph=False).ravel().tolist() for array in dask.optimize(*arrays)]
+    # dask.optimize would fuse what they share into each of them: two columns of a delayed frame would compute it twice.
+    keys = [list(flatten(array.__dask_keys__())) for array in arrays]
+    merged = HighLevelGraph.merge(*(array.__dask_graph__() for array in arrays))
+    optimized = arrays[0].__dask_optimize__(merged, [key for several in keys for key in several])
+    name = f"blocks-{tokenize(keys)}"
+    graph = HighLevelGraph.from_collections(name, optimized, dependencies=())
+    return [[Delayed(key, graph, layer=name) for key in several] for several in keys]
+
+
+def _share_tasks(arrays: Sequence[da.Array]) -> bool:
+    """Whether two arrays are made of the same layer of tasks, other than by way of one of the arrays themselves."""
+    graphs = [array.__dask_graph__() for array in arrays]
+    if not all(isinstance(graph, HighLevelGraph) for graph in graphs):
+        return False
+    outputs, seen = {array.name for array in arrays}, set[str]()
+    for array, graph in zip(arrays, graphs, strict=True):
+        own: set[str] = set()
+        left = [name for name in graph.dependencies[array.name] if name not in outputs]
+        while left:
+            own.add(name := left.pop())
+            left += [each for each in graph.dependencies[name] if each not in outputs and each not in own]
+        if own & seen:
+            return True
+        seen |= own
+    return False
 
 
 def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:

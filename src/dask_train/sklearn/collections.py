@@ -14,10 +14,14 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
 from dask_train.collections.blocks import check_unmasked
+from dask_train.collections.frames import belong_together
 from dask_train.collections.partition.form import is_frame
+from dask_train.collections.source import Source
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.checks import sorting_labels
 from dask_train.linear_model.collections import is_number, plain_dtypes
+from dask_train.shared_data.parts import PART
+from dask_train.shared_data.published import as_source
 
 
 def is_dask(*given: Any) -> bool:
@@ -87,6 +91,29 @@ def _check_alike(frame: Any) -> None:
             f"Column {others[0]!r} of X has the dtype {frame.dtypes[others[0]]}, beside columns of numbers: they make "
             "no array together. Leave it out, or make numbers of it."
         )
+
+
+def rows_together(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
+    """Frames of Dask that were cut from one as arrays, lazily, each partition computed once; all else as it is.
+
+    Dask would make an array of each by itself, and compute the partitions of the whole frame for each.
+    """
+    given = [each for each in (X, y, weight) if each is not None]
+    if not all(is_dask(each) and hasattr(each, "to_dask_array") for each in given) or not belong_together(given):
+        return X, y, weight
+    _check_alike(X)
+    source = as_source("the data", tuple(plain_dtypes(each) for each in given))
+    if not isinstance(source, Source) or source.columns is None:
+        return X, y, weight
+    parts = source.delayed_parts(PART, list)
+    arrays = [
+        da.concatenate(
+            [da.from_delayed(part[number], (np.nan, *column.row_shape), column.dtype) for part in parts],
+            allow_unknown_chunksizes=True,
+        )
+        for number, column in enumerate(source.columns)
+    ]
+    return arrays[0], arrays[1], None if weight is None else arrays[2]
 
 
 def beside(predicted: Any, y: Any, weight: Any = None) -> list[Any]:

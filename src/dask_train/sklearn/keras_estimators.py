@@ -155,7 +155,8 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         """
         if not is_dask(X):
             return float(super().score(X, y, sample_weight))
-        predicted, y, *weights = beside(self.predict(X), y, sample_weight)
+        raw, y, sample_weight = self._to_score(X, y, sample_weight)
+        predicted, y, *weights = beside(outputs.labels(raw, self.classes_), y, sample_weight)
         check_labels(self.classes_, y)
         right = predicted == y
         if not weights:
@@ -197,7 +198,8 @@ class KerasRegressor(OnDask, SKLearnRegressor):
         """
         if not is_dask(X):
             return float(super().score(X, y, sample_weight))
-        several = beside(self.predict(X), y, sample_weight)
+        raw, y, sample_weight = self._to_score(X, y, sample_weight)
+        several = beside(outputs.one_target(raw) if self._is_one_target else raw, y, sample_weight)
         predicted, y, *weights = (each[:, None] if each.ndim == 1 else each for each in several)
         weight = weights[0] if weights else 1.0
         mean = (y * weight).sum(axis=0) / (y * 0 + weight).sum(axis=0)

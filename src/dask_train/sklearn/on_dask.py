@@ -14,7 +14,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.input_errors import raises_at_the_call
 from dask_train.predicting.api import predict
 from dask_train.sklearn import outputs
-from dask_train.sklearn.collections import as_features, check_features, is_dask, targets
+from dask_train.sklearn.collections import as_features, check_features, is_dask, rows_together, targets
 from dask_train.sklearn.fitting import check_compiled, fitted
 
 
@@ -72,6 +72,7 @@ class OnDask(BaseEstimator):
         settings = {**(self.fit_kwargs or {}), **kwargs}
         if y is not None and is_dask(X, y, sample_weight):
             check_features(self, X, reset=True)
+            X, y, sample_weight = rows_together(X, y, sample_weight)
             X, y = as_features(X), targets(y)
             if sample_weight is not None:
                 settings["sample_weight"] = targets(sample_weight)
@@ -132,3 +133,10 @@ class OnDask(BaseEstimator):
             return self.model_.predict(validate_data(self, X, reset=False), verbose=0)
         check_features(self, X, reset=False)
         return predict(self.model_, as_features(X))
+
+    def _to_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """What the network makes of each row of Dask collections, lazily, and the rows' targets and weights."""
+        check_is_fitted(self)
+        check_features(self, X, reset=False)
+        X, y, sample_weight = rows_together(X, y, sample_weight)
+        return predict(self.model_, as_features(X)), y, sample_weight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -82,10 +83,27 @@ def test_what_is_refused(values, error, told):
         with_whole_rows("data", values)
 
 
+@pytest.mark.parametrize("length", [4, np.nan])
+def test_what_columns_share_is_computed_once(length):
+    made = []
+
+    def frame(number):
+        made.append(number)
+        return pd.DataFrame({"a": np.arange(4.0), "b": 1.0, "y": number})
+
+    parts = [dask.delayed(frame, pure=False)(number) for number in range(3)]
+    x = [da.from_delayed(part[["a", "b"]].to_numpy(), (length, 2), "f8") for part in parts]
+    y = [da.from_delayed(part["y"].to_numpy(), (length,), "i8") for part in parts]
+    columns = [da.concatenate(each, allow_unknown_chunksizes=True) for each in (x, y)]
+    found = dask.compute(*zip(*delayed_blocks([columns[0] + 1, columns[1]]), strict=True), scheduler="sync")
+    assert sorted(made) == [0, 1, 2]
+    assert [(x.shape, y.tolist()) for x, y in found] == [((4, 2), [number] * 4) for number in range(3)]
+
+
 def test_arrays_that_share_tasks_are_optimized_together():
     x = da.random.default_rng(0).normal(size=(8, 3), chunks=(4, 3)).astype("f4")
     y = x[:, 0] + x[:, 1]
-    both = [dict(column.ravel()[0].__dask_graph__()) for column in delayed_blocks((x, y))]
+    both = [dict(column[0].__dask_graph__()) for column in delayed_blocks((x, y))]
     alone = dict(x.to_delayed()[0, 0].__dask_graph__())
     assert all(x.__dask_keys__()[0][0] in graph for graph in both)
     assert all(type(graph[key]) is type(alone[key]) for graph in both for key in graph.keys() & alone.keys())
