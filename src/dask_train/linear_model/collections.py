@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 from scipy.sparse import issparse
+from sklearn.utils.validation import validate_data
 
 from dask_train.cluster.in_tasks import is_in_task
 from dask_train.collections.blocks import check_unmasked, delayed_blocks
@@ -89,6 +90,21 @@ def as_features(given: Any) -> Any:
     if found.dtype.kind not in "biufO":
         raise ValueError(f"X has the dtype {found.dtype}, and a linear model takes real numbers. Make such of it.")
     return found.astype(np.float64) if found.dtype.kind == "O" else found
+
+
+def check_names(estimator: Any, X: Any, *, reset: bool) -> None:
+    """Note how many features a collection has, and their names; or see that they are those of before.
+
+    Raises
+    ------
+    ValueError
+        They are others.
+    """
+    if hasattr(X, "columns"):
+        import pandas as pd
+
+        X = pd.DataFrame(columns=X.columns)  # scikit-learn looks at the names
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
 
 
 def check_waits(client: Any) -> None:

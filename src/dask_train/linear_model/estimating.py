@@ -22,6 +22,7 @@ from dask_train.linear_model.collections import (
     as_array,
     as_features,
     check_is_matrix,
+    check_names,
     check_rows_unmasked,
     check_text_columns,
     fit_on_dask,
@@ -49,7 +50,7 @@ class LinearEstimator(BaseEstimator):
         check_rows_unmasked(X, y, sample_weight)
         X = self._learnt(X)
         if is_dask(X, y, sample_weight):
-            self._check_features(X, reset=True)
+            check_names(self, X, reset=True)
             columns = columns_of(X, y, sample_weight, self.workers)
             if columns[1].ndim == 1 or checks.get("multi_output"):
                 return columns
@@ -70,14 +71,6 @@ class LinearEstimator(BaseEstimator):
         self.schema_ = schema
         return X if schema is None else with_indicators(X, schema)
 
-    def _check_features(self, X: Any, *, reset: bool) -> None:
-        """Note how many features a collection has, and their names; or see that they are those of before."""
-        if hasattr(X, "columns"):
-            import pandas as pd
-
-            X = pd.DataFrame(columns=X.columns)  # scikit-learn looks at the names
-        validate_data(self, X, reset=reset, skip_check_array=True)
-
     def _run(self, task: Callable[[Ranks], Any], columns: tuple[Any, ...]) -> Any:
         """The task's result: of a run on Dask's cluster, or in this process."""
         return fit_on_dask(task, columns, self.workers) if is_dask(*columns) else task(Alone(*columns))
@@ -90,7 +83,7 @@ class LinearEstimator(BaseEstimator):
         if not dask.is_dask_collection(X):
             return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         check_is_matrix(X)
-        self._check_features(X, reset=False)
+        check_names(self, X, reset=False)
         return as_features(X)
 
     def _of_block(self, then: Callable[[np.ndarray], np.ndarray]) -> Prediction:

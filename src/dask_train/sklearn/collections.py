@@ -11,7 +11,6 @@ from dask.array.utils import meta_from_array
 from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import validate_data
 
 from dask_train.collections.blocks import check_unmasked
 from dask_train.collections.frames import belong_together
@@ -19,14 +18,9 @@ from dask_train.collections.partition.form import is_frame
 from dask_train.collections.source import Source
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.checks import sorting_labels
-from dask_train.linear_model.collections import is_number, plain_dtypes
+from dask_train.linear_model.collections import check_names, is_dask, is_number, plain_dtypes
 from dask_train.shared_data.parts import PART
 from dask_train.shared_data.published import as_source
-
-
-def is_dask(*given: Any) -> bool:
-    """Whether one of them is a Dask collection."""
-    return any(dask.is_dask_collection(each) for each in given)
 
 
 def check_features(estimator: Any, X: Any, *, reset: bool) -> None:
@@ -39,11 +33,7 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> None:
     """
     if getattr(X, "ndim", 2) != 2:
         raise ValueError(f"X has {X.ndim} dimensions. Reshape your data: it is a matrix, (rows, features).")
-    if hasattr(X, "columns"):
-        import pandas as pd
-
-        X = pd.DataFrame(columns=X.columns)  # scikit-learn looks at the names
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    check_names(estimator, X, reset=reset)
 
 
 def as_features(given: Any) -> Any:

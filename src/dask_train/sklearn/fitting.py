@@ -15,8 +15,7 @@ from dask_train.cluster.in_tasks import is_in_task
 from dask_train.data.ledger import Ledger
 from dask_train.fitting.api import fit
 from dask_train.fitting.settings import KerasKeywords
-from dask_train.linear_model.collections import check_waits
-from dask_train.sklearn.collections import is_dask
+from dask_train.linear_model.collections import check_waits, is_dask
 
 # What only `dt.fit` takes.
 OF_RUNS = frozenset(KerasKeywords.__annotations__) - set(inspect.signature(keras.Model.fit).parameters)

@@ -16,13 +16,13 @@ from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
 from dask_train.fitting.settings import EpochSettings
 from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model.collections import is_dask
 from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict
 from dask_train.sklearn.collections import (
     as_array,
     check_features,
     classes_of,
-    is_dask,
     numbers_of,
     one_column,
     targets,

@@ -11,8 +11,9 @@ from sklearn.utils.multiclass import type_of_target
 
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.checks import check_labels
+from dask_train.linear_model.collections import is_dask
 from dask_train.sklearn import outputs
-from dask_train.sklearn.collections import beside, classes_of, is_dask, one_hot
+from dask_train.sklearn.collections import beside, classes_of, one_hot, rows_together
 from dask_train.sklearn.on_dask import OnDask
 
 
@@ -96,7 +97,10 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         array
             Labels, ``(n,)``.
         """
-        return outputs.labels(self._outputs(X), self.classes_)
+        return self._meant(self._outputs(X))
+
+    def _meant(self, raw: Any) -> Any:
+        return outputs.labels(raw, self.classes_)
 
     @raises_at_the_call
     def predict_proba(self, X: Any) -> Any:
@@ -155,8 +159,8 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         """
         if not is_dask(X):
             return float(super().score(X, y, sample_weight))
-        raw, y, sample_weight = self._to_score(X, y, sample_weight)
-        predicted, y, *weights = beside(outputs.labels(raw, self.classes_), y, sample_weight)
+        rows, y, sample_weight = rows_together(X, y, sample_weight)
+        predicted, y, *weights = beside(self._predicted(X, rows), y, sample_weight)
         check_labels(self.classes_, y)
         right = predicted == y
         if not weights:
@@ -198,8 +202,8 @@ class KerasRegressor(OnDask, SKLearnRegressor):
         """
         if not is_dask(X):
             return float(super().score(X, y, sample_weight))
-        raw, y, sample_weight = self._to_score(X, y, sample_weight)
-        several = beside(outputs.one_target(raw) if self._is_one_target else raw, y, sample_weight)
+        rows, y, sample_weight = rows_together(X, y, sample_weight)
+        several = beside(self._predicted(X, rows), y, sample_weight)
         predicted, y, *weights = (each[:, None] if each.ndim == 1 else each for each in several)
         weight = weights[0] if weights else 1.0
         mean = (y * weight).sum(axis=0) / (y * 0 + weight).sum(axis=0)

@@ -10,8 +10,9 @@ from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
 from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model.collections import is_dask
 from dask_train.predicting.api import predict
-from dask_train.sklearn.collections import as_features, check_features, is_dask
+from dask_train.sklearn.collections import as_features, check_features
 from dask_train.sklearn.on_dask import OnDask
 
 

@@ -12,9 +12,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from dask_train.data.ledger import Ledger
 from dask_train.input_errors import raises_at_the_call
+from dask_train.linear_model.collections import is_dask
 from dask_train.predicting.api import predict
 from dask_train.sklearn import outputs
-from dask_train.sklearn.collections import as_features, check_features, is_dask, rows_together, targets
+from dask_train.sklearn.collections import as_features, check_features, rows_together, targets
 from dask_train.sklearn.fitting import check_compiled, fitted
 
 
@@ -123,8 +124,7 @@ class OnDask(BaseEstimator):
         array
             Float ``(n,)``, or ``(n, targets)``.
         """
-        raw = self._outputs(X)
-        return outputs.one_target(raw) if self._is_one_target else raw
+        return self._meant(self._outputs(X))
 
     def _outputs(self, X: Any) -> Any:
         """What the network makes of each row: lazily of a Dask collection, by ``dt.predict``; else here."""
@@ -134,9 +134,14 @@ class OnDask(BaseEstimator):
         check_features(self, X, reset=False)
         return predict(self.model_, as_features(X))
 
-    def _to_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """What the network makes of each row of Dask collections, lazily, and the rows' targets and weights."""
+    def _meant(self, raw: Any) -> Any:
+        """What outputs of the network predict."""
+        return outputs.one_target(raw) if self._is_one_target else raw
+
+    def _predicted(self, X: Any, rows: Any) -> Any:
+        """What is predicted of a Dask collection; ``rows`` is the same, perhaps made an array beside others."""
+        if rows is X:
+            return self.predict(X)
         check_is_fitted(self)
         check_features(self, X, reset=False)
-        X, y, sample_weight = rows_together(X, y, sample_weight)
-        return predict(self.model_, as_features(X)), y, sample_weight
+        return self._meant(predict(self.model_, as_features(rows)))

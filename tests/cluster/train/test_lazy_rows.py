@@ -106,8 +106,13 @@ def search_grid(x: Any, y: Any) -> None:
     dt.search(SGDClassifier(), x, y, params={"alpha": [1e-3, 1e-2]}, cv=2, progress=False)
 
 
+def descent(trial: Any) -> Any:
+    """An estimator of a trial."""
+    return SGDClassifier(alpha=trial.suggest_float("alpha", 1e-4, 1))
+
+
 def search_trials(x: Any, y: Any) -> None:
-    dt.search(lambda trial: SGDClassifier(alpha=trial.suggest_float("alpha", 1e-4, 1)), x, y, trials=2, progress=False)
+    dt.search(descent, x, y, trials=2, cv=2, progress=False)
 
 
 def evaluate_estimator(x: Any, y: Any) -> None:
