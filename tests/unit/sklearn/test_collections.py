@@ -11,6 +11,8 @@ import pytest
 import scipy.sparse
 from sklearn.base import BaseEstimator
 
+from dask_train.shared_data.parts import PART
+from dask_train.shared_data.published import as_source
 from dask_train.sklearn.collections import (
     as_array,
     as_features,
@@ -18,6 +20,7 @@ from dask_train.sklearn.collections import (
     check_features,
     classes_of,
     one_hot,
+    rows_together,
     targets,
 )
 
@@ -168,3 +171,33 @@ def test_text_beside_numbers_is_named(npartitions):
     with pytest.raises(ValueError, match=r"Column 'colour' of X has the dtype .* beside columns of numbers"):
         as_array(frame)
     assert as_array(frame[["colour"]]).shape[1] == 1
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_frames_that_were_cut_from_one_are_computed_once_as_arrays(weighted):
+    made = []
+
+    def partition(number):
+        made.append(number)
+        return pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4], "y": [number, 0], "w": 1.0})
+
+    meta = pd.DataFrame({"a": [0.0], "b": [0], "y": [0], "w": [0.0]})
+    frame = dd.from_map(partition, range(3), meta=meta)
+    given = (frame[["a", "b"]], frame["y"], frame["w"] if weighted else None)
+    with dask.config.set(scheduler="sync"):
+        made.clear()
+        arrays = [each for each in rows_together(*given) if each is not None]
+        assert made == []
+        found = dask.compute(*arrays)
+        assert sorted(made) == [0, 1, 2]
+        made.clear()
+        dask.compute(*as_source("the data", (arrays[0], arrays[1][:, None])).delayed_parts(PART, list))
+        assert sorted(made) == [0, 1, 2]
+    np.testing.assert_array_equal(found[0], [[1, 3], [2, 4]] * 3)
+    assert found[1].tolist() == [0, 0, 1, 0, 2, 0]
+    assert len(found) == 2 + weighted
+
+
+def test_what_was_not_cut_from_one_frame_stays_as_it_is():
+    x, y = da.zeros((4, 2)), np.zeros(4)
+    assert rows_together(x, y) == (x, y, None)
