@@ -167,7 +167,7 @@ class Prepared:
     def _built(self, model: Any) -> Any:
         call, limits, inputs = self.call, self.limits, self.inputs
         if inputs.frame is None:
-            token = tokenize(self.value, call, [array.name for array in inputs.arrays])
+            token = tokenize(self.value, getattr(model, "key", ""), call, [array.name for array in inputs.arrays])
             task = Sealed(partial(array_block, call, limits))
             arrays = arrays_by_block(
                 task, Sealed(chosen), name=f"predict-{token}", model=model, arrays=inputs.arrays, outputs=call.outputs

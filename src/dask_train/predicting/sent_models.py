@@ -33,6 +33,10 @@ MOST_TRIES = 5
 LOOKED_THROUGH_BYTES = 4 << 20
 
 
+class ModelLostError(PredictionError):
+    """All Dask workers that had a model have left."""
+
+
 def on_dask(client: Client, model: Any) -> Any:
     """Return the model as a value that graphs depend on: a future, under a key of its contents.
 
@@ -53,7 +57,8 @@ def on_dask(client: Client, model: Any) -> Any:
 
 async def _on_dask(client: Client, model: Any) -> Future:
     key = f"model-{model.token}"
-    state = client.futures.get(key)
+    while (state := client.futures.get(key)) is not None and state.status == "error":
+        key += "-again"  # what depends on a key of the scheduler's that has failed fails with it
     if state is not None and state.status == "finished":
         return Future(key, client)
     await _check_modules(client, model)
@@ -78,7 +83,7 @@ def until_kept(compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except PredictionError as error:
-            if not (left and is_lost(error)):
+            if not (left and (is_lost(error) or isinstance(error, ModelLostError))):
                 raise
     raise AssertionError
 
@@ -86,6 +91,15 @@ def until_kept(compute: Callable[[], Any]) -> Any:
 def _itself(model: Any) -> Any:
     """Return what the task was given."""
     return model
+
+
+def _tell_of_loss(name: str) -> None:
+    """Stand for a model that was put on Dask workers: Dask runs this where none of them is left."""
+    raise ModelLostError(
+        f"Model {name!r} is lost: all Dask workers that had it have left.",
+        "They were killed, perhaps for want of memory, or restarted. A model above 1 MiB lies on Dask workers alone.",
+        "Call predict again, which sends it anew; look at the Dask workers' logs for why they left.",
+    )
 
 
 async def _put(peer: Peer, key: str, model: Any) -> Future:
@@ -106,6 +120,8 @@ async def _put(peer: Peer, key: str, model: Any) -> Future:
             lost = error
             continue
         if await peer.num_copies(key):
+            # A value that was put there is data to the scheduler; with a task to its key it does that after a loss.
+            peer.dask_end.get({key: (_tell_of_loss, model.name)}, [key], sync=False)
             return future
         del future  # gone with its only holder
     raise PredictionError(

@@ -245,3 +245,22 @@ def test_models_whose_dask_workers_all_die(client, workers, tmp_path, in_threads
     parts = [np.load(tmp_path / "out" / f"part-{number:05}.npy") for number in range(6)]
     np.testing.assert_array_equal(np.concatenate(parts), 2 * rows[:, 0])
     np.testing.assert_array_equal(predicted.result(60), 2 * rows[:, 0])
+
+
+def test_a_large_model_that_is_lost_before_it_predicts_is_told_in_words_and_sent_anew(client, workers):
+    rows, weights = np.arange(120.0).reshape(60, 2), np.ones(KEPT_BYTES)
+
+    def doubled(block):
+        return 2 * weights[0] * block[:, 0]
+
+    lost = dt.predict(doubled, da.from_array(rows, chunks=(10, 2)), meta=np.empty(0))
+    for address in workers(client):
+        kill(client, address)
+    workers(client)
+    for _ in range(2):
+        with pytest.raises(dt.PredictionError, match=r"Model 'doubled' is lost: .* have left\. .* Call predict again"):
+            lost.compute()
+    again = dt.predict(doubled, da.from_array(rows, chunks=(10, 2)), meta=np.empty(0))
+    np.testing.assert_array_equal(again.compute(), 2 * rows[:, 0])
+    del lost, again
+    gc.collect()  # an error and the frames that it came through refer to each other, and to the futures

@@ -58,7 +58,8 @@ class Leaving:
 
     def __init__(self, *ways: Exception | int) -> None:
         self.ways, self.keys = list(ways), []
-        self.dask_end: Any = SimpleNamespace(futures={}, id="me")
+        self.dask_end: Any = SimpleNamespace(futures={}, id="me", get=lambda graph, *_, **__: self.tasks.update(graph))
+        self.tasks: dict[str, Any] = {}
 
     async def put(self, key: str, _: Any, *, num_copies: int) -> str:
         self.keys.append(key)
@@ -88,6 +89,9 @@ def test_a_model_is_put_elsewhere_where_a_dask_worker_leaves(given_up: list[str]
     peer: Any = Leaving(OSError("closed"), KeyError("tcp://h:1"), CancelledError(), 0)
     assert asyncio.run(models._put(peer, "model-t", KERAS)) == "future of model-t"
     assert peer.keys == given_up == ["model-t"] * 5
+    tells, name = peer.tasks["model-t"]
+    with pytest.raises(models.ModelLostError, match="Model 'm' is lost: all Dask workers that had it have left"):
+        tells(name)
 
 
 def test_dask_workers_that_leave_each_time_are_an_error_of_ours(given_up: list[str]) -> None:
@@ -132,6 +136,18 @@ def test_a_small_model_is_a_task_that_dask_does_again(
     assert found == "put" if way == "put" else found.result().name == "m"
 
 
+def test_a_model_whose_task_has_failed_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def checked(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(models, "_check_modules", checked)
+    monkeypatch.setattr(models, "Peer", lambda client: client)
+    client: Any = Submitting("pending")
+    client.futures = dict.fromkeys(["model-t", "model-t-again"], SimpleNamespace(status="error"))
+    asyncio.run(models._on_dask(client, KERAS))
+    assert client.keys == ["model-t-again-again"]
+
+
 @pytest.mark.parametrize(
     ("reason", "tries"), [("lost dependencies", models.MOST_TRIES), ("already forgotten", 5), ("client closed", 1)]
 )
@@ -145,3 +161,14 @@ def test_what_is_lost_with_the_model_is_computed_again_and_an_end_comes(reason: 
     with pytest.raises(PredictionError, match="lost"):
         models.until_kept(compute)
     assert len(calls) == tries
+
+
+def test_a_lost_model_is_sent_again() -> None:
+    errors = [models.ModelLostError("lost")]
+
+    def compute() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    assert models.until_kept(compute) == "done"
