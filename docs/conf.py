@@ -28,13 +28,15 @@ extensions = [
     "sphinx.ext.viewcode",
     "numpydoc",
     "myst_nb",
+    "argument_table",
     "gallery",
     "own_members",
     "repository_links",
 ]
 root_doc = "index"
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates", "_extensions", "jupyter_execute"]  # the last one is made by myst_nb
+# The last one is made by myst_nb.
+exclude_patterns = ["_build", "_templates", "_extensions", "jupyter_execute"]
 nitpicky = False  # types in signatures name classes of Dask, NumPy and Keras, whose pages need a network
 
 autodoc_typehints = "none"  # signatures without them are read at a glance; the docstrings tell types
@@ -53,7 +55,8 @@ html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
+# Light or dark, as the reader's system has it.
+html_context = {"default_mode": "auto"}
 html_sidebars = {"start": [], "tutorial": []}  # there is nothing below them
 html_theme_options = {
     "show_toc_level": 2,

@@ -7,7 +7,6 @@ import importlib.util
 import re
 import tomllib
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -147,7 +146,7 @@ def test_the_versions_of_make_minimum_are_the_lowest_that_are_allowed() -> None:
 
 
 def test_what_the_page_for_users_of_other_libraries_names_is_there() -> None:
-    text = (DOCS / "coming_from.md").read_text()
+    text = (DOCS / "reference" / "names_elsewhere.md").read_text() + (DOCS / "coming_from.md").read_text()
     assert set(re.findall(r"\bdt\.(\w+)", text)) <= set(dask_train.__all__)
     told = (dask_train.Session.__doc__ or "") + " ".join(dir(dask_train.Session))
     assert [name for name in re.findall(r"\bsession\.(\w+)", text) if name not in told] == []
@@ -157,9 +156,13 @@ def test_what_the_page_for_users_of_other_libraries_names_is_there() -> None:
     assert all(f'"{solver}"' in (linear_model.LogisticRegression.__doc__ or "") for solver in solvers)
 
 
-@pytest.mark.slow
-def test_the_first_program_runs(printed: Callable[[str], str]) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (DOCS / "start.md").read_text(), re.DOTALL)
-    accuracy, rows = printed(program).splitlines()[-2:]
-    assert float(accuracy.removeprefix("accuracy: ")) > 0.99
-    assert re.fullmatch(r"1?\d,\d{3} of 20,000 rows are of class 1", rows)
+def test_the_table_of_arguments_says_why_a_verb_lacks_one() -> None:
+    table = extension("argument_table")
+    text = (DOCS / "reference" / "arguments.md").read_text()
+    explained: dict[str, set[str]] = {verb: set() for verb in table.VERBS}
+    for verbs, names in re.findall(r"^\| (`dt\.[^|]*) \| (`[^|]*) \|", text, flags=re.MULTILINE):
+        for verb in re.findall(r"`dt\.(\w+)`", verbs):
+            explained[verb] |= set(re.findall(r"`(\w+)`", names))
+    for verb in table.VERBS:
+        lacks = {name for name, verbs in table.shared().items() if verb not in verbs}
+        assert explained[verb] == lacks, verb

@@ -74,7 +74,7 @@ def check_private_parts(model: Any) -> None:
         raise VersionMismatchError(
             f"Keras {keras.__version__} is none that fit can train with: {'; '.join(moved)}.",
             "These are private parts of Keras, which a version may move; what fit does by them would not be done.",
-            "Install a version of Keras that docs/backends.md names, or a later one of dask-train.",
+            "Install a version of Keras that docs/reference/backends.md names, or a later one of dask-train.",
         )
 
 

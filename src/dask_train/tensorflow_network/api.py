@@ -115,7 +115,7 @@ def start_tensorflow(
     Notes
     -----
     TensorFlow's servers listen on all interfaces, without TLS or authentication: on a network that is not yours
-    alone, close their ports to others.
+    alone, block these ports from other users.
 
     Examples
     --------
