@@ -66,7 +66,14 @@ def synchronous(client: Any, x: Any, y: Any, held_out: Any, args: argparse.Names
     model = cnn(num_steps)
     say(f"{args.workers} workers, synchronous")
     result = dt.fit(
-        model, x, y, epochs=epochs, batch_size=BATCH_SIZE, workers=args.workers, validation_data=held_out, client=client
+        model,
+        x,
+        y,
+        epochs=epochs,
+        batch_size=BATCH_SIZE,
+        workers=args.workers,
+        validation_data=held_out,
+        client=client,
     )
     show(result.history)
     print(f"  {result.ledger}")
