@@ -78,8 +78,6 @@ def check_together(model: Any, workers: int, *, ps: int = 0) -> None:
         raise ValueError(f"Model {model.name!r} {reason}")
     if workers > 1:
         _check_layers(model, ps)
-    if workers > 1 and not ps:
-        _check_by_row(model)
 
 
 def _check_layers(model: Any, ps: int) -> None:
@@ -105,30 +103,6 @@ def _check_layers(model: Any, ps: int) -> None:
                 "whole batch, and with ps= each worker takes steps of its own. Leave ps out; or leave synchronized "
                 "out, for moving averages that are averaged over the workers."
             )
-
-
-def _check_by_row(model: Any) -> None:
-    """Refuse losses of Keras' own that make one number of all rows, which is no mean of those of the workers' shares.
-
-    Raises
-    ------
-    ValueError
-        There is one.
-    """
-    import keras
-
-    for loss in keras.tree.flatten(getattr(model, "loss", None)):
-        found = keras.losses.get(loss) if isinstance(loss, str) else loss
-        name = getattr(getattr(found, "fn", found), "__name__", "")
-        if name in _OVER_ALL_ROWS and _is_of_keras(found) and getattr(found, "_fn_kwargs", {}).get("axis") is None:
-            raise ValueError(
-                f"Model {model.name!r} is compiled with the loss {name!r} without an axis, which compares all rows of "
-                "a batch at once, and several workers have a part of them each. Pass axis= all axes but the first, as "
-                f"in keras.losses.{name.capitalize()}(axis=(1, 2, 3)) for images, or pass workers=1."
-            )
-
-
-_OVER_ALL_ROWS = ("dice", "tversky")
 
 
 def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> None:

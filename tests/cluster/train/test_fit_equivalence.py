@@ -66,6 +66,7 @@ class Case:
     layout: Columns
     floatx: str = "float64"
     epochs: int = EPOCHS
+    batch_size: int = BATCH_SIZE
     steps_per_epoch: int | None = None
     class_weight: dict[int, float] | None = None
     validates: bool = False
@@ -354,7 +355,7 @@ def fitted(case: Case) -> tuple[dict[str, list[float]], list[np.ndarray]]:
             x,
             y,
             sample_weight=sample_weight,
-            batch_size=BATCH_SIZE,
+            batch_size=case.batch_size,
             epochs=case.epochs,
             steps_per_epoch=case.steps_per_epoch,
             class_weight=case.class_weight,
@@ -418,7 +419,7 @@ def trained(cases: dict[str, Case], num_workers: int) -> list[dict[str, Any]]:
             validation_columns=case.layout if case.validates else None,
             callbacks=send_callbacks(case.callbacks()),
             epochs=case.epochs,
-            batch_size=BATCH_SIZE,
+            batch_size=case.batch_size,
             steps_per_epoch=case.steps_per_epoch,
             shuffle=False,
             validation_batch_size=VALIDATION_BATCH_SIZE,

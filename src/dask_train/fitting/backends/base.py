@@ -143,6 +143,42 @@ class Backend(Protocol):
         Arrays and tensors may share memory. Calls keep their order.
         """
 
+    def gathering(self, global_rows: Callable[[], int]) -> AbstractContextManager[None]:
+        """Let steps gather rows while it lasts.
+
+        Parameters
+        ----------
+        global_rows
+            How many rows all workers have of the batch of the step in hand.
+        """
+
+    def gathered(
+        self,
+        gather: Callable[[list[np.ndarray]], list[np.ndarray]],
+        tensors: Sequence[Any],
+        rows_of: Callable[[int], int],
+    ) -> list[Any]:
+        """Return the rows of all workers for those of this one, without derivatives, inside a step as outside.
+
+        Parameters
+        ----------
+        gather
+            Makes arrays of all workers' rows of arrays of this one's.
+        rows_of
+            How many rows there are in all for so many of this worker, in the step in hand.
+        """
+
+    def derived_through(
+        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
+    ) -> Any:
+        """Return what was gathered, so that its derivative goes on to this worker's part.
+
+        Parameters
+        ----------
+        spread
+            Makes the derivative by ``own`` of that by ``everyones``.
+        """
+
     def key_of(self, variable: Any) -> Any:
         """What tells a variable from others in a step as outside: a Keras variable, or the backend's own in it."""
 
@@ -189,7 +225,10 @@ class Backend(Protocol):
         """
 
     def settled(self, loss: Any) -> Any:
-        """The same loss, which :meth:`sums_multiplied` leaves as it is: it has been multiplied with what it needs."""
+        """The same loss, which :meth:`sums_multiplied` leaves as it is: it has been multiplied with what it needs.
+
+        Or it is one of all workers' rows.
+        """
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
         """Whether a loss has values by row, so that their sum is one over rows; False where its graph tells that."""

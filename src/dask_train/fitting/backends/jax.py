@@ -44,6 +44,7 @@ class JaxBackend:
         self._traces = False
         self._step: _Step | None = None  # that is traced, or run eagerly
         self._gradients: Callable[[], list[Any]] | None = None  # of steps that are tried
+        self._global_rows: Callable[[], int] = int
 
     def refusal(self, model: Any, workers: int = 1) -> str | None:
         """Why a model can't be trained: what JAX would compute otherwise than asked for, and what was not tried."""
@@ -116,11 +117,7 @@ class JaxBackend:
 
     def on_host(self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any]) -> list[Any]:
         """An ordered ``io_callback``, which is called once each time, whatever becomes of its results."""
-        if not tensors:
-            return []
-        if self._traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
-            return _called_back(function, tensors, [(tensor.shape, tensor.dtype) for tensor in tensors])
-        return [jax.numpy.array(array) for array in function([np.asarray(tensor) for tensor in tensors])]
+        return self._on_host(function, tensors, [(tensor.shape, tensor.dtype) for tensor in tensors]) if tensors else []
 
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
@@ -170,6 +167,49 @@ class JaxBackend:
                 variable.assign(value)
 
         return apply_and_assign
+
+    @contextmanager
+    def gathering(self, global_rows: Callable[[], int]) -> Iterator[None]:
+        """Let steps be traced once for each number of all rows as well."""
+        self._global_rows = global_rows
+        try:
+            yield
+        finally:
+            self._global_rows = int
+
+    def gathered(
+        self,
+        gather: Callable[[list[np.ndarray]], list[np.ndarray]],
+        tensors: Sequence[Any],
+        rows_of: Callable[[int], int],
+    ) -> list[Any]:
+        """As :meth:`on_host`, of as many rows as there are in all in the step that is traced."""
+        given = [jax.lax.stop_gradient(tensor) for tensor in tensors]
+        like = [((rows_of(tensor.shape[0]), *tensor.shape[1:]), tensor.dtype) for tensor in given]
+        return self._on_host(gather, given, like)
+
+    def derived_through(
+        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
+    ) -> Any:
+        """Return a ``jax.custom_vjp``, which calls back when it is derived."""
+        shape, dtype = own.shape, own.dtype
+
+        @jax.custom_vjp
+        def through(own: Any, everyones: Any) -> Any:  # noqa: ARG001 - by which it is derived
+            return everyones
+
+        def backward(_: None, gradient: Any) -> Any:
+            return self._on_host(spread, [gradient], [(shape, dtype)])[0], jax.numpy.zeros_like(gradient)
+
+        through.defvjp(lambda _, everyones: (everyones, None), backward)
+        return through(own, everyones)
+
+    def _on_host(
+        self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any], like: Sequence[Any]
+    ) -> list[Any]:
+        if self._traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
+            return _called_back(function, tensors, like)
+        return [jax.numpy.array(array) for array in function([np.asarray(tensor) for tensor in tensors])]
 
     def key_of(self, variable: Any) -> Any:
         """The identity of the Keras variable, whose arrays come and go."""
@@ -260,7 +300,7 @@ class _Step:
         self._backend, self._step, self._model = backend, step, model
         self._trains = step != model.test_step
         self._is_jitted = not model.run_eagerly and model.jit_compile
-        self._function = jax.jit(self._begun) if self._is_jitted else self._begun
+        self._function = jax.jit(self._begun, static_argnums=2) if self._is_jitted else self._begun
         own = [name for name in ("train_step", "compute_loss") if _is_own(model, name)]
         self.is_own, self._has_own_logs = bool(own), self._trains and "train_step" in own
         self.raw: frozenset[str] = frozenset()
@@ -275,7 +315,7 @@ class _Step:
         jax.block_until_ready((given, batch))
         if self._backend._gradients is not None:
             return self._try(given, batch)
-        logs, found = self._function(given, batch)
+        logs, found = self._function(given, batch, self._backend._global_rows())
         jax.effects_barrier()  # what comes next may go to the same processes, in an order that all keep
         for some, before, after in zip(variables, given, found, strict=True):
             for variable, old, new in zip(some, before, after, strict=True):
@@ -291,7 +331,7 @@ class _Step:
             self._by_row[number] = found and self._by_row.get(number, True)
         return self._by_row.get(number, False)
 
-    def _begun(self, given: Any, batch: Any) -> Any:
+    def _begun(self, given: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
         """The step, as it is traced or run eagerly."""
         self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
         with self._backend._taking(self, traces=self._is_jitted), exact_calls():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -15,7 +15,7 @@ from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices
 from dask_train.fitting.backends.tensorflow_graph import may_be_kept, slices_below
 from dask_train.fitting.backends.tensorflow_logs import derived_logs
-from dask_train.fitting.backends.tensorflow_losses import sums_multiplied
+from dask_train.fitting.backends.tensorflow_losses import settled, sums_multiplied
 from dask_train.fitting.backends.tensorflow_moments import moments_of_all
 
 
@@ -164,6 +164,46 @@ class TensorFlowBackend:
 
         return convert_and_apply
 
+    def gathering(self, global_rows: Callable[[], int]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing: graphs take any number of rows."""
+        return nullcontext()
+
+    def gathered(
+        self,
+        gather: Callable[[list[np.ndarray]], list[np.ndarray]],
+        tensors: Sequence[Any],
+        rows_of: Callable[[int], int],  # noqa: ARG002
+    ) -> list[Any]:
+        """As :meth:`on_host`, of any number of rows."""
+
+        def call(*arrays: np.ndarray) -> list[np.ndarray]:
+            return gather(list(arrays))
+
+        given = [tf.stop_gradient(tensor) for tensor in tensors]
+        found = _listed(tf.numpy_function(call, given, [tensor.dtype for tensor in given]))
+        for result, tensor in zip(found, given, strict=True) if not tf.executing_eagerly() else ():
+            result.set_shape((None, *tensor.shape[1:]))
+        return found
+
+    def derived_through(
+        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
+    ) -> Any:
+        """Return a ``tf.custom_gradient``."""
+
+        def call(array: np.ndarray) -> np.ndarray:
+            return spread([array])[0]
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator,unused-ignore]
+        def through(own: Any, everyones: Any) -> Any:
+            def derive(gradient: Any) -> Any:
+                found = tf.numpy_function(call, [gradient], own.dtype)
+                found.set_shape(own.shape)
+                return found, None
+
+            return tf.identity(everyones), derive
+
+        return through(own, everyones)
+
     def key_of(self, variable: Any) -> Any:
         """TensorFlow's own key of the variable."""
         own = variable.value if isinstance(variable, keras.Variable) else variable
@@ -216,8 +256,8 @@ class TensorFlowBackend:
         return moments_of_all(forward, backward, is_aside)
 
     def settled(self, loss: Any) -> Any:
-        """The loss itself: a graph shows what it was multiplied with."""
-        return loss
+        """Mark it in the graph."""
+        return settled(loss)
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
         """In a graph the number of rows is not known."""

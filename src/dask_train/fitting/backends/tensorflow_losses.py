@@ -57,6 +57,18 @@ def sums_multiplied(factor: Factor, rows: Callable[[], int]) -> Iterator[None]:
         tf.GradientTape.gradient = original
 
 
+_SETTLED = "loss_of_all_workers"
+
+
+def settled(loss: Any) -> Any:
+    """Return a loss that :func:`sums_multiplied` leaves as it is."""
+    return tf.identity(loss, _SETTLED)
+
+
+def _is_settled(tensor: Any) -> bool:
+    return tensor.op.type == "Identity" and tensor.op.name.rpartition("/")[2].startswith(_SETTLED)
+
+
 def _in_dtype(times: Any, dtype: Any) -> Any:
     """A factor with all its digits: ``tf.cast`` makes float32 of Python's numbers first."""
     return tf.cast(times, dtype) if tf.is_tensor(times) else tf.constant(times, dtype)
@@ -74,7 +86,7 @@ def addends(tensor: Any, times: Any = 1.0, weights: Collection[int] = ()) -> lis
     kind, inputs = operation.type, list(operation.inputs)
     if kind == "Sum" and inputs[0].op.type == "Pack":
         kind, inputs = "AddN", list(inputs[0].op.inputs)
-    if tensor.shape.rank != 0 or any(one.shape.rank != 0 for one in inputs):
+    if tensor.shape.rank != 0 or any(one.shape.rank != 0 for one in inputs) or _is_settled(tensor):
         return [(tensor, times)]
     for place in {"Mul": (1, 0), "RealDiv": (1,)}.get(kind, ()):
         constant = tf.get_static_value(inputs[place])
@@ -135,7 +147,7 @@ class _Degrees:
         if tensor.ref() not in self._known:
             by_row = tensor.shape.rank is None or None in tensor.shape
             self._row_values += by_row
-            rule = _RULES.get(tensor.op.type, _Degrees._other)
+            rule = _Degrees._none if _is_settled(tensor) else _RULES.get(tensor.op.type, _Degrees._other)
             # What is computed of each row does not depend on how many they are.
             of_rows = by_row and (rule is _Degrees._other or self._row_values > _DEEPEST)
             self._known[tensor.ref()] = 0.0 if of_rows else rule(self, tensor.op)
@@ -170,6 +182,9 @@ class _Degrees:
     def _equal(self, operation: Any) -> float:
         degrees = self._inputs(operation)
         return degrees[0] if len(set(degrees)) == 1 else math.nan
+
+    def _none(self, _: Any) -> float:
+        return 0.0
 
     def _unknown(self, _: Any) -> float:
         return math.nan
@@ -222,6 +237,8 @@ def _unknown_sizes(tensor: Any) -> float:
 def _is_sum(part: Any, rows: int) -> bool:
     if not _is_graph_tensor(part):
         return bool(part.shape.rank) and part.shape[0] == rows
+    if _is_settled(part):
+        return False
     if part.shape.rank:
         return part.shape[0] is None
     return degree(part) == 1

@@ -138,6 +138,26 @@ class TorchBackend:
 
         return apply
 
+    def gathering(self, global_rows: Callable[[], int]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing: steps take any number of rows."""
+        return nullcontext()
+
+    def gathered(
+        self,
+        gather: Callable[[list[np.ndarray]], list[np.ndarray]],
+        tensors: Sequence[Any],
+        rows_of: Callable[[int], int],  # noqa: ARG002
+    ) -> list[Any]:
+        """Return new tensors; arrays that were gathered are of nobody else."""
+        found = gather([as_array(tensor) for tensor in tensors])
+        return [as_tensor(array, like=tensor) for array, tensor in zip(found, tensors, strict=True)]
+
+    def derived_through(
+        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
+    ) -> Any:
+        """Return a function of torch's graph of gradients."""
+        return _Through.apply(own, everyones, spread) if own.requires_grad else everyones
+
     def key_of(self, variable: Any) -> Any:
         """The identity of the parameter, which stays the same."""
         return id(variable.value if isinstance(variable, keras.Variable) else variable)
@@ -226,6 +246,20 @@ class TorchBackend:
 
 # As Keras takes them in on torch.
 _SIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
+
+
+class _Through(torch.autograd.Function):
+    """What was gathered of all workers, derived by this worker's part."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Any, everyones: Any, spread: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Any:
+        ctx.spread, ctx.like = spread, own.detach()
+        return everyones.view_as(everyones)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (found,) = ctx.spread([as_array(gradients[0])])
+        return as_tensor(found, like=ctx.like), None, None
 
 
 class _Step:

@@ -30,7 +30,7 @@ class _Rehearsal(threading.local):
     """The steps that one thread tries; in the user's own process others may train meanwhile."""
 
     def __init__(self) -> None:
-        self.goes_on = False
+        self.goes_on = self.has_all_rows = False
         self.gradients: list[Any] = []
 
 
@@ -38,8 +38,21 @@ _place, _rehearsal = _Place(), _Rehearsal()
 
 
 def is_aside() -> bool:
-    """Whether callbacks run: what is computed then is of this process alone, and no sum is to be awaited for it."""
-    return _place.aside or _rehearsal.goes_on
+    """Whether what is computed now is of this process alone, so that no sum is to be awaited for it.
+
+    Callbacks run, a step is tried only, or there are the rows of all workers.
+    """
+    return _place.aside or _rehearsal.goes_on or _rehearsal.has_all_rows
+
+
+@contextmanager
+def with_all_rows() -> Iterator[None]:
+    """While it lasts, this thread computes of the rows of all workers, as each of them does."""
+    before, _rehearsal.has_all_rows = _rehearsal.has_all_rows, True
+    try:
+        yield
+    finally:
+        _rehearsal.has_all_rows = before
 
 
 def is_rehearsed() -> bool:

@@ -26,10 +26,12 @@ class RowFraction:
         Of the batch: how often that was.
     rows
         How many go into the step: one where it has none of the batch.
+    global_rows
+        How many the global batch has.
     """
 
     def __init__(self) -> None:
-        self._weight, self.number, self.rows = 1.0, 0, 0
+        self._weight, self.number, self.rows, self.global_rows = 1.0, 0, 0, 0
 
     @property
     def weight(self) -> float:

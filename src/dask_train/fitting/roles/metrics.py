@@ -5,7 +5,7 @@ Exact for metrics whose variables are sums over rows, as are those of Keras: mea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.backends import Derived
 from dask_train.fitting.backends.base import flat
+from dask_train.fitting.roles.by_row import variables_of_all
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
@@ -96,14 +97,22 @@ class Metrics:
         """A copy of their variables, which :meth:`restore` takes."""
         return [np.array(value_of(variable)) for variable in _variables(self._model)]
 
-    def restore(self, state: list[np.ndarray]) -> None:
-        """Set their variables; nothing counted where they were not there yet."""
+    def restore(self, state: list[np.ndarray], *, keeps: Collection[int] = ()) -> None:
+        """Set their variables, but those with an ``id`` that is kept; nothing counted where they were not there yet."""
         variables = _variables(self._model)
         if len(variables) == len(state):
             for variable, value in zip(variables, state, strict=True):
-                variable.assign(value)
+                if id(variable) not in keeps:
+                    variable.assign(value)
         else:
             self._model.reset_metrics()
+
+    def go_on(self) -> None:
+        """A step begins."""
+
+    def forget_rows(self, before: list[np.ndarray]) -> None:
+        """Let no rows of this worker have been counted since then."""
+        self.restore(before)
 
     def _see_variables(self) -> None:
         """The variables, and what they hold before the first row."""
@@ -123,6 +132,8 @@ class MetricSums(Metrics):
     Notes
     -----
     The first worker's metrics hold the sums of all, those of the others what came since they were last added up.
+    Compiled metrics that are given all workers' rows, see :func:`variables_of_all`, count these on each worker: there the
+    first worker's counts are all.
     """
 
     def __init__(self, model: Any, replicas: ProcessGroup, share: RowFraction) -> None:
@@ -140,6 +151,11 @@ class MetricSums(Metrics):
         if self._carried:
             counted = [mine + before for mine, before in zip(counted, self._carried, strict=True)]
             self._carried = []
+        if self._replicas.rank:
+            of_all = variables_of_all(self._model)
+            for place, variable in enumerate(self._variables):
+                if id(variable) in of_all:
+                    counted[place] = np.zeros_like(counted[place])
         total = self._replicas.sum(self._channel("metrics", counted), counted)
         self.set(total if self._replicas.rank == 0 else None)
         renewed = self.renewed(told)
@@ -153,7 +169,22 @@ class MetricSums(Metrics):
 
     def carry(self, counted: list[np.ndarray]) -> None:
         """Add what another process has counted of this epoch when it is next added up."""
-        self._carried = counted
+        self._carried = list(counted)
+
+    def go_on(self) -> None:
+        """See :meth:`Metrics.go_on`: what is given all workers' rows counts on from what is carried."""
+        of_all = variables_of_all(self._model) if self._carried else ()
+        if not of_all:
+            return
+        self._see_variables()
+        for place, variable in enumerate(self._variables):
+            if id(variable) in of_all and self._carried[place].any():
+                variable.assign(np.asarray(self._from[place] + self._carried[place], variable.dtype))
+                self._carried[place] = np.zeros_like(self._carried[place])
+
+    def forget_rows(self, before: list[np.ndarray]) -> None:
+        """See :meth:`Metrics.forget_rows`; those of all workers have been."""
+        self.restore(before, keeps=variables_of_all(self._model))
 
     def _channel(self, key: Any, arrays: list[np.ndarray]) -> Any:
         key = (key, tuple(array.shape for array in arrays))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -13,7 +13,13 @@ from dask_train.fitting.roles.metrics import Metrics
 from dask_train.fitting.roles.rehearsal import rehearsed
 
 
-def check_sums(model: Any, metrics: Metrics, counted: Callable[[int], list[np.ndarray]], over: str) -> None:
+def check_sums(
+    model: Any,
+    metrics: Metrics,
+    counted: Callable[[int], list[np.ndarray]],
+    over: str,
+    left_out: Collection[int] = (),
+) -> None:
     """See that metrics of one's own count sums over rows: what a batch counts twice, it counts double.
 
     Parameters
@@ -23,13 +29,15 @@ def check_sums(model: Any, metrics: Metrics, counted: Callable[[int], list[np.nd
         variables by then.
     over
         Over what they are to be added up, for the error.
+    left_out
+        Metrics that are not, by their ``id``.
 
     Raises
     ------
     ValueError
         One holds something else, such as a maximum, which can't be added up.
     """
-    own = [metric for metric in _all_metrics(model) if _is_own(metric)]
+    own = [metric for metric in _all_metrics(model) if _is_own(metric) and id(metric) not in left_out]
     if not own:
         return
     once, again, twice = counted(1), counted(1), counted(2)
@@ -47,15 +55,24 @@ def check_sums(model: Any, metrics: Metrics, counted: Callable[[int], list[np.nd
                 )
 
 
-def check_sums_in_steps(model: Any, metrics: Metrics, backend: Backend, step: Callable[[Any], Any], batch: Any) -> None:
+def check_sums_in_steps(
+    model: Any, metrics: Metrics, backend: Backend, step: Callable[[Any], Any], batch: Any, *, compiled: bool
+) -> None:
     """As :func:`check_sums`, of steps on a batch that train nothing and leave nothing behind.
+
+    Parameters
+    ----------
+    compiled
+        Whether metrics of ``compile`` are added up as well; else they are given all workers' rows.
 
     Raises
     ------
     ValueError
         A metric can't be added up over workers.
     """
-    if not any(map(_is_own, [*_all_metrics(model), *_compiled_with(model)])):
+    left_out = set() if compiled else set(map(id, _compiled_with(model)))
+    own = [*_all_metrics(model), *(_compiled_with(model) if compiled else ())]
+    if not any(_is_own(metric) for metric in own if id(metric) not in left_out):
         return
     with rehearsed(model, metrics) as set_back:
         tried = backend.compiled(step, model, batch)
@@ -69,7 +86,7 @@ def check_sums_in_steps(model: Any, metrics: Metrics, backend: Backend, step: Ca
 
         tried(batch)  # it makes the metrics' variables
         set_back()
-        check_sums(model, metrics, counted, "workers")
+        check_sums(model, metrics, counted, "workers", left_out)
 
 
 def _all_metrics(model: Any) -> list[Any]:

@@ -10,6 +10,7 @@ import keras
 
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import noted_gradients, rehearsing
+from dask_train.fitting.roles.by_row import is_of_keras
 from dask_train.fitting.roles.metrics import Metrics
 from dask_train.fitting.roles.models import is_own
 from dask_train.fitting.roles.weights import assign, value_of
@@ -56,7 +57,7 @@ class Counts:
     def __init__(self, model: Any) -> None:
         losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
         parts = [*(layer for layer in model._flatten_layers() if layer.built), *losses]
-        self._parts = [part for part in parts if not _is_of_keras(type(part))]
+        self._parts = [part for part in parts if not is_of_keras(type(part))]
         self.note()
 
     def note(self) -> None:
@@ -92,17 +93,14 @@ def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[
 
 
 def may_have_own_losses(model: Any) -> bool:
-    """Whether a step may add up what is not Keras' own, so that nothing is known of it."""
-    losses = [getattr(loss, "fn", loss) for loss in keras.tree.flatten(model.loss)]
-    own = [loss for loss in losses if not isinstance(loss, str | None) and not _is_of_keras(loss)]
+    """Whether a step may add up what is not Keras' own, so that nothing is known of it.
+
+    Compiled losses are not meant, which are given all workers' rows where nothing is known of them.
+    """
     steps = any(is_own(model, name) for name in ("train_step", "compute_loss"))
     layers = model._flatten_layers()
-    own += [layer for layer in layers if not _is_of_keras(type(layer))]
+    own = [layer for layer in layers if not is_of_keras(type(layer))]
     regularizers = [getattr(layer, "activity_regularizer", None) for layer in layers]
     regularizers += [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
-    own += [one for one in regularizers if one is not None and not _is_of_keras(one)]
+    own += [one for one in regularizers if one is not None and not is_of_keras(one)]
     return steps or bool(own)
-
-
-def _is_of_keras(value: Any) -> bool:
-    return str(getattr(value, "__module__", "")).partition(".")[0] == "keras"

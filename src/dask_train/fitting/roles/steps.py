@@ -102,7 +102,9 @@ class Steps:
     def _step_on(self, columns: Sequence[Any]) -> Told:
         rank = self._rank
         rows = rank.backend.num_rows(columns[0])
-        rank.share.weight, rank.share.rows = rows / rank.session.global_rows, max(1, rows)
+        share = rank.share
+        share.global_rows = rank.session.global_rows
+        share.weight, share.rows = rows / share.global_rows, max(1, rows)
         return self._stepped(columns) if rows else self._stepped_without_rows()
 
     def _stepped_without_rows(self) -> Told:
@@ -111,17 +113,25 @@ class Steps:
             return self._told
         metrics, statistics = rank.metrics.state(), rank.weights.statistics()
         told = self._stepped(self._feed.some_row())
-        rank.metrics.restore(metrics)
+        rank.metrics.forget_rows(metrics)
         rank.weights.set_statistics(statistics)
         return told
 
     def _stepped(self, columns: Sequence[Any]) -> Told:
         backend = self._rank.backend
         batch = self._packed([backend.as_floatx(column, self._floatx) for column in columns])
+        self._rank.metrics.go_on()
         if self._run is not None:
             return Told.of(self._run(batch), self._derived)
         if self._rank.adds_metrics:
-            check_sums_in_steps(self._rank.model, self._rank.metrics, backend, self._step, batch)
+            check_sums_in_steps(
+                self._rank.model,
+                self._rank.metrics,
+                backend,
+                self._step,
+                batch,
+                compiled=self._rank.weights is None,
+            )
         self._run = backend.compiled(self._step, self._rank.model, batch)
         if self._rank.weights is not None and self._rank.session.size > 1:
             learn_losses(self._rank.model, self._rank.metrics, backend, self._run, batch)

@@ -15,6 +15,7 @@ from dask_train.collectives import ProcessGroup
 from dask_train.data.account import BatchRange
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.callbacks import CallbackSync
+from dask_train.fitting.roles.compiled import compiled_of_all
 from dask_train.fitting.roles.control import Control
 from dask_train.fitting.roles.gradients import summed_gradients
 from dask_train.fitting.roles.in_place import left_as_keras_would
@@ -50,6 +51,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
         if replicas.size > 1:
             stack.enter_context(summed_gradients(replicas, backend, worker.share))
             stack.enter_context(losses_of_all(replicas, backend, worker.share))
+            stack.enter_context(compiled_of_all(replicas, backend, worker.share))
             stack.enter_context(moments_of_all(replicas, backend, worker.share))
         return worker.fit()
 

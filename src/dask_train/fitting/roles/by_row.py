@@ -1,0 +1,61 @@
+"""Which losses and metrics look at each row by itself: Keras' own, unless their ``axis`` runs over the rows.
+
+Their value of a global batch is a sum over rows, so each worker computes that of its rows. Nothing is known of all
+others, which get the rows of all workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras.src.losses.losses import LossFunctionWrapper
+from keras.src.metrics.reduction_metrics import MeanMetricWrapper
+
+# Functions that make one number of all that they are given, where they are told no axis.
+_OVER_ALL = ("dice", "tversky")
+
+
+def is_loss_by_row(loss: keras.losses.Loss) -> bool:
+    """Whether a loss is a function of Keras' own that looks at each row by itself, however it is reduced.
+
+    A class of a user's own counts as well if it leaves it to Keras what is done with the function.
+    """
+    cls = type(loss)
+    if not isinstance(loss, LossFunctionWrapper) or "call" in vars(loss):
+        return False
+    if cls.call is not LossFunctionWrapper.call or cls.__call__ is not keras.losses.Loss.__call__:
+        return False
+    return _is_function_by_row(loss.fn, loss._fn_kwargs)
+
+
+def is_metric_by_row(metric: keras.metrics.Metric) -> bool:
+    """Whether a metric is one of Keras' own, which counts rows one by one."""
+    if not is_of_keras(type(metric)):
+        return False
+    if isinstance(metric, MeanMetricWrapper):
+        return _is_function_by_row(metric._fn, metric._fn_kwargs)
+    return True
+
+
+def variables_of_all(model: Any) -> set[int]:
+    """Return the ``id`` of each variable of a compiled metric that is given all workers' rows."""
+    compiled = getattr(model, "_compile_metrics", None)
+    own = [metric for metric in (compiled.metrics if compiled is not None else ()) if not is_metric_by_row(metric)]
+    return {id(variable) for metric in own for variable in metric.variables}
+
+
+def is_of_keras(value: Any) -> bool:
+    """Whether a class or function is Keras' own."""
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "keras"
+
+
+def _is_function_by_row(function: Any, settings: dict[str, Any]) -> bool:
+    if isinstance(function, keras.losses.Loss):
+        return False  # reduces the values of rows before they are weighted
+    if not is_of_keras(function):
+        return False
+    axis = settings.get("axis")
+    if axis is None:
+        return getattr(function, "__name__", "") not in _OVER_ALL
+    return all(one == -1 or one > 0 for one in (axis if isinstance(axis, list | tuple) else [axis]))

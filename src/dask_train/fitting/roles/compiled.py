@@ -1,0 +1,92 @@
+"""Losses and metrics of ``compile`` that may look at several rows together: they get those of the global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.trainers.compile_utils import CompileLoss, MetricsList
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.backends import Backend
+from dask_train.fitting.roles.aside import is_aside, with_all_rows
+from dask_train.fitting.roles.by_row import is_loss_by_row, is_metric_by_row
+from dask_train.fitting.roles.global_rows import GlobalRows
+from dask_train.fitting.roles.gradients import RowFraction
+
+
+@contextmanager
+def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
+    """While it lasts, compiled losses and metrics that are not known to go by row are given all workers' rows.
+
+    Notes
+    -----
+    So each worker computes the very number that one process would. The variables of such metrics hold the counts of all
+    rows on each worker, and are not added up: see :class:`~dask_train.fitting.roles.metrics.MetricSums`.
+    """
+    gathering = _Gathering(GlobalRows(replicas, backend, share), backend)
+    update = MetricsList.update_state
+
+    def flat_losses(self: Any) -> Any:
+        found = vars(self).get("_flat_losses")
+        return [one._replace(loss=gathering.of(one.loss)) for one in found] if self.built else found
+
+    def set_flat_losses(self: Any, found: Any) -> None:
+        vars(self)["_flat_losses"] = found
+
+    def update_state(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        for metric in self.metrics:
+            if is_metric_by_row(metric):
+                metric.update_state(y_true, y_pred, sample_weight=sample_weight)
+        if others := [metric for metric in self.metrics if not is_metric_by_row(metric)]:
+            given = gathering.all_rows(y_true, y_pred, sample_weight, derives=False)
+            with with_all_rows():
+                for metric in others:
+                    metric.update_state(*given[:2], sample_weight=given[2])
+
+    CompileLoss._flat_losses = property(flat_losses, set_flat_losses)
+    MetricsList.update_state = update_state
+    try:
+        with backend.gathering(lambda: share.global_rows):
+            yield
+    finally:
+        del CompileLoss._flat_losses
+        MetricsList.update_state = update
+
+
+class _Gathering:
+    def __init__(self, rows: GlobalRows, backend: Backend) -> None:
+        self._rows, self._backend = rows, backend
+
+    def of(self, loss: Any) -> Callable[..., Any]:
+        """Return a loss as a worker computes it."""
+        if is_loss_by_row(loss):
+            return loss  # type: ignore[no-any-return]
+
+        def of_all(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            given = self.all_rows(y_true, y_pred, sample_weight, derives=True)
+            with with_all_rows():
+                return self._backend.settled(loss(*given))
+
+        return of_all
+
+    def all_rows(self, y_true: Any, y_pred: Any, sample_weight: Any, *, derives: bool) -> tuple[Any, Any, Any]:
+        """Return targets, outputs with their masks, and weights, of all rows."""
+        if is_aside():
+            return y_true, y_pred, sample_weight
+        outputs = keras.tree.flatten(y_pred)
+        masks = [get_keras_mask(output) for output in outputs]
+        leaves = [*outputs, *masks, *keras.tree.flatten([y_true, sample_weight])]
+        places = [place for place, leaf in enumerate(leaves) if leaf is not None]
+        tensors = [keras.ops.convert_to_tensor(leaves[place]) for place in places]
+        for place, tensor in zip(places, self._rows.of(tensors, len(outputs) if derives else 0), strict=True):
+            leaves[place] = tensor
+        count = len(outputs)
+        for output, mask in zip(leaves[:count], leaves[count : 2 * count], strict=True):
+            if mask is not None:
+                set_keras_mask(output, mask)
+        found_true, found_weight = keras.tree.pack_sequence_as([y_true, sample_weight], leaves[2 * count :])
+        return found_true, keras.tree.pack_sequence_as(y_pred, leaves[:count]), found_weight

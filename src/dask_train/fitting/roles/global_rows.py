@@ -1,0 +1,116 @@
+"""Tensors of the rows of a global batch, on every worker, out of the shares of all; derivatives go back to the shares.
+
+Notes
+-----
+What a worker derives by its weights counts with its share of the rows in the sum over the workers. A loss of all rows
+is the same on all workers, so what it derives by weights without anybody's rows, such as a penalty, counts once, as the
+shares add up to 1. What it derives by a worker's rows no other worker has: it is divided by the worker's share here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.collectives import ProcessGroup
+from dask_train.collectives.row_gathering import RowGathering
+from dask_train.fitting.backends import Backend
+from dask_train.fitting.roles.gradients import RowFraction
+
+
+class GlobalRows:
+    """Gathers tensors, each with a row, or several, for each row of a worker's share.
+
+    The rows of the first worker come first. On one host that is their order in the global batch as well.
+    """
+
+    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction) -> None:
+        self._replicas, self._backend, self._share = replicas, backend, share
+        self._gathering = RowGathering(replicas)
+        self._channels: dict[Any, Any] = {}
+        self._own = slice(0, 0)
+
+    def of(self, tensors: Sequence[Any], num_derived: int) -> list[Any]:
+        """Return tensors of all rows, for what every worker computes alike of all rows.
+
+        Parameters
+        ----------
+        tensors
+            Of this worker's rows.
+        num_derived
+            By so many of them, the first ones, may be derived.
+
+        Raises
+        ------
+        ValueError
+            A tensor has no row for each row of the batch, or holds text.
+        """
+        return self._gathered(tensors, num_derived, self._own_part)
+
+    def summed(self, tensor: Any) -> Any:
+        """Return a tensor of all rows, for what may be another thing on each worker, such as a loss of its own rows.
+
+        Derivatives of all workers are added up, each with the worker's share of the rows.
+        """
+        return self._gathered([tensor], 1, self._own_part_of_sum)[0]
+
+    def _gathered(self, tensors: Sequence[Any], num_derived: int, spread: Callable[..., Any]) -> list[Any]:
+        for tensor in tensors:
+            self._check(tensor)
+        found = self._backend.gathered(self._gather, tensors, self._rows_of)
+        for place, tensor in enumerate(tensors[:num_derived]):
+            if keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
+                found[place] = self._backend.derived_through(spread, tensor, found[place])
+        return found
+
+    def _check(self, tensor: Any) -> None:
+        shape = tuple(getattr(tensor, "shape", ()))
+        if not shape or (shape[0] is not None and shape[0] % self._share.rows):
+            raise ValueError(
+                f"A tensor of shape {shape} has no row for each of {self._share.rows} rows, so it can't be put "
+                "together with those of other workers. Give it a row for each row that goes in, along the first axis; "
+                "or pass workers=1."
+            )
+
+    def _rows_of(self, rows: int) -> int:
+        return rows // self._share.rows * self._share.global_rows
+
+    def _gather(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        share = self._share
+        given = []
+        for array in arrays:
+            if array.dtype.hasobject:
+                raise ValueError(
+                    "Text can't be put together from several workers for a loss or metric of one's own. Make numbers "
+                    "of it, or pass workers=1."
+                )
+            by_row = array.reshape(share.rows, len(array) // share.rows, *array.shape[1:])
+            given.append(by_row if share.weight else by_row[:0])
+        found, self._own = self._gathering(given)
+        return [array.reshape(-1, *array.shape[2:]) for array in found]
+
+    def _own_part(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the derivative by this worker's rows of what all workers have the same of."""
+        return [self._mine(array) for array in arrays]
+
+    def _own_part_of_sum(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        found = []
+        for array in arrays:
+            dtype = array.dtype if array.dtype.isbuiltin == 1 and array.dtype.itemsize >= 4 else np.dtype(np.float32)
+            key = array.shape, dtype
+            if key not in self._channels:
+                self._channels[key] = self._replicas.channel([array.shape], dtype)
+            (total,) = self._replicas.sum(self._channels[key], [array.astype(dtype, copy=False)], self._share.weight)
+            found.append(self._mine(total).astype(array.dtype, copy=False))
+        return found
+
+    def _mine(self, array: np.ndarray) -> np.ndarray:
+        share = self._share
+        by_row = array.reshape(share.global_rows, len(array) // share.global_rows, *array.shape[1:])
+        if not share.weight:
+            return np.zeros((by_row.shape[1] * share.rows, *array.shape[1:]), array.dtype)
+        part: np.ndarray = (by_row[self._own] / share.weight).astype(array.dtype)
+        return part.reshape(-1, *array.shape[1:])

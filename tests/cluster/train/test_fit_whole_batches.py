@@ -1,0 +1,92 @@
+"""Compiled losses and metrics that look at several rows together are those of one process, on each backend."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+
+from dask_train.fitting.layout import Layout
+
+pytestmark = [pytest.mark.slow, pytest.mark.backends]
+
+
+def loaded(name: str) -> Any:
+    found = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    return importlib.util.module_from_spec(found), found
+
+
+whole, _found = loaded("whole_batches")  # is in no process' path, so its functions travel by value
+_found.loader.exec_module(whole)
+equal, _found = loaded("test_fit_equivalence")
+sys.modules["test_fit_equivalence"] = equal  # where its dataclasses look for their module
+_found.loader.exec_module(equal)
+del sys.modules["test_fit_equivalence"]
+Case, alone_settings = equal.Case, equal.alone
+
+_TARGETS = Layout(x=equal.X, y=equal.TARGETS)
+_CLASSES = Layout(x=equal.X, y=equal.CLASS)
+_WEIGHTED = Layout(x=equal.X, y=equal.CLASS, sample_weight=equal.WEIGHT)
+# The last batch of an epoch, and of a validation, has one row: two of three workers have none.
+_settings: dict[str, Any] = {"epochs": 2, "batch_size": 50, "validates": True}
+_case = functools.partial(Case, **_settings)
+
+CASES = {
+    "correlation": _case(make=lambda: whole.network(2, whole.correlation), layout=_TARGETS),
+    "pairs": _case(make=lambda: whole.network(2, whole.ranking), layout=_TARGETS),
+    "largest error": _case(make=lambda: whole.network(2, whole.largest), layout=_TARGETS),
+    "from the middle": _case(make=lambda: whole.network(2, whole.from_the_middle), layout=_TARGETS),
+    "a sum": _case(make=lambda: whole.network(2, whole.total), layout=_TARGETS),
+    "a root": _case(make=lambda: whole.network(2, whole.root), layout=_TARGETS),
+    "supervised contrastive": _case(make=lambda: whole.network(4, whole.supervised_contrastive), layout=_CLASSES),
+    "a call of its own": _case(make=lambda: whole.network(2, whole.Everything()), layout=_TARGETS),
+    "dice": _case(make=lambda: whole.network(2, keras.losses.Dice()), layout=_TARGETS, tolerance=1e-7),
+    "sample weights": _case(
+        make=lambda: whole.network(3, whole.SharesOfClasses(reduction="mean_with_sample_weight")), layout=_WEIGHTED
+    ),
+    "class weights": _case(
+        make=lambda: whole.network(3, whole.SharesOfClasses()), layout=_CLASSES, class_weight={0: 3.0, 2: 0.5}
+    ),
+    "masks": _case(make=whole.of_steps, layout=Layout(x=equal.IDS, y=equal.STEPS)),
+    "metrics": _case(
+        make=lambda: whole.network(2, "mse", metrics=[whole.Largest(), whole.ordered_pairs, "mae"]), layout=_TARGETS
+    ),
+    "two outputs": _case(
+        make=whole.of_two, layout=Layout(x=equal.X, y={"value": equal.TARGETS, "late": equal.BINARY}), tolerance=1e-8
+    ),
+    "loss scaling": _case(
+        make=lambda: whole.network(
+            2, whole.correlation, keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05)), metrics=["mae"]
+        ),
+        layout=_TARGETS,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Any]:
+    """What one process makes of a case, by its name."""
+    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
+    equal.let_float64_be()
+    yield functools.cache(lambda name: equal.fitted(CASES[name]))
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.config.update("jax_enable_x64", False)
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_workers_train_the_model_of_one_process(client, alone, num_workers):
+    names = list(CASES) if num_workers > 1 else ["correlation", "metrics"]
+    first, *others = equal.trained({name: CASES[name] for name in names}, num_workers)
+    assert all(set(outcomes.values()) == {None} for outcomes in others)
+    wrong = {name: told for name in names if (told := equal.differing(CASES[name], first[name], *alone(name)))}
+    assert wrong == {}
