@@ -15,7 +15,6 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from keras.src.backend.common.dtypes import BIT64_TO_BIT32_DTYPE
 
 import dask_train as dt
 from dask_train.data.columns import Columns
@@ -300,6 +299,8 @@ if keras.backend.backend() != "tensorflow":
 
 def let_float64_be() -> None:
     """Keras computes much of a model in float64 in float32 where it does not run on TensorFlow; here it must not."""
+    from keras.src.backend.common.dtypes import BIT64_TO_BIT32_DTYPE  # not a copy of it, where this travels by value
+
     BIT64_TO_BIT32_DTYPE.update(float64="float64", int64="int64")
     if keras.backend.backend() == "jax":
         import jax

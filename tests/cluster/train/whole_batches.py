@@ -92,7 +92,7 @@ class Largest(keras.metrics.Metric):
 
     def result(self) -> Any:
         """Return the largest one."""
-        return self.value
+        return ops.convert_to_tensor(self.value)
 
 
 def ordered_pairs(y: Any, p: Any) -> Any:
