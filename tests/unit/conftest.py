@@ -1,4 +1,4 @@
-"""What unit tests share: pools that have to be empty, data sets that are mapped from them, and a scheduler."""
+"""What unit tests share: pools that have to be empty, data sets that are mapped from them, a scheduler, and ranks."""
 
 from __future__ import annotations
 

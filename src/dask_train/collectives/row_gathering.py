@@ -72,9 +72,7 @@ class RowGathering:
         mine = np.concatenate([_bytes_of(array) for array in arrays])
         group.exchange(body, mine, [slice(*pair) for pair in itertools.pairwise(edges)])
         first = sum(counts[: group.rank])
-        return Gathered(
-            _cut(body.total, arrays, widths, counts, edges), slice(first, first + counts[group.rank])
-        )
+        return Gathered(_cut(body.total, arrays, widths, counts, edges), slice(first, first + counts[group.rank]))
 
     def _told(self, rows: int, kinds: int) -> np.ndarray:
         """Return what each rank says of its arrays, ``(ranks, 2)``."""

@@ -38,13 +38,14 @@ ATTRIBUTES = {
 }
 # What modules have, and what is imported of them.
 MODULES = {
-    "keras.src.backend": ("compute_output_spec",),
+    "keras.src.backend": ("compute_output_spec", "get_keras_mask", "set_keras_mask"),
     "keras.src.backend.common.masking": ("get_tensor_attr", "set_tensor_attr"),
     "keras.src.backend.common.stateless_scope": ("get_stateless_scope",),
     "keras.src.losses.loss": ("apply_mask", "reduce_weighted_values", "squeeze_or_expand_to_same_rank"),
     "keras.src.losses.losses": ("LossFunctionWrapper",),
     "keras.src.metrics.reduction_metrics": ("MeanMetricWrapper",),
     "keras.src.models.functional": ("Functional", "functional_like_constructor"),
+    "keras.src.trainers.compile_utils": ("CompileLoss", "MetricsList"),
     "keras.src.saving.saving_lib": ("DiskIOStore", "H5IOStore", "_load_state", "_save_state"),
     "keras.src.saving.serialization_lib": ("ObjectSharingScope",),
     "keras.src.utils.python_utils": ("is_default", "pythonify_logs"),
@@ -99,6 +100,7 @@ def _gone(model: Any) -> Iterator[str]:
 def _passed_by() -> Iterator[str]:
     import keras
     from keras.src.losses import loss
+    from keras.src.trainers import compile_utils
 
     reduces = getattr(loss, "reduce_weighted_values", None)
     if reduces is not None and tuple(inspect.signature(reduces).parameters) != _REDUCED:
@@ -106,6 +108,8 @@ def _passed_by() -> Iterator[str]:
     looks_up: list[tuple[str, Callable[..., Any], tuple[str, ...]]] = [
         ("Loss.__call__", keras.losses.Loss.__call__, ("reduce_weighted_values",)),
         ("Model.compute_loss", keras.Model.compute_loss, ("_aggregate_additional_loss",)),
+        ("CompileLoss.call", compile_utils.CompileLoss.call, ("_flat_losses",)),
+        ("CompileMetrics.update_state", compile_utils.CompileMetrics.update_state, ("_flat_metrics", "update_state")),
         ("Model.fit", keras.Model.fit, ("train_function", "_should_eval", "_initial_epoch", "CallbackList")),
         ("Model.evaluate", keras.Model.evaluate, ("test_function",)),
     ]

@@ -11,9 +11,7 @@ from keras import layers, ops
 def correlation(y: Any, p: Any) -> Any:
     """One minus the correlation of outputs with targets over the batch."""
     y, p = y - ops.mean(y, axis=0), p - ops.mean(p, axis=0)
-    return 1.0 - ops.mean(
-        ops.sum(y * p, axis=0) / ops.sqrt(ops.sum(y**2, axis=0) * ops.sum(p**2, axis=0) + 1e-3)
-    )
+    return 1.0 - ops.mean(ops.sum(y * p, axis=0) / ops.sqrt(ops.sum(y**2, axis=0) * ops.sum(p**2, axis=0) + 1e-3))
 
 
 def ranking(y: Any, p: Any) -> Any:

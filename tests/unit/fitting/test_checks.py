@@ -450,16 +450,6 @@ def test_servers_need_a_model_that_has_weights():
     check_served(optimized(), 1)
 
 
-@pytest.mark.parametrize("loss", ["dice", keras.losses.Dice(), keras.losses.Tversky(), keras.losses.tversky])
-def test_losses_over_all_rows_are_for_one_worker(loss):
-    with pytest.raises(ValueError, match="compares all rows of a batch at once"):
-        fit_checks.check_together(made(loss), 2)
-    fit_checks.check_together(made(loss), 1)
-    fit_checks.check_together(made(loss), 2, ps=1)
-    for other in ("mse", keras.losses.Dice(axis=1), lambda y, p: p, None):
-        fit_checks.check_together(made(other), 2)
-
-
 @pytest.mark.parametrize(
     ("layer", "match"),
     [

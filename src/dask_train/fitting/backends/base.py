@@ -168,9 +168,7 @@ class Backend(Protocol):
             How many rows there are in all for so many of this worker, in the step in hand.
         """
 
-    def derived_through(
-        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
-    ) -> Any:
+    def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return what was gathered, so that its derivative goes on to this worker's part.
 
         Parameters

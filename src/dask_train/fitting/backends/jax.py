@@ -188,9 +188,7 @@ class JaxBackend:
         like = [((rows_of(tensor.shape[0]), *tensor.shape[1:]), tensor.dtype) for tensor in given]
         return self._on_host(gather, given, like)
 
-    def derived_through(
-        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
-    ) -> Any:
+    def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a ``jax.custom_vjp``, which calls back when it is derived."""
         shape, dtype = own.shape, own.dtype
 

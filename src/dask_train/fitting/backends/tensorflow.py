@@ -185,9 +185,7 @@ class TensorFlowBackend:
             result.set_shape((None, *tensor.shape[1:]))
         return found
 
-    def derived_through(
-        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
-    ) -> Any:
+    def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a ``tf.custom_gradient``."""
 
         def call(array: np.ndarray) -> np.ndarray:

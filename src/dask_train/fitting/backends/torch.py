@@ -152,9 +152,7 @@ class TorchBackend:
         found = gather([as_array(tensor) for tensor in tensors])
         return [as_tensor(array, like=tensor) for array, tensor in zip(found, tensors, strict=True)]
 
-    def derived_through(
-        self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any
-    ) -> Any:
+    def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a function of torch's graph of gradients."""
         return _Through.apply(own, everyones, spread) if own.requires_grad else everyones
 

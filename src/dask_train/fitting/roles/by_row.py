@@ -16,7 +16,7 @@ from keras.src.metrics.reduction_metrics import MeanMetricWrapper
 _OVER_ALL = ("dice", "tversky")
 
 
-def is_loss_by_row(loss: keras.losses.Loss) -> bool:
+def is_loss_by_row(loss: Any) -> bool:
     """Whether a loss is a function of Keras' own that looks at each row by itself, however it is reduced.
 
     A class of a user's own counts as well if it leaves it to Keras what is done with the function.

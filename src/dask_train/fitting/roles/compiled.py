@@ -61,10 +61,10 @@ class _Gathering:
     def __init__(self, rows: GlobalRows, backend: Backend) -> None:
         self._rows, self._backend = rows, backend
 
-    def of(self, loss: Any) -> Callable[..., Any]:
+    def of(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """Return a loss as a worker computes it."""
         if is_loss_by_row(loss):
-            return loss  # type: ignore[no-any-return]
+            return loss
 
         def of_all(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
             given = self.all_rows(y_true, y_pred, sample_weight, derives=True)

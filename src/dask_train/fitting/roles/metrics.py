@@ -132,7 +132,7 @@ class MetricSums(Metrics):
     Notes
     -----
     The first worker's metrics hold the sums of all, those of the others what came since they were last added up.
-    Compiled metrics that are given all workers' rows, see :func:`variables_of_all`, count these on each worker: there the
+    Compiled metrics that are given all workers' rows (:func:`variables_of_all`) count these on each worker: of them the
     first worker's counts are all.
     """
 

@@ -1,0 +1,45 @@
+"""Rows of all ranks come in the order of the ranks, whatever their dtypes and numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_train.collectives.row_gathering import RowGathering
+
+ROWS = [3, 0, 5]
+
+
+def columns(rank: int, turn: int) -> list[np.ndarray]:
+    random = np.random.default_rng(10 * turn + rank)
+    rows = ROWS[(rank + turn) % 3]
+    return [
+        random.normal(size=(rows, 2, 3)),
+        random.integers(0, 9, rows).astype("i2"),
+        random.random((rows, 1)) > 0.5,
+        np.asfortranarray(random.normal(size=(rows, 4)).astype("f4")),
+    ]
+
+
+def test_rows_come_in_the_order_of_the_ranks(on_each_rank):
+    def gathered(_, group):
+        gathering = RowGathering(group)
+        return [gathering(columns(group.rank, turn)) for turn in range(4)]
+
+    everyones = on_each_rank(gathered, 3)
+    for turn in range(4):
+        wanted = [np.concatenate(parts) for parts in zip(*(columns(rank, turn) for rank in range(3)), strict=True)]
+        for rank, found in enumerate(everyones):
+            for array, mine, own in zip(found[turn].arrays, wanted, columns(rank, turn), strict=True):
+                np.testing.assert_array_equal(array, mine)
+                assert array.dtype == mine.dtype
+                np.testing.assert_array_equal(array[found[turn].own], own)
+
+
+def test_all_ranks_are_told_of_other_shapes(on_each_rank):
+    def gathered(rank, group):
+        with pytest.raises(ValueError, match="those of another worker's are of other shapes or dtypes"):
+            RowGathering(group)([np.zeros((2, 3 + rank % 2))])
+        return True
+
+    assert on_each_rank(gathered, 3) == [True] * 3
