@@ -41,10 +41,17 @@ def no_cluster(monkeypatch):
     monkeypatch.setattr(api, "launch", refuse)
 
 
-def fitted(loss, x=X, y=Y, *, first=None, **settings):
+def fitted(loss, x=X, y=Y, *, first=None, compiled=False, **settings):
+    class Computes(keras.Sequential):
+        """Computes its loss by itself."""
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return loss(y, y_pred)
+
     inputs = first or [layers.Input((8,))]
-    model = keras.Sequential([*inputs, layers.Dense(4), layers.Dense(2, activation="softmax")])
-    model.compile("sgd", loss)
+    cls = keras.Sequential if compiled else Computes
+    model = cls([*inputs, layers.Dense(4), layers.Dense(2, activation="softmax")])
+    model.compile("sgd", loss if compiled else None)
     before, held, drawn = model.get_weights(), model.optimizer.variables, random.getstate()
     try:
         dt.fit(model, x, y, workers=2, batch_size=10, verbose=0, **settings)
@@ -86,6 +93,12 @@ def by_number_of_class(y, p):
 def test_no_means_are_refused(loss, data):
     with pytest.raises(ValueError, match="has a loss of its own that is no mean over rows"):
         fitted(loss, *data)
+
+
+@pytest.mark.parametrize("loss", [root, summed, largest])
+def test_compiled_losses_are_given_all_rows(loss):
+    with pytest.raises(Started):
+        fitted(loss, compiled=True)
 
 
 @pytest.mark.parametrize("loss", [mean, by_share_of_targets])

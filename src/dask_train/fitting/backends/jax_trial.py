@@ -133,6 +133,6 @@ def _no_mean(model: Any) -> str:
     return (
         f"Model {model.name!r} has a loss of its own that is no mean over rows: the gradients of a batch are not the "
         "means of those of its parts. It may be a sum over rows, look at several rows together, or be computed beside "
-        "BatchNormalization or random numbers, and on JAX several workers can't tell which. Return a value for each "
-        "row from a function that is passed to compile as loss=, or a mean over rows; or pass workers=1."
+        "BatchNormalization or random numbers, and on JAX several workers can't tell which. Pass the loss to compile "
+        "as loss=, which is given the rows of all workers; compute a mean over rows; or pass workers=1."
     )

@@ -14,6 +14,7 @@ from dask_train.data.account import BatchRange
 from dask_train.errors import StalledError
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.applying import at_every_apply
+from dask_train.fitting.roles.by_row import loss_of_rows_together
 from dask_train.fitting.roles.callbacks import CallbackSync
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.metrics import Metrics, Told
@@ -90,6 +91,11 @@ class AsynchronousWorker(Worker):
             self.servers.everything()
         self.steps = steps
         self.epoch, self.batch = self.epochs.place(self.epochs.first(self.task.initial_epoch) + steps)
+        if self.leads and self.session.size > 1 and (name := loss_of_rows_together(self.model)):
+            self.session.notice(
+                f"Loss {name!r} is computed of each worker's own share of a batch: with ps= each worker takes steps of "
+                "its own. If it compares rows with each other, train without ps=, where it sees the whole batch."
+            )
         if self.leads and remembered is not None:  # this one takes the place of one that was lost
             history, epochs, held = remembered
             callbacks.resume(self.batch, history, epochs, self.taking(held))

@@ -14,6 +14,8 @@ from keras.src.metrics.reduction_metrics import MeanMetricWrapper
 
 # Functions that make one number of all that they are given, where they are told no axis.
 _OVER_ALL = ("dice", "tversky")
+# Names of cross-entropies of which the shapes of targets tell which one is meant.
+_BY_TARGETS = ("crossentropy", "ce")
 
 
 def is_loss_by_row(loss: Any) -> bool:
@@ -36,6 +38,18 @@ def is_metric_by_row(metric: keras.metrics.Metric) -> bool:
     if isinstance(metric, MeanMetricWrapper):
         return _is_function_by_row(metric._fn, metric._fn_kwargs)
     return True
+
+
+def loss_of_rows_together(model: Any) -> str | None:
+    """Return the name of a compiled loss that may compare rows; None where all are known to go by row."""
+    for given in keras.tree.flatten(model.loss):
+        loss = keras.losses.get(given) if isinstance(given, str) and given not in _BY_TARGETS else given
+        if loss is None or isinstance(loss, str):
+            continue
+        wrapped = loss if isinstance(loss, keras.losses.Loss) else LossFunctionWrapper(loss)
+        if not is_loss_by_row(wrapped):
+            return str(getattr(loss, "__name__", None) or getattr(loss, "name", type(loss).__name__))
+    return None
 
 
 def variables_of_all(model: Any) -> set[int]:

@@ -9,7 +9,12 @@ import pytest
 from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.metrics.reduction_metrics import MeanMetricWrapper
 
-from dask_train.fitting.roles.by_row import is_loss_by_row, is_metric_by_row, variables_of_all
+from dask_train.fitting.roles.by_row import (
+    is_loss_by_row,
+    is_metric_by_row,
+    loss_of_rows_together,
+    variables_of_all,
+)
 
 
 def own(y, p):
@@ -85,3 +90,21 @@ def test_variables_of_compiled_metrics_that_are_given_all_rows():
     model._compile_metrics.build(keras.ops.ones((2, 1)), keras.ops.ones((2, 1)))
     mae, given_all = model._compile_metrics.metrics
     assert variables_of_all(model) == set(map(id, given_all.variables)) != set(map(id, mae.variables))
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        ("mse", None),
+        ("crossentropy", None),
+        ("dice", "dice"),
+        (own, "own"),
+        (Changed(name="changed"), "changed"),
+        ({"a": "mse", "b": own}, "own"),
+        (None, None),
+    ],
+)
+def test_the_name_of_a_loss_that_may_compare_rows(loss, name):
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss)
+    assert loss_of_rows_together(model) == name

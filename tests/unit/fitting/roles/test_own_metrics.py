@@ -153,7 +153,7 @@ def test_a_step_that_is_tried_asks_nobody():
     model = compiled(Total())
     model.optimizer.build(model.trainable_variables)
     with at_every_apply(lambda *_: asked.append(1)):
-        check_sums_in_steps(model, Metrics(model), backend_of("tensorflow"), model.train_step, (X, Y))
+        check_sums_in_steps(model, Metrics(model), backend_of("tensorflow"), model.train_step, (X, Y), compiled=True)
     assert not asked
     assert int(model.optimizer.iterations) == 0
 
@@ -168,3 +168,11 @@ def test_a_metric_that_begins_with_infinity_counts_where_it_is_alone():
     assert np.isneginf(model.get_metrics_result()["keeping"])
     metrics.set(counted)
     assert model.get_metrics_result()["keeping"] == expected
+
+
+def test_compiled_metrics_that_are_given_all_rows_need_be_no_sums():
+    model = compiled(Largest())
+    given = model, Metrics(model), backend_of("tensorflow"), model.train_step, (X, Y)
+    check_sums_in_steps(*given, compiled=False)
+    with pytest.raises(ValueError, match="does not count sums over rows"):
+        check_sums_in_steps(*given, compiled=True)
