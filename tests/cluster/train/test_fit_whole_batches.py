@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 import pytest
-
 from dask_train.fitting.layout import Layout
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends]
