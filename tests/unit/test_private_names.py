@@ -29,7 +29,7 @@ OF_DASK = {
     "dispatch": ("_lookup",),
 }
 OF_COLLECTIONS = {"collection": ("_meta",), "frame": ("_meta_nonempty",), "expression": ("_parameters",)}
-OF_SOME_KERAS = ("_is_excluded_from_weight_decay", "_load_state", "_save_state")  # not of all, or of modules
+OF_SOME_KERAS = ("_fn", "_fn_kwargs", "_is_excluded_from_weight_decay", "_load_state", "_save_state")  # not of all
 OF_OPTUNA = {"frozen_trial": ("_trial_id",)}  # of which a trial that a checkpoint holds is made again
 OF_OTHERS = {
     "os": ("_exit",),
