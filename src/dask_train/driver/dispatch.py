@@ -9,12 +9,16 @@ import secrets
 import time
 import uuid
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from distributed import Future
 from distributed.protocol.pickle import dumps
 
 from dask_train.cluster.by_value import ByValue
+from dask_train.data.letterbox import Letterbox
+from dask_train.data.parcel import reachable
 from dask_train.driver.course import Course
 from dask_train.driver.devices import RunDevices
 from dask_train.printing import say
@@ -36,6 +40,8 @@ QUIET_S, LIVELY_S = 2.0, 0.5
 # A brief that holds a model of more bytes than this goes to its Dask worker by itself: what is in a task's arguments
 # stays with the scheduler for as long as the task runs.
 LARGE_BYTES = 1 << 20
+# How long a Dask worker may take to say whether it can map memory of this process.
+REACH_S = 10.0
 
 
 class Dispatch:
@@ -58,22 +64,24 @@ class Dispatch:
         plan = self._job.plan
         with_device = [role for role in plan.counts if role != "ps"]
         self._devices = RunDevices(self._peer, self._job.gpus, with_device, course.history.notice)
-        self._brief = pickle.dumps(
-            Brief(
-                run=self._job.id,
-                counts=dict(plan.counts),
-                training=plan.training_roles(),
-                functions=self._job.functions,
-                framework=dumps(self._job.framework),  # one that is defined in a notebook goes by value
-                checkpoint=self._job.checkpoint,
-                settings=self._job.settings,
-                preload=self._job.preload,
-                progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
-                patience_s=plan.progress_s,
-                stop_s=plan.stop_s,
-                needs_devices=self._job.gpus == 1,
-            )
+        self._brief = Brief(
+            run=self._job.id,
+            counts=dict(plan.counts),
+            training=plan.training_roles(),
+            functions=self._job.functions,
+            framework=dumps(self._job.framework),  # one that is defined in a notebook goes by value
+            checkpoint=self._job.checkpoint,
+            settings=self._job.settings,
+            preload=self._job.preload,
+            progress_every_s=min(QUIET_S if self._job.stop is None else LIVELY_S, plan.progress_s / 10),
+            patience_s=plan.progress_s,
+            stop_s=plan.stop_s,
+            needs_devices=self._job.gpus == 1,
         )
+        self._lent = {role: function.lent() for role, function in self._job.functions.items()}
+        self._is_large = any(function.segments for function in self._job.functions.values())
+        if self._is_large:
+            course.history.letterbox = Letterbox()
 
     def put(self, command: commands.Command) -> None:
         """Carry a command out, after those before."""
@@ -186,7 +194,7 @@ class Dispatch:
             self._course.happened(events.WorkerLost(time=self._course.now(), address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}
-        brief: Any = self._brief
+        brief: Any = await self._brief_for(address)
         if len(brief) > LARGE_BYTES:
             try:
                 brief = self._briefs[address] = await self._peer.put(
@@ -209,6 +217,19 @@ class Dispatch:
         )
         self._agents[address] = (name, future)
         self._watching.add(asyncio.ensure_future(self._watch_agent(address, future)))
+
+    async def _brief_for(self, address: str) -> bytes:
+        """The brief of an agent, pickled; with large arrays of functions where it can't map them from this process."""
+        if not self._is_large:
+            return pickle.dumps(self._brief)
+        asking = self._peer.on_workers(reachable, list(self._lent.values()), workers=[address], on_error="ignore")
+        found: dict[str, bool] = {}
+        with suppress(TimeoutError):  # it is busy
+            found = await asyncio.wait_for(asking, REACH_S)
+        if not found.get(address):
+            return pickle.dumps(self._brief)
+        assert self._course.history.letterbox is not None
+        return pickle.dumps(replace(self._brief, functions=self._lent, letterbox=self._course.history.letterbox.place))
 
     async def _watch_agent(self, address: str, future: Future) -> None:
         try:

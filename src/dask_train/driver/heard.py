@@ -51,7 +51,7 @@ class Heard:
         self._course.happened(_event(message, self._course.now(), of))
 
     def _ended(self, of: RoleProcess, message: messages.Ended) -> None:
-        self._course.history.results[of.key] = message.result
+        self._course.history.results[of.key] = message
         self._turned(of, message)
 
     def _failed(self, of: RoleProcess, message: messages.Failed) -> None:

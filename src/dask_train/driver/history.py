@@ -11,6 +11,7 @@ from dask_train.arguments import nearest
 from dask_train.checkpoint.manifest import Cover
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, balance, left_out
+from dask_train.data.letterbox import Letterbox
 from dask_train.driver.clock import RunClock
 from dask_train.driver.job import Job
 from dask_train.driver.result import Attempt, Result, RunAccount
@@ -20,6 +21,7 @@ from dask_train.masking import masked
 from dask_train.printing import say
 from dask_train.process.messages import (
     Accounted,
+    Ended,
     Failed,
     Message,
     Notice,
@@ -48,7 +50,9 @@ class History:
     scores
         As :attr:`dask_train.driver.result.Result.scores`.
     results
-        Pickled results of roles that have returned.
+        What roles have told that have returned: pickled results.
+    letterbox
+        Where they have left large arrays; None where there are none.
     values
         What roles have sent and nobody has received yet: role, rank, pickled value.
     notices
@@ -79,7 +83,8 @@ class History:
         self._job = job
         self.now = RunClock()
         self.scores: list[dict[str, Any]] = []
-        self.results: dict[Key, bytes] = {}
+        self.results: dict[Key, Ended] = {}
+        self.letterbox: Letterbox | None = None
         self.values: deque[tuple[str, int, bytes]] = deque()
         self.notices: list[str] = []
         self.raised: dict[Key, Failed] = {}

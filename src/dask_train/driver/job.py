@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.data.parcel import Parcel
 from dask_train.frameworks.base import Framework
 from dask_train.process.launch import Preload
 from dask_train.run.state import RunPlan
@@ -24,7 +25,7 @@ class Job:
     plan
         What the course of the run depends on.
     functions, names
-        Pickled functions by role, and what the user called them.
+        Pickled functions by role, with their large arrays, and what the user called them.
     framework
         The adapter.
     needs
@@ -51,7 +52,7 @@ class Job:
 
     id: str
     plan: RunPlan
-    functions: dict[str, bytes]
+    functions: dict[str, Parcel]
     names: dict[str, str]
     framework: Framework
     needs: dict[str, dict[str, float]]

@@ -16,6 +16,7 @@ from distributed.protocol.pickle import dumps
 
 from dask_train.cluster.by_value import ByValue
 from dask_train.cluster.peer import Peer
+from dask_train.data.parcel import Parcel
 from dask_train.errors import LaunchError
 from dask_train.identity.sources import file_digests
 from dask_train.worker import checkpoints, modules
@@ -26,7 +27,7 @@ PREFLIGHT_S = 10.0
 _SUBIMPORT = "cloudpickle.cloudpickle.subimport"
 
 
-def pickled(what: str, value: Any) -> bytes:
+def pickled(what: str, value: Any, **options: Any) -> bytes:
     """A role's function, or an adapter, as it travels; what is defined in ``__main__`` or a notebook goes by value.
 
     Raises
@@ -35,12 +36,19 @@ def pickled(what: str, value: Any) -> bytes:
         It holds something that can't be pickled.
     """
     try:
-        return bytes(dumps(value))
+        return bytes(dumps(value, **options))
     except Exception as error:
         raise TypeError(
             f"The {what} can't be pickled: {type(error).__name__}: {error}. It, or a value that it closes over, holds "
             "a lock, a file or a connection. Make that where it is used."
         ) from error
+
+
+def packed(what: str, value: Any) -> Parcel:
+    """A role's function as it travels, its large arrays in shared memory; as :func:`pickled`."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickled(what, value, buffer_callback=buffers.append)
+    return Parcel.of(data, buffers)
 
 
 def modules_of(data: bytes) -> set[str]:
@@ -110,7 +118,7 @@ def _is_installed(origin: Path) -> bool:
     return any(origin.is_relative_to(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-async def check_modules(peer: Peer, functions: dict[str, bytes], addresses: Iterable[str] | None) -> None:
+async def check_modules(peer: Peer, functions: dict[str, Parcel], addresses: Iterable[str] | None) -> None:
     """Compare what the functions import with what the Dask workers have; quick, nothing is imported.
 
     Raises
@@ -118,7 +126,7 @@ async def check_modules(peer: Peer, functions: dict[str, bytes], addresses: Iter
     LaunchError
         A module is missing on one of them.
     """
-    named = {name for data in functions.values() for name in modules_of(data)}
+    named = {name for function in functions.values() for name in modules_of(function.pickle)}
     # That dask-train itself is missing, or is another version, is told by the agent.
     others = {name for name in named if name.partition(".")[0] != "dask_train"}
     for address, missing in (await lacked_modules(peer, others, addresses)).items():

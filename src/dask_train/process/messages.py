@@ -21,6 +21,8 @@ import numpy as np
 
 from dask_train.checkpoint.manifest import Cover
 from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.data.letterbox import LetterboxPlace
+from dask_train.data.parcel import Parcel
 from dask_train.data.rows import Held
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
@@ -114,9 +116,13 @@ class Meets(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Message):
-    """The user's function has returned; its result is pickled."""
+    """The user's function has returned; its result is pickled.
+
+    Buffers that the pickle leaves out were left in the client's letterbox: where each begins, and its size.
+    """
 
     result: bytes = field(repr=False)
+    left: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,17 +357,18 @@ class Mapped(Files):
 class Begin(Message):
     """Who the process is, and what it is to do, under which settings; framework and function are pickled.
 
-    Where it ``needs_device``, it was given one, and must not compute on CPUs.
+    Where it ``needs_device``, it was given one, and must not compute on CPUs. Large results go into the ``letterbox``.
     """
 
     me: RoleInfo
     attempt: int
     framework: bytes = field(repr=False)
-    function: bytes = field(repr=False)
+    function: Parcel = field(repr=False)
     checkpoint: CheckpointPlace | None
     scratch: str
     settings: Settings = field(default_factory=Settings)
     needs_device: bool = False
+    letterbox: LetterboxPlace | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

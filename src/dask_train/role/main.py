@@ -7,6 +7,7 @@ import pickle
 import socket
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.data.account import Account
+from dask_train.data.letterbox import LetterboxPlace, leave
+from dask_train.data.parcel import LARGE_BYTES
 from dask_train.errors import LaunchError, StalledError
 from dask_train.frameworks.base import Framework
 from dask_train.process.messages import Begin, Ended, Enter, Failed, Message, Ready, Started
@@ -46,7 +49,7 @@ def run_role(end: int, account: int) -> None:
         me = start.me
         start.settings.apply()  # before code of the user's is imported
         framework = pickle.loads(start.framework)  # noqa: S301 - sent by the client, as all Dask tasks are
-        function = pickle.loads(start.function)  # noqa: S301
+        function = pickle.loads(start.function.pickle, buffers=start.function.mapped())  # noqa: S301
         checkpoints = _checkpoints(start)
         link.tell(Ready(peer=framework.prepare(me), pid=os.getpid()))
         enter = link.expect(Enter)
@@ -77,7 +80,7 @@ def run_role(end: int, account: int) -> None:
             for remark in () if equipment.meeting.has_met else framework.remarks(me):
                 session.notice(remark)
             equipment.meeting.close()
-            last_word: Message = Ended(result=_pickled(result))
+            last_word: Message = last_word_of(result, start.letterbox)
             if checkpoints is not None:
                 checkpoints.release()
             if framework.stays_until_the_end(me.counts):
@@ -115,9 +118,26 @@ def _check_device(framework: Framework) -> None:
         )
 
 
-def _pickled(result: Any) -> bytes:
+def last_word_of(result: Any, letterbox: LetterboxPlace | None) -> Ended:
+    """What tells of a result; its large arrays are left with the client, where it is on this host."""
+    large: list[pickle.PickleBuffer] = []
+    if letterbox is not None:
+        data = _pickled(result, buffer_callback=partial(_stays_in, large))
+        if (left := leave(letterbox, large)) is not None:
+            return Ended(result=data, left=left)
+    return Ended(result=_pickled(result))
+
+
+def _stays_in(large: list[pickle.PickleBuffer], buffer: pickle.PickleBuffer) -> bool:
+    if is_small := buffer.raw().nbytes < LARGE_BYTES:
+        return is_small
+    large.append(buffer)
+    return False
+
+
+def _pickled(result: Any, **options: Any) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(result))
+        return bytes(cloudpickle.dumps(result, protocol=5, **options))
     except Exception as error:
         raise TypeError(
             f"it returned a {type(result).__name__}, which can't be pickled ({type(error).__name__}: {error}). "

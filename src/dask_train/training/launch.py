@@ -22,7 +22,7 @@ from dask_train.driver.handle import Run
 from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
 from dask_train.driver.notebook import Cell, remember, runs_before, this_cell
-from dask_train.driver.preflight import check_checkpoints, check_modules, pickled
+from dask_train.driver.preflight import check_checkpoints, check_modules, packed, pickled
 from dask_train.frameworks.base import TRAINING_ROLES, Framework
 from dask_train.frameworks.registry import find_framework
 from dask_train.logging.base import Start
@@ -97,7 +97,7 @@ def launch(
     for role in counts:
         if role not in functions:
             functions[role] = adapter.default_role(role)
-    once = {id(functions[role]): pickled(f"function of role {role!r}", functions[role]) for role in counts}
+    once = {id(functions[role]): packed(f"function of role {role!r}", functions[role]) for role in counts}
     sent = {role: once[id(functions[role])] for role in counts}  # one object for roles of one function travels once
     job = Job(
         plan=plan_of(

@@ -20,6 +20,8 @@ from distributed import Worker
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.cluster.devices import device_environment
 from dask_train.cluster.peer import Peer
+from dask_train.data.letterbox import LetterboxPlace
+from dask_train.data.parcel import Parcel
 from dask_train.errors import DaskTrainError, DataError, StalledError
 from dask_train.frameworks.base import RoleInfo
 from dask_train.process.devices import DeviceUse
@@ -84,7 +86,7 @@ class Brief:
     counts, training
         How many there are of each role, and those that train, in the order of their ranks over all.
     functions
-        Pickled functions by role.
+        Pickled functions by role, with their large arrays.
     framework
         The pickled adapter.
     checkpoint
@@ -101,12 +103,14 @@ class Brief:
         How long killed processes may take to be gone, in seconds.
     needs_devices
         Whether a role that was given a device must use it.
+    letterbox
+        Where roles leave large results; None for a run that has none, or whose client is on another host.
     """
 
     run: str
     counts: dict[str, int]
     training: tuple[str, ...]
-    functions: dict[str, bytes] = field(repr=False)
+    functions: dict[str, Parcel] = field(repr=False)
     framework: bytes = field(repr=False)
     checkpoint: CheckpointPlace | None
     settings: Settings
@@ -115,6 +119,7 @@ class Brief:
     patience_s: float
     stop_s: float
     needs_devices: bool = False
+    letterbox: LetterboxPlace | None = None
 
 
 class Agent:
@@ -248,7 +253,8 @@ class Agent:
                 ),
                 attempt=child.attempt,
                 framework=self.brief.framework,
-                function=self.brief.functions[child.role],
+                function=self.brief.functions[child.role].lent(),
+                letterbox=self.brief.letterbox,
                 checkpoint=self.brief.checkpoint,
                 settings=self.brief.settings,
                 scratch=child.scratch,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dask_train.data.parcel import Parcel
 from dask_train.driver import loop as loop_module
 from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
@@ -84,6 +85,10 @@ class Scheduler:
         What agents were sent, in order: the Dask worker, the message, and the role process that it is for.
     agents
         The tasks that the agents are, by Dask worker.
+    briefs
+        What these were given, by Dask worker.
+    reach_me
+        What Dask workers answer.
     """
 
     id = "me"
@@ -95,6 +100,8 @@ class Scheduler:
         self.answers: dict[str, Any] = {}
         self.letters: list[tuple[str, Message, RoleProcess | None]] = []
         self.agents: dict[str, asyncio.Future[None]] = {}
+        self.briefs: dict[str, Any] = {}
+        self.reach_me: dict[str, Any] = {}
         self.cancelled: list[asyncio.Future[None]] = []
         self.put_aside: list[tuple[str, str]] = []
         self.loop = SimpleNamespace(add_callback=lambda function, *args: function(*args))
@@ -148,7 +155,7 @@ class Scheduler:
         """Nothing: the test drives the run."""
 
     async def on_workers(self, *_: Any, **__: Any) -> dict[str, Any]:
-        return {}
+        return self.reach_me
 
     async def cancel(self, futures: list[asyncio.Future[None]]) -> None:
         self.cancelled += futures
@@ -162,6 +169,7 @@ class Scheduler:
     def _submit(self, *args: Any, workers: list[str], **_: Any) -> asyncio.Future[None]:
         (address,) = workers
         self.agents[address] = asyncio.get_running_loop().create_future()
+        self.briefs[address] = args[4]
         self._address_of[args[2]] = address
         return self.agents[address]
 
@@ -204,12 +212,10 @@ class Driven:
         roles = {"training": frozenset({"worker"}), "services": frozenset(counts) - {"worker"}}
         job = {"needs": {}, "on": None, "stop": None, "checkpoint": None, "framework": find_framework(None), **job}
         names = dict.fromkeys(counts, "train")
-        functions = dict.fromkeys(counts, b"a function")
+        job = {"functions": dict.fromkeys(counts, Parcel(pickle=b"a function")), **job}
         self.scheduler, self.data = Scheduler(), Data()
         whole = RunPlan(counts=dict(counts), **{"stop_s": 0.2, **roles, **plan})
-        self.driver = Driver(
-            self.scheduler, Job(id="run", plan=whole, names=names, functions=functions, **job), self.data
-        )
+        self.driver = Driver(self.scheduler, Job(id="run", plan=whole, names=names, **job), self.data)
         self.events: list[events.Event] = []
         turned = self.driver.history.turned
 

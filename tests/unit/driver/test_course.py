@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dask_train.data.parcel import Parcel
 from dask_train.driver.course import Course, in_words
 from dask_train.driver.job import Job
 from dask_train.errors import RoleLostError, StalledError
@@ -24,7 +25,7 @@ def course() -> Course:
     job = Job(
         id="run",
         plan=plan,
-        functions={"worker": b""},
+        functions={"worker": Parcel(pickle=b"")},
         names={"worker": "train"},
         framework=find_framework(None),
         needs={},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dask_train.driver import dispatch as dispatch_module
 from dask_train.driver import loop as loop_module
+from dask_train.driver.preflight import packed
 from dask_train.process import messages
 from dask_train.process.messages import RoleProcess
 from dask_train.run import events
@@ -79,6 +81,25 @@ async def test_a_large_model_goes_to_its_dask_worker_by_itself(driven, monkeypat
     async with driven(worker=2) as it:
         await started(it, num=2)
         assert [address for _, address in it.scheduler.put_aside] == ["a", "b"]
+        it.driver.stop("enough")
+
+
+async def test_large_arrays_stay_in_this_process_for_dask_workers_that_can_map_them_there(driven, monkeypatch):
+    large = packed("function", np.ones(1 << 17))
+    async with driven({"functions": {"worker": large}}, worker=2) as it:
+        it.scheduler.reach_me = {"a": True}
+        await started(it, num=2)
+        near = pickle.loads(it.scheduler.briefs["a"])
+        assert near.functions["worker"] == large.lent()
+        assert near.letterbox == it.driver.history.letterbox.place
+        assert [address for _, address in it.scheduler.put_aside] == ["b"], "which could not"
+        it.driver.stop("enough")
+
+
+async def test_small_functions_have_no_letterbox(driven):
+    async with driven() as it:
+        await started(it)
+        assert it.driver.history.letterbox is pickle.loads(it.scheduler.briefs["a"]).letterbox is None
         it.driver.stop("enough")
 
 

@@ -34,7 +34,7 @@ async def test_a_run_from_room_to_results(driven):
         it.returns(0, "zero")
         it.returns(1, "one")
     assert it.driver.finish.verdict is Verdict.OK
-    assert [pickle.loads(it.driver.history.results["worker", rank]) for rank in (0, 1)] == ["zero", "one"]
+    assert [pickle.loads(it.driver.history.results["worker", rank].result) for rank in (0, 1)] == ["zero", "one"]
     assert set(it.data.have_left) == {("worker", 0), ("worker", 1)}
     (opened,) = it.scheduler.questions("train_run_open")
     polls = it.scheduler.questions("train_run_events")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_train.driver.preflight import check_checkpoints, check_modules, how_to_send, modules_of, pickled
+from dask_train.driver.preflight import check_checkpoints, check_modules, how_to_send, modules_of, packed, pickled
 from dask_train.errors import LaunchError
 from dask_train.worker.modules import missing_modules
 
@@ -117,15 +117,15 @@ def test_what_to_do_about_a_module(module: str, advice: str, tmp_path: Any, monk
 def test_a_module_that_a_dask_worker_lacks():
     peer = Peer(a=[], b=["json.tool"])
     with pytest.raises(LaunchError, match=r"Dask worker b has no module 'json.tool'.*Install 'json' on every"):
-        asyncio.run(check_modules(peer, {"worker": pickled("worker", json.loads)}, {"a": 1}))
+        asyncio.run(check_modules(peer, {"worker": packed("worker", json.loads)}, {"a": 1}))
     assert peer.asked == [(["json"], ["a"])]
 
 
 def test_functions_that_need_nothing_are_not_asked_about():
     peer = Peer()
     function = by_value("def fn(session): return 1")
-    functions = {"worker": pickled("worker", function)}
-    needed = {name for data in functions.values() for name in modules_of(data)} - {"__main__"}
+    functions = {"worker": packed("worker", function)}
+    needed = {name for each in functions.values() for name in modules_of(each.pickle)} - {"__main__"}
     asyncio.run(check_modules(peer, functions, None))
     assert peer.asked == ([(sorted(needed), None)] if needed else [])
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dask_train.data.borrowing import borrow
+from dask_train.data.parcel import Parcel
 from dask_train.data.rows import held_by
 from dask_train.data.segment import Segment
 from dask_train.data.stream import Stream
@@ -132,7 +133,7 @@ def letters(pool, table_of) -> Iterator[Callable[..., Mapped]]:
 
 
 def begin(attempt: int = 0) -> Begin:
-    return Begin(me=None, attempt=attempt, framework=b"", function=b"", checkpoint=None, scratch="")
+    return Begin(me=None, attempt=attempt, framework=b"", function=Parcel(pickle=b""), checkpoint=None, scratch="")
 
 
 def enter(data: Mapped | None) -> Enter:

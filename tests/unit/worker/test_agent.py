@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from dask_train.data.parcel import Parcel
 from dask_train.data.stream import Stream
 from dask_train.errors import DataError, StalledError
 from dask_train.process import messages
@@ -156,7 +157,7 @@ class Served:
             run="run",
             counts={"worker": 2},
             training=("worker",),
-            functions={"worker": b"a function"},
+            functions={"worker": Parcel(pickle=b"a function")},
             framework=b"an adapter",
             checkpoint=None,
             settings=Settings(changed={"torch": {"default_dtype": "float64"}}),
@@ -237,7 +238,7 @@ def test_a_process_is_told_who_it_is_and_what_to_enter(play):
         child = await it.child(rank=1, attempt=2, roles_on_host=3)
         (begin,) = child.told
         assert (begin.me.role, begin.me.rank, begin.me.host, begin.me.counts) == ("worker", 1, "1.2.3.4", {"worker": 2})
-        assert (begin.attempt, begin.function, begin.framework) == (2, b"a function", b"an adapter")
+        assert (begin.attempt, begin.function, begin.framework) == (2, Parcel(pickle=b"a function"), b"an adapter")
         assert begin.settings.changed == {"torch": {"default_dtype": "float64"}}
         assert child.num_threads == begin.me.num_threads == 2, "its share of 8 cores"
         it.orders(messages.Load(), 1, 2)

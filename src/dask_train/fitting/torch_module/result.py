@@ -22,7 +22,7 @@ def module_trained(
     """
     outcome: Outcome | None = result.results["worker"][0]
     if outcome is not None and outcome.header:  # else it is the very module that was trained
-        state = opened(outcome.header["training"])
+        state = opened(outcome.header["training"], copies=False)
         set_state(module, state["module"])
         if isinstance(optimizer, torch.optim.Optimizer):
             optimizer.load_state_dict(state["optimizer"])

@@ -30,35 +30,44 @@ def as_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     return found if found.dtype == dtype else found.view(dtype)
 
 
-def plain(value: Any) -> Any:
-    """A state as numbers, text, bytes, lists, arrays, and dicts of one entry that tell of other kinds."""
+def plain(value: Any, *, copies: bool = True) -> Any:
+    """A state as numbers, text, bytes, lists, arrays, and dicts of one entry that tell of other kinds.
+
+    Parameters
+    ----------
+    value
+        The state.
+    copies
+        Whether arrays are copies, which training that goes on does not change. Default: true.
+    """
     if isinstance(value, torch.Tensor):
-        return {"tensor": [str(value.dtype).rpartition(".")[2], as_array(value).copy()]}
+        array = as_array(value)
+        return {"tensor": [str(value.dtype).rpartition(".")[2], array.copy() if copies else array]}
     if value is None or type(value) in (bool, int, float, str, bytes):
         return value
     if type(value) is list:
-        return [plain(each) for each in value]
+        return [plain(each, copies=copies) for each in value]
     if type(value) is tuple:
-        return {"tuple": [plain(each) for each in value]}
+        return {"tuple": [plain(each, copies=copies) for each in value]}
     if type(value) in (dict, OrderedDict):
-        return {"dict": [[plain(key), plain(each)] for key, each in value.items()]}
+        return {"dict": [[plain(key, copies=copies), plain(each, copies=copies)] for key, each in value.items()]}
     return {"pickle": cloudpickle.dumps(value)}  # a function of a scheduler of the user's own, for instance
 
 
-def opened(value: Any) -> Any:
-    """The state that :func:`plain` has taken apart; its tensors are new."""
+def opened(value: Any, *, copies: bool = True) -> Any:
+    """The state that :func:`plain` has taken apart; its tensors are new, or lie on the arrays without ``copies``."""
     if isinstance(value, list):
-        return [opened(each) for each in value]
+        return [opened(each, copies=copies) for each in value]
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
         dtype, array = content
-        return as_tensor(np.array(array), getattr(torch, dtype))
+        return as_tensor(np.array(array) if copies else array, getattr(torch, dtype))
     if kind == "tuple":
-        return tuple(opened(each) for each in content)
+        return tuple(opened(each, copies=copies) for each in content)
     if kind == "dict":
-        return {opened(key): opened(each) for key, each in content}
+        return {opened(key): opened(each, copies=copies) for key, each in content}
     return pickle.loads(content)  # noqa: S301 - of a scheduler or module of the user's own, as its code is
 
 

@@ -127,7 +127,9 @@ class ModuleWorker:
             logs = {**self._results(), **self._validated(epoch)}
             own.schedule(self._agreement.of_first(logs))
             loop.epoch_done(**logs)
-        return loop.outcome(lambda: {} if self._task.in_place is not None else {"training": self._state()})
+        return loop.outcome(
+            lambda: {} if self._task.in_place is not None else {"training": plain(own.state(), copies=False)}
+        )
 
     def _state(self) -> Any:
         return plain(self._own.state())

@@ -96,3 +96,13 @@ def test_a_scheduler_of_one_s_own_may_keep_a_function(tmp_path):
     found = opened(stored(tmp_path))
     assert found.pop("factor")(3) == 0.125
     assert found.items() <= scheduler.state_dict().items()
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_without_copies_tensors_stay_where_they_are(copies):
+    tensors = [torch.zeros(3), {"bits": (torch.zeros(2, dtype=torch.bfloat16),)}]
+    told = plain(tensors, copies=copies)
+    found = opened(told, copies=copies)
+    found[0][:] = 1
+    found[1]["bits"][0][:] = 1
+    assert (tensors[0].sum().item(), tensors[1]["bits"][0].sum().item()) == ((0.0, 0.0) if copies else (3.0, 2.0))
