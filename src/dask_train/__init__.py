@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from dask_train.searching.api import search
     from dask_train.searching.estimators.result import GridResult
     from dask_train.searching.result import SearchResult
+    from dask_train.shared_data.vineyard.api import from_vineyard
     from dask_train.shared_data.api import get_dataset, list_datasets, persist, publish_dataset, unpublish_dataset
     from dask_train.shared_data.published import PublishedDataset
     from dask_train.tensorflow_network.api import TensorFlowNetwork, start_tensorflow
@@ -114,6 +115,7 @@ _HOMES = {
     "Failure": "run.recovery",
     "Framework": "frameworks.base",
     "publish_dataset": "shared_data.api",
+    "from_vineyard": "shared_data.vineyard.api",
     "get_dataset": "shared_data.api",
     "list_datasets": "shared_data.api",
     "unpublish_dataset": "shared_data.api",
@@ -174,6 +176,7 @@ __all__ = [
     "Framework",
     # data sets in shared memory
     "publish_dataset",
+    "from_vineyard",
     "get_dataset",
     "list_datasets",
     "unpublish_dataset",

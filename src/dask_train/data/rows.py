@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,7 +37,8 @@ class Held:
     partition, file
         int64 ``(n,)``: numbers of partitions that have rows, and which of the descriptors each lies in.
     offsets
-        int64 ``(n, num_columns)``: where each column of each of them begins, in bytes: multiples of its row's bytes.
+        int64 ``(n, num_columns)``: where each column of each of them begins, in bytes: at places where
+        :func:`can_be_mapped`.
     stop
         int64 ``(n,)``: where each of them ends.
     """
@@ -199,24 +200,48 @@ def _mapped(
     ends = held.stop if column.is_text else offsets + lengths[held.partition] * row
     step = math.lcm(mmap.PAGESIZE, row)
     size = 0
-    files = []
-    for number in range(len(descriptors)):
-        of_file = held.file == number
-        if not of_file.any():
-            continue
-        low = int(offsets[of_file].min()) // mmap.PAGESIZE * mmap.PAGESIZE
-        high = int(ends[of_file].max())
+    pieces = []
+    for file, together, residue in _together(held.file, offsets % row):
+        low = int(offsets[together].min()) // mmap.PAGESIZE * mmap.PAGESIZE
+        high = int(ends[together].max())
         # The file goes where its rows begin at multiples of a row here, too.
-        start = low % step + -(-max(0, size - low % step) // step) * step
+        place = _page_for(low - residue, row)
+        start = place + -(-max(0, size - place) // step) * step
         size = start + -(-(high - low) // mmap.PAGESIZE) * mmap.PAGESIZE
-        files.append((number, of_file, low, high, start))
+        pieces.append((file, together, low, high, start))
     region = _Region(-(-size // row) * row + mmap.PAGESIZE)
-    for number, of_file, low, high, start in files:
-        region.map(start, descriptors[number], low, high - low)
-        first[held.partition[of_file]] = (offsets[of_file] - low + start) // row
+    for file, together, low, high, start in pieces:
+        region.map(start, descriptors[file], low, high - low)
+        first[held.partition[together]] = (offsets[together] - low + start) // row
     memory = region.memory()
     flat = memory[: size // row * row].view(column.stored.dtype)
     return flat.reshape(-1, *column.stored.row_shape), memory, first
+
+
+def _together(file: np.ndarray, residue: np.ndarray) -> Iterator[tuple[int, np.ndarray, int]]:
+    """Partitions that are mapped by one call: a file, their places, and what is left of their offsets by a row.
+
+    In our own pools nothing is left. Elsewhere each partition has a mapping, since no two need to have the same left.
+    """
+    for number in np.unique(file).tolist():
+        of_file = np.flatnonzero(file == number)
+        whole = of_file[residue[of_file] == 0]
+        if len(whole):
+            yield number, whole, 0
+        for place in of_file[residue[of_file] != 0].tolist():
+            yield number, np.array([place]), int(residue[place])
+
+
+def _page_for(position: int, row: int) -> int:
+    """The first multiple of a page that leaves as much by a row as a position does."""
+    shared = math.gcd(mmap.PAGESIZE, row)
+    pages = position // shared * pow(mmap.PAGESIZE // shared, -1, row // shared) % (row // shared)
+    return mmap.PAGESIZE * pages
+
+
+def can_be_mapped(offset: int, row_bytes: int) -> bool:
+    """Whether rows that begin there in a file can be mapped so that they begin at multiples of a row."""
+    return not row_bytes or offset % math.gcd(mmap.PAGESIZE, row_bytes) == 0
 
 
 class _Region:

@@ -179,7 +179,7 @@ class Segment:
             return np.empty(0, np.uint8)
         before = offset % mmap.ALLOCATIONGRANULARITY
         window = _Window(
-            self._pool.descriptor, before + size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=offset - before
+            self.place.descriptor, before + size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=offset - before
         )
         window.segment = self
         return np.frombuffer(window, np.uint8, size, before)

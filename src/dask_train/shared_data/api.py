@@ -11,6 +11,7 @@ from dask_train.cluster.clients import client_here, client_or_local
 from dask_train.cluster.gathered import watched
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.cluster.peer import Peer
+from dask_train.collections import check_data
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.schema.published_frames import frames_in, without_missing
 from dask_train.input_errors import raises_at_the_call
@@ -19,6 +20,7 @@ from dask_train.report.progress import check_progress
 from dask_train.shared_data import published
 from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.segments import SharedSegments
+from dask_train.shared_data.vineyard import dataset as vineyard_dataset
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -37,6 +39,8 @@ def publish_dataset(
     override: bool = False,
     client: Client | None = None,
     progress: bool | None = None,
+    to: str | None = None,
+    socket: str | None = None,
 ) -> Any:
     """Put a data set into the shared memory of the Dask workers, under a name that any client of the cluster can open.
 
@@ -62,10 +66,17 @@ def publish_dataset(
     progress
         Whether to show how many partitions and rows are there, on standard error; None does so in terminals and
         notebooks. Outside of these True writes a line every 10 seconds.
+    to
+        ``"vineyard"`` puts each partition into the Vineyard daemon of its host instead, for programs without Dask: one
+        global tensor of an array, else one global data frame. Default: the Dask workers' own shared memory.
+    socket
+        With ``to="vineyard"``, path of the daemon's socket on each host. Default: what ``VINEYARD_IPC_SOCKET`` says in
+        the environment of each Dask worker, else ``/var/run/vineyard.sock``.
 
     Returns
     -------
-    None, once all of it is computed; an awaitable with an asynchronous client.
+    None, once all of it is computed; with ``to="vineyard"`` the id of the global object, a string. An awaitable with
+    an asynchronous client.
 
     Raises
     ------
@@ -84,6 +95,7 @@ def publish_dataset(
         raise ValueError("publish_dataset was given no data; pass it before the name: publish_dataset(X, y, name=...).")
     check_flags(override=override)
     check_progress(progress, waits=True)
+    _check_place(to, socket)
     what = f"data set {name!r}"
     given = data[0] if len(data) == 1 else data
     if features is None and label is None and hasattr(given, "iloc") and hasattr(given, "columns"):
@@ -93,6 +105,10 @@ def publish_dataset(
     frames = () if isinstance(source, SharedSegments) else frames_in(what, given, features, label)
     peer = Peer(client_or_local(client, 0))
     check_progress(progress, waits=not peer.asynchronous)
+    if to is not None:
+        if isinstance(source, SharedSegments):
+            source, frames = check_data(what, source.arrays()), source.frames
+        return peer.run(vineyard_dataset.published, peer, name, source, socket, override, frames)
     if peer.asynchronous:
         return _publish(peer, what, name, source, override, frames)
     peer.run(published.check_name, peer, name, override)
@@ -289,6 +305,13 @@ async def _arrays(
 
 def _started(peer: Peer, what: str, source: Source | SharedSegments) -> DataSetOnDask | SharedSegments:
     return source if isinstance(source, SharedSegments) else DataSetOnDask(peer, what, source)
+
+
+def _check_place(to: Any, socket: Any) -> None:
+    if to not in (None, "vineyard"):
+        raise ValueError(f"to is {to!r}; pass 'vineyard', or leave it out for the Dask workers' own shared memory.")
+    if to is None and socket is not None:
+        raise ValueError("socket is that of a Vineyard daemon; pass to='vineyard' with it, or leave it out.")
 
 
 def _check_name(name: Any) -> None:

@@ -73,7 +73,7 @@ class PublishedDataset(Shown):
 
     def __repr__(self) -> str:
         return (
-            f"<PublishedDataset {self.name!r}: {self.num_rows:,} rows of {in_words(self.columns)}; "
+            f"<{type(self).__name__} {self.name!r}: {self.num_rows:,} rows of {in_words(self.columns)}; "
             f"{self.num_partitions} partitions, {format_bytes(self.nbytes)}, on {len(self.where)} Dask workers>"
         )
 
@@ -83,7 +83,7 @@ class PublishedDataset(Shown):
         ]
         where = [(address, f"{count:,}") for address, count in self.where.items()]
         return Card(
-            kind="PublishedDataset",
+            kind=type(self).__name__,
             name=self.name,
             facts=[
                 ("rows", f"{self.num_rows:,}"),

@@ -178,13 +178,16 @@ class Holding:
         places = await self._places(address, keys)
         if not places:
             return
-        file = self._borrowed(list(places.values()))
-        if file is None:
-            self._foreign.add(address)
-            return
+        files: dict[int, int] = {}
+        for inode in {place.inode for place in places.values()}:  # its own pool, and memory of others that it has lent
+            file = self._borrowed([place for place in places.values() if place.inode == inode])
+            if file is None:
+                self._foreign.add(address)
+                return
+            files[inode] = file
         for key, place in (await self._places(address, list(places))).items():
             if place == places[key]:
-                self._found[missing.pop(key)] = (file, place)
+                self._found[missing.pop(key)] = (files[place.inode], place)
 
     async def _places(self, address: str, keys: list[Any]) -> dict[Any, SegmentPlace]:
         with suppress(OSError, TimeoutError):  # it is gone; the scheduler knows where to find them next

@@ -1,0 +1,261 @@
+"""Vineyard's objects from the client's side: opened as data sets over all Dask workers, and made of data sets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from distributed import Future
+
+from dask_train.cluster.peer import Peer
+from dask_train.cluster.plugin import ensure_plugin
+from dask_train.collections.pickled import carried
+from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.source import Source
+from dask_train.config import Deadlines, memory_limit
+from dask_train.data.columns import Schema, same_columns
+from dask_train.errors import DataError
+from dask_train.shared_data.described import cancel, check_computed, describe
+from dask_train.shared_data.parts import PART, BatchForm
+from dask_train.shared_data.published import PublishedDataset
+from dask_train.shared_data.segments import SharedSegments
+from dask_train.shared_data.vineyard import opening, putting
+from dask_train.shared_data.vineyard.opening import Opened
+from dask_train.shared_data.vineyard.putting import Form, Put
+
+Picks = tuple[str | Sequence[str] | None, ...]
+
+
+class VineyardDataset(PublishedDataset):
+    """A data set in the memory of Vineyard's daemons; :func:`~dask_train.from_vineyard` gives it.
+
+    Has all of :class:`~dask_train.PublishedDataset`. The object stays in Vineyard when this one is gone.
+    """
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"Vineyard's object {self.name!r} is mapped into this process and can't travel. Send its id, and open it "
+            f"there: dt.from_vineyard({self.name!r})."
+        )
+
+
+async def opened(
+    peer: Peer, object_id: str | None, name: str, socket: str | None, picks: tuple[Any, str | None]
+) -> VineyardDataset:
+    """Open an object as a data set.
+
+    Parameters
+    ----------
+    peer
+        The client.
+    object_id, name
+        As of :func:`~dask_train.shared_data.vineyard.opening.describe`.
+    socket
+        Of the daemons; None for what each Dask worker's environment says.
+    picks
+        ``features`` and ``label``.
+
+    Raises
+    ------
+    DataError
+        No Dask worker has a daemon, there is no such object, or it can't be opened.
+    """
+    await ensure_plugin(peer)
+    what, beside = f"Vineyard's object {name!r}", await _daemons(peer, socket)
+    found: Opened = await _on(peer, next(iter(beside)), opening.describe, socket, object_id, name)
+    columns, names, is_tuple = _chosen(name, found, *picks)
+    task = carried(opening.segment, socket)
+    futures = []
+    for identifier, instance in found.partitions:
+        near = [address for address, number in beside.items() if number == instance]
+        futures += [_submit(peer, task, identifier, columns, memory_limit(), workers=near or list(beside))]
+    try:
+        await _computed(futures, what)
+        told, where = await describe(peer, what, [future.key for future in futures])
+        parts = [told[future.key] for future in futures]
+        schema = Schema(columns=same_columns(parts), names=names, is_tuple=is_tuple)
+    except BaseException as error:
+        await cancel(peer, futures)
+        if isinstance(error, ValueError):
+            raise DataError(f"{what}: {error}.") from error
+        raise
+    frames = json.loads(found.frames) if found.frames and picks == (None, None) else []
+    segments = SharedSegments(
+        schema=schema,
+        lengths=np.array([num_rows for num_rows, _ in parts], np.int64),
+        futures=tuple(futures),
+        frames=tuple(None if frame is None else FrameSchema.from_json(frame) for frame in frames),
+    )
+    return VineyardDataset(peer, found.identifier, segments, [where[future.key] for future in futures])
+
+
+def _chosen(name: str, found: Opened, features: Any, label: str | None) -> tuple[Picks, tuple[str, ...] | None, bool]:
+    """What makes each column of the data set, their names where it is a dict, and whether it is a tuple."""
+    if found.columns is None:
+        if features is not None or label is not None:
+            raise DataError(f"Vineyard's object {name!r} is a tensor, without columns; leave features= and label= out.")
+        return (None,), None, False
+    asked = [features] if isinstance(features, str) else list(features or ())
+    for each in [*asked, *([] if label is None else [label])]:
+        if each not in found.columns:
+            raise DataError(
+                f"Vineyard's object {name!r} has no column {each!r}; it has {', '.join(map(repr, found.columns))}."
+            )
+    if features is None and label is None:
+        form = json.loads(found.form) if found.form else {"names": list(found.columns), "is_tuple": False}
+        names = None if form["names"] is None else tuple(form["names"])
+        return found.columns, names, bool(form["is_tuple"])
+    rest = features if features is not None else [each for each in found.columns if each != label]
+    chosen = rest if isinstance(rest, str) else tuple(rest)
+    return ((chosen,), None, False) if label is None else ((chosen, label), None, True)
+
+
+async def published(
+    peer: Peer,
+    name: str,
+    source: Source,
+    socket: str | None,
+    override: bool,
+    frames: tuple[FrameSchema | None, ...],
+) -> str:
+    """Put a data set into the daemons beside the Dask workers that compute it; the global object's id.
+
+    Raises
+    ------
+    DataError
+        The name is taken, a partition can't be computed, or a daemon is gone or full: then nothing of it stays.
+    """
+    await ensure_plugin(peer)
+    beside = await _daemons(peer, socket)
+    somewhere = next(iter(beside))
+    if not override and (taken := await _on(peer, somewhere, putting.named, socket, name)):
+        raise DataError(
+            f"Vineyard has an object {name!r} already, {taken}.",
+            change="Take another name, or give the name to the new one: override=True. The old object stays.",
+        )
+    what, form_of = f"data set {name!r}", BatchForm(peer, source)
+    parts = source.delayed_parts(PART, carried(putting.put, socket))
+    futures = peer.dask_end.compute(parts, sync=False, workers=list(beside))
+    made: dict[int, list[str]] = {}
+    try:
+        await _computed(futures, what)
+        told: list[Put] = await peer.gather(futures)
+        columns = same_columns((part.num_rows, part.columns) for part in told)
+        filled = [(number, part) for number, part in enumerate(part for part in told if part.num_rows)]
+        if not filled:
+            raise DataError(f"{what} has no rows.")
+        schema = await form_of.schema(columns)
+        form = _form(schema, frames)
+        for instance, members in _by_instance(filled).items():
+            address = next(address for address, number in beside.items() if number == instance)
+            ids = await _on(peer, address, putting.assemble, socket, form, members)
+            made[instance] = ids
+        in_turn = {instance: iter(ids) for instance, ids in made.items()}
+        partitions = [next(in_turn[part.instance]) for _, part in filled]
+        num_rows = sum(part.num_rows for _, part in filled)
+        joined: str = await _on(
+            peer, somewhere, putting.join, socket, form, partitions, num_rows, columns[0].row_shape, name
+        )
+    except BaseException as error:
+        await _delete(peer, socket, beside, futures, made)
+        if isinstance(error, ValueError):
+            raise DataError(f"{what}: {error}.") from error
+        raise
+    finally:
+        await cancel(peer, futures)
+    return joined
+
+
+def _form(schema: Schema, frames: tuple[FrameSchema | None, ...]) -> Form:
+    names = schema.names
+    if schema.is_tuple or (names is None and len(schema.columns) > 1):
+        names = tuple("xy"[number] if number < 2 else str(number) for number in range(len(schema.columns)))
+    given = None if schema.names is None else list(schema.names)
+    return Form(
+        names=names,
+        form=json.dumps({"names": given, "is_tuple": schema.is_tuple}),
+        frames=json.dumps([None if frame is None else frame.to_json() for frame in frames]),
+    )
+
+
+def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, Put]]]:
+    found: dict[int, list[tuple[int, Put]]] = {}
+    for number, part in parts:
+        found.setdefault(part.instance, []).append((number, part))
+    return found
+
+
+async def _delete(
+    peer: Peer, socket: str | None, beside: Mapping[str, int], futures: Sequence[Future], made: Mapping[int, list[str]]
+) -> None:
+    """Take back what was put; what is still being put is waited for, since nobody else knows of it."""
+    settled = await asyncio.gather(*(future._result(raiseit=False) for future in futures), return_exceptions=True)
+    ids = {instance: list(of) for instance, of in made.items()}
+    for part in settled:
+        if isinstance(part, Put):
+            ids.setdefault(part.instance, []).extend(part.tensors)
+    for address, instance in beside.items():
+        if gone := ids.pop(instance, None):
+            await _on(peer, address, putting.delete, socket, gone)
+
+
+async def _daemons(peer: Peer, socket: str | None) -> dict[str, int]:
+    """The number of the daemon beside each Dask worker that has one.
+
+    Raises
+    ------
+    DataError
+        None has; what the first was told is its cause.
+    """
+    addresses = list(await peer.workers())
+    asked = [_on(peer, address, opening.instance, socket) for address in addresses]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    told = dict(zip(addresses, answers, strict=True))
+    beside = {address: number for address, number in told.items() if isinstance(number, int)}
+    if not beside:
+        first = next((error for error in answers if isinstance(error, BaseException)), None)
+        if first is None:
+            raise DataError("The cluster has no Dask workers, and Vineyard's daemons are beside these.")
+        raise first
+    return beside
+
+
+async def _on(peer: Peer, address: str, function: Callable[..., Any], *args: Any) -> Any:
+    """What a function returns in a task of one Dask worker.
+
+    Raises
+    ------
+    DataError
+        It did not come within ``train.progress.timeout``.
+    """
+    future = _submit(peer, carried(function), *args, workers=[address], allow_other_workers=False)
+    patience_s = Deadlines.from_dask_config().progress_s
+    try:
+        return await asyncio.wait_for(future, patience_s)
+    except TimeoutError:
+        raise DataError(
+            f"Dask worker {address} did not ask its Vineyard daemon within {patience_s:g} s.",
+            "It is busy with other tasks, or the daemon hangs.",
+            "Look at the Dask dashboard, or raise train.progress.timeout.",
+        ) from None
+    finally:
+        future.release()
+
+
+def _submit(peer: Peer, task: Callable[..., Any], *args: Any, workers: list[str], **given: Any) -> Future:
+    # Loose: when a Dask worker is gone, another one does it, and copies from the daemon over the network.
+    given = {"allow_other_workers": True, **given}
+    key = f"dask-train-vineyard-{uuid.uuid4().hex}"
+    return peer.dask_end.submit(task, *args, key=key, pure=False, workers=workers, **given)
+
+
+async def _computed(futures: Sequence[Future], what: str) -> None:
+    for future in futures:
+        await future._state.wait()
+        if future.status == "error" and isinstance(error := await future._exception(), DataError):
+            raise error
+        await check_computed(future, what)

@@ -1,0 +1,167 @@
+"""A data set put into the daemons of its hosts: what runs in the Dask workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_train.data.columns import Column, column_of
+from dask_train.errors import DataError
+from dask_train.shared_data.vineyard.daemon import Daemon, connected, import_vineyard, vineyard_error
+from dask_train.shared_data.vineyard.opening import FORM, FRAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Put:
+    """One partition's columns in a daemon.
+
+    Attributes
+    ----------
+    instance
+        The number of the daemon.
+    tensors
+        The ids of its columns; none where it has no rows.
+    columns, num_rows
+        What they are.
+    """
+
+    instance: int
+    tensors: tuple[str, ...]
+    columns: tuple[Column, ...]
+    num_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What the whole becomes.
+
+    Attributes
+    ----------
+    names
+        Of a frame's columns; None makes one global tensor.
+    form, frames
+        What :func:`dask_train.from_vineyard` restores it from, JSON.
+    """
+
+    names: tuple[str, ...] | None
+    form: str
+    frames: str
+
+
+def put(socket: str | None, arrays: list[Any]) -> Put:
+    """Put a partition's columns into the daemon beside this process; one copy.
+
+    Raises
+    ------
+    DataError
+        There is no daemon, or its memory is full; then nothing of the partition stays.
+    """
+    daemon = connected(socket)
+    columns = tuple(column_of(array) for array in arrays)
+    ids: list[str] = []
+    if len(arrays[0]):
+        try:
+            with daemon.words("Putting a partition into Vineyard"):
+                from vineyard.core.builder import put as put_here  # Client.put may take another daemon's memory
+
+                for array in arrays:
+                    ids.append(repr(put_here(daemon.client, np.ascontiguousarray(array))).strip('"'))
+        except BaseException:
+            delete(socket, ids)
+            raise
+    return Put(instance=daemon.instance, tensors=tuple(ids), columns=columns, num_rows=len(arrays[0]))
+
+
+def assemble(socket: str | None, form: Form, parts: Sequence[tuple[int, Put]]) -> list[str]:
+    """Make the partitions of one daemon of their columns, for all daemons to know; the ids, in the same order.
+
+    Parameters
+    ----------
+    socket
+        Of that daemon.
+    form
+        What is made.
+    parts
+        The number of each partition, and what was put.
+    """
+    daemon = connected(socket)
+    with daemon.words("Making partitions in Vineyard"):
+        return [_assembled(daemon, form, number, part) for number, part in parts]
+
+
+def _assembled(daemon: Daemon, form: Form, number: int, part: Put) -> str:
+    if part.instance != daemon.instance:
+        raise DataError(
+            f"The Vineyard daemon at {daemon.path} has been started again while the data set was put into it.",
+            change="Publish it again.",
+        )
+    vineyard = import_vineyard()
+    meta = vineyard.ObjectMeta()
+    nbytes = sum(column.row_bytes * part.num_rows for column in part.columns)
+    if form.names is None:
+        return _tensor_partition(daemon, number, part)
+    meta["typename"] = "vineyard::DataFrame"
+    meta["columns_"] = json.dumps(list(form.names))
+    for place, (name, tensor) in enumerate(zip(form.names, part.tensors, strict=True)):
+        meta[f"__values_-key-{place}"] = json.dumps(name)
+        meta.add_member(f"__values_-value-{place}", daemon.id(tensor))
+    meta["__values_-size"] = len(form.names)
+    meta["nbytes"] = nbytes
+    meta["partition_index_row_"], meta["partition_index_column_"] = number, 0
+    meta["row_batch_index_"] = number
+    made = daemon.client.create_metadata(meta)
+    daemon.client.persist(made.id)
+    return repr(made.id).strip('"')
+
+
+def _tensor_partition(daemon: Daemon, number: int, part: Put) -> str:
+    """The same tensor with its place in the whole; both are on the same bytes."""
+    given = daemon.client.get_meta(daemon.id(part.tensors[0]))
+    index = [number, *(0 for _ in part.columns[0].row_shape)]
+    copied = daemon.client.shallow_copy(given.id, {"partition_index_": json.dumps(index)})
+    daemon.client.persist(copied)
+    return repr(copied).strip('"')
+
+
+def join(
+    socket: str | None, form: Form, partitions: Sequence[str], num_rows: int, row_shape: Sequence[int], name: str
+) -> str:
+    """Make the global object of partitions, which all daemons know, and give it a name; its id."""
+    daemon = connected(socket)
+    from vineyard.data.dataframe import make_global_dataframe
+    from vineyard.data.tensor import make_global_tensor
+
+    kept = {FORM: form.form, FRAMES: form.frames}
+    ids = [daemon.id(each) for each in partitions]
+    with daemon.words("Making the global object in Vineyard"):
+        daemon.client.sync_meta()
+        if form.names is None:
+            shape, cut = (num_rows, *row_shape), (len(ids), *(1 for _ in row_shape))
+            made = make_global_tensor(daemon.client, ids, extra_meta=kept, shape=shape, partition_shape=cut)
+        else:
+            made = make_global_dataframe(daemon.client, ids, extra_meta=kept)
+        daemon.client.put_name(made.id, name)
+    return repr(made.id).strip('"')
+
+
+def named(socket: str | None, name: str) -> str | None:
+    """Return the id of the object that has a name; None where none has."""
+    daemon, vineyard = connected(socket), import_vineyard()
+    with daemon.words(f"Looking for {name!r}"):
+        try:
+            return repr(daemon.client.get_name(name)).strip('"')
+        except vineyard.ObjectNotExistsException:
+            return None
+
+
+def delete(socket: str | None, ids: Sequence[str]) -> None:
+    """Delete objects as far as they and the daemon are there."""
+    with suppress(vineyard_error(), DataError):
+        daemon = connected(socket)
+        for each in ids:
+            daemon.client.delete(daemon.id(each))
