@@ -27,7 +27,7 @@ SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
 AT_ONCE := $(MAKE) --no-print-directory --jobs $(words $(BACKENDS)) --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .venv-docs .venv-glm .venv-ray data demo demo-keras test test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
+.PHONY: help .venv .venv-docs .venv-glm .venv-ray .venv-vineyard data demo demo-keras test test-vineyard test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
 .PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS)
 
 help:  ## list the targets
@@ -57,6 +57,16 @@ help:  ## list the targets
 	.venv-glm/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/glm.txt
 	@touch $@
 
+.venv-vineyard: .venv-vineyard/.installed  ## Vineyard and its daemon beside the packages of .venv, for its tests
+
+# Its setuptools is an old one, which has pkg_resources; so it has an environment of its own, on top of the other.
+.venv-vineyard/.installed: requirements/vineyard.txt .venv/.installed
+	$(PYTHON) -m venv .venv-vineyard
+	.venv-vineyard/bin/python $(PIP_ONCE) --no-deps --requirement requirements/vineyard.txt
+	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$(.venv-vineyard/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth
+	@touch $@
+
 .venv-docs: .venv-docs/.installed  ## Sphinx and what it builds the site with, in an environment of their own
 
 .venv-docs/.installed: requirements/docs.txt
@@ -73,6 +83,10 @@ demo: data  ## the main job: MNIST on a Dask cluster, a TensorFlow network in it
 test: data  ## the tests, but those that take long
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/unit tests/contract tests/cluster tests/docs
 	$(AT_ONCE) $(QUICK_ON_BACKENDS)
+	$(MAKE) --no-print-directory test-vineyard
+
+test-vineyard: .venv-vineyard  ## the tests that need a Vineyard daemon, in the environment that has one
+	PYTHONPATH=src .venv-vineyard/bin/python -m pytest --durations=20 --durations-min=1 tests/cluster/train/test_vineyard.py
 
 # They compile many small models on JAX, and compute little: XLA need not optimize what it makes of them.
 test-slow: export XLA_FLAGS ?= --xla_backend_optimization_level=0
@@ -163,5 +177,5 @@ lock: .venv  ## solve the versions anew
 		--output-file requirements/docs.txt pyproject.toml
 
 clean:  ## remove what make made
-	rm -rf .venv .venv-docs .venv-glm .venv-ray .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf .venv .venv-docs .venv-glm .venv-ray .venv-vineyard .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		build dist docs/_build docs/gallery docs/generated docs/jupyter_execute

@@ -78,9 +78,9 @@ if TYPE_CHECKING:
     from dask_train.searching.api import search
     from dask_train.searching.estimators.result import GridResult
     from dask_train.searching.result import SearchResult
-    from dask_train.shared_data.vineyard.api import from_vineyard
     from dask_train.shared_data.api import get_dataset, list_datasets, persist, publish_dataset, unpublish_dataset
     from dask_train.shared_data.published import PublishedDataset
+    from dask_train.shared_data.vineyard.api import from_vineyard
     from dask_train.tensorflow_network.api import TensorFlowNetwork, start_tensorflow
     from dask_train.tensorflow_network.board import Board, board
     from dask_train.training.api import train

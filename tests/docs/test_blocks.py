@@ -58,6 +58,7 @@ NOT_RUN: dict[Place, str] = {
     ("docs/deployment.md", 1): "it needs SLURM",
     ("docs/deployment.md", 2): "it needs a cluster with certificates; test_two_hosts_tls.py trains on one",
     ("docs/gpus.md", 0): "it needs a GPU",
+    **{("docs/vineyard.md", n): "it needs a daemon; tests/cluster/train/test_vineyard.py has one" for n in range(3)},
     ("docs/linear_models.md", 1): "the suite takes a minute; tests/cluster/train runs it with each linear model",
 }
 

@@ -7,7 +7,9 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import dask.array as da
@@ -136,7 +138,7 @@ def test_frames_keep_columns_text_and_categories(client, alone):
     matrix, label = dt.from_vineyard("frame", socket=alone, features=["a", "b"], label="c").to_numpy()
     np.testing.assert_array_equal(matrix, frame[["a", "b"]].to_numpy())
     assert label.tolist() == frame["c"].cat.codes.tolist()
-    with pytest.raises(dt.DataError, match="no column 'd'; it has 'a', 'b', 't', 'c'"):
+    with pytest.raises(dt.DataError, match=r"no column 'd'; it has 'a', 'b', 't', 'c'"):
         dt.from_vineyard("frame", socket=alone, label="d")
 
 
@@ -150,7 +152,7 @@ def test_objects_of_others_are_opened(client, alone, theirs):
         np.testing.assert_array_equal(found["r"], frame["r"])
     for array in (np.arange(30).reshape(10, 3), np.asfortranarray(np.arange(30).reshape(10, 3))):
         np.testing.assert_array_equal(dt.from_vineyard(theirs.put(array), socket=alone).to_numpy(), array)
-    with pytest.raises(dt.DataError, match="Scalar.*from_vineyard opens tensors"):
+    with pytest.raises(dt.DataError, match=r"Scalar.*from_vineyard opens tensors"):
         dt.from_vineyard(theirs.put(5), socket=alone)
     with pytest.raises(dt.DataError, match="no such object"):
         dt.from_vineyard("o0123456789abcdef", socket=alone)
@@ -221,16 +223,19 @@ def test_daemons_of_two_hosts_hold_a_part_each(wait_for, free_port, tmp_path):
     hosts = [tmp_path / "a", tmp_path / "b"]
     for host in hosts:
         host.mkdir()
-    is_up = lambda: listens(socket.AF_INET, ("127.0.0.1", client_port))  # noqa: E731
-    with started(etcd, tmp_path / "etcd.log", is_up, wait_for):
+
+    with started(etcd, tmp_path / "etcd.log", partial(listens, socket.AF_INET, ("127.0.0.1", client_port)), wait_for):
         options = [("--meta", "etcd", "--etcd_endpoint", endpoint, "--rpc_socket_port", str(port)) for port in ports]
         with daemon(hosts[0], wait_for, *options[0]) as (_, a), daemon(hosts[1], wait_for, *options[1]) as (_, b):
-            worker = {"cls": Nanny, "options": {"nthreads": 1}}
+            worker = {"cls": Nanny, "options": {"nthreads": 1, "host": "127.0.0.1"}}
             workers = {
                 name: {"cls": Nanny, "options": {**worker["options"], "env": {"VINEYARD_IPC_SOCKET": path}}}
                 for name, path in (("a", a), ("b", b))
             }
-            scheduler = {"cls": Scheduler, "options": {"dashboard_address": None, "port": 0}}
+            scheduler = {
+                "cls": Scheduler,
+                "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "port": 0},
+            }
             with SpecCluster(workers, scheduler, silence_logs=False) as cluster, Client(cluster) as client:
                 client.wait_for_workers(2, timeout=60)
                 identifier = dt.publish_dataset(*lazy(), name="digits", to="vineyard")
@@ -242,3 +247,12 @@ def test_daemons_of_two_hosts_hold_a_part_each(wait_for, free_port, tmp_path):
                 again = dt.from_vineyard(identifier)  # one daemon's part comes over the network
                 np.testing.assert_array_equal(again.to_numpy()[0], X)
                 np.testing.assert_array_equal(again.to_numpy()[1], Y)
+
+
+@pytest.mark.slow
+def test_the_example_runs(alone):
+    example = Path(__file__).parents[3] / "examples" / "vineyard_keras.py"
+    found = subprocess.run([sys.executable, example, alone], capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "32 units: accuracy 0.9" in found.stdout
+    assert "64 units: accuracy 0.9" in found.stdout

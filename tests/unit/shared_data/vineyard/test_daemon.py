@@ -36,7 +36,7 @@ def test_anything_else_is_refused(given):
 
 
 def test_a_socket_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataError, match="no Vineyard daemon answers at .*v.sock") as caught:
+    with pytest.raises(DataError, match=r"no Vineyard daemon answers at .*v.sock") as caught:
         connected(str(tmp_path / "v.sock"))
     assert "vineyardd" in caught.value.change
 
@@ -46,7 +46,7 @@ def test_a_daemon_that_has_ended_is_named(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(path)
     monkeypatch.setenv(SOCKET_VARIABLE, path)
-    with pytest.raises(DataError, match="no Vineyard daemon answers at .*v.sock.*refused"):
+    with pytest.raises(DataError, match=r"no Vineyard daemon answers at .*v.sock.*refused"):
         connected(None)
 
 
@@ -56,7 +56,7 @@ def test_a_socket_of_another_user_is_told_from_one_that_is_not_there(monkeypatch
             raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(socket, "socket", Refusing)
-    with pytest.raises(DataError, match="may not be opened.*another user's"):
+    with pytest.raises(DataError, match=r"may not be opened.*another user's"):
         connected("/run/theirs.sock")
 
 
