@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-TRAINER = '''
+TRAINER = """
 import sys
 
 import keras
@@ -34,7 +34,7 @@ for epoch in range(3):
         model.fit(rows, labels, batch_size=64, verbose=0)
 correct = sum(float((model.predict(r, verbose=0).argmax(1) == t).sum()) for r, t in zip(x, y))
 print(f"{width} units: accuracy {correct / sum(map(len, y)):.2f}", flush=True)
-'''
+"""
 
 
 @contextlib.contextmanager
@@ -71,7 +71,8 @@ def main(socket):
         print("published", identifier)
     # Dask is gone; the images stay.
     trainers = [subprocess.Popen([sys.executable, "-c", TRAINER, socket, "mnist", str(n)]) for n in (32, 64)]
-    if any([trainer.wait(300) for trainer in trainers]):
+    codes = [trainer.wait(300) for trainer in trainers]
+    if any(codes):
         raise SystemExit("A trainer has failed.")
 
 

@@ -107,7 +107,7 @@ def publish_dataset(
     check_progress(progress, waits=not peer.asynchronous)
     if to is not None:
         if isinstance(source, SharedSegments):
-            source, frames = check_data(what, source.arrays()), source.frames
+            frames, source = source.frames, check_data(what, source.arrays())
         return peer.run(vineyard_dataset.published, peer, name, source, socket, override, frames)
     if peer.asynchronous:
         return _publish(peer, what, name, source, override, frames)

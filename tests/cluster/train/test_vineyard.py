@@ -81,9 +81,10 @@ def theirs(alone):
     """Vineyard's own client, as another program has it; whatever is left, the next test does not see."""
     import vineyard
 
-    with vineyard.connect(alone) as theirs:
-        yield theirs
-        theirs.clear()
+    theirs = vineyard.connect(alone)
+    yield theirs
+    theirs.clear()
+    theirs.close()
 
 
 def lazy():

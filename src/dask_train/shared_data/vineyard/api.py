@@ -1,4 +1,4 @@
-"""``dt.from_vineyard``."""
+"""The verb that opens an object of Vineyard."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _chosen(name: str, found: Opened, features: Any, label: str | None) -> tuple
         form = json.loads(found.form) if found.form else {"names": list(found.columns), "is_tuple": False}
         names = None if form["names"] is None else tuple(form["names"])
         return found.columns, names, bool(form["is_tuple"])
-    rest = features if features is not None else [each for each in found.columns if each != label]
+    rest: Any = features if features is not None else [each for each in found.columns if each != label]
     chosen = rest if isinstance(rest, str) else tuple(rest)
     return ((chosen,), None, False) if label is None else ((chosen, label), None, True)
 
