@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dask_train.data.borrowing import borrow
-from dask_train.data.columns import Schema, column_of
+from dask_train.data.columns import Columns, column_of
 from dask_train.data.lent import Lent, LentSegment
 from dask_train.data.rows import Rows, held_by
 
@@ -50,7 +50,7 @@ def test_readers_map_rows_that_begin_anywhere():
         descriptor = borrow([segment.place for segment in segments])
         assert descriptor is not None
         held = held_by(((number, 0, segment.place) for number, segment in enumerate(segments)), len(SHAPES))
-        schema = Schema(columns=segments[0].columns, names=None, is_tuple=True)
+        schema = Columns(columns=segments[0].columns, names=None, is_tuple=True)
         try:
             rows = Rows(schema, np.array([7, 5, 1, 11]), held, [descriptor])
         finally:

@@ -17,7 +17,7 @@ from dask_train.collections.pickled import carried
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
 from dask_train.config import Deadlines, memory_limit
-from dask_train.data.columns import Schema, same_columns
+from dask_train.data.columns import Columns, same_columns
 from dask_train.errors import DataError
 from dask_train.shared_data.described import cancel, check_computed, describe
 from dask_train.shared_data.parts import PART, BatchForm
@@ -77,7 +77,7 @@ async def opened(
         await _computed(futures, what)
         told, where = await describe(peer, what, [future.key for future in futures])
         parts = [told[future.key] for future in futures]
-        schema = Schema(columns=same_columns(parts), names=names, is_tuple=is_tuple)
+        schema = Columns(columns=same_columns(parts), names=names, is_tuple=is_tuple)
     except BaseException as error:
         await cancel(peer, futures)
         if isinstance(error, ValueError):
@@ -106,7 +106,9 @@ def _chosen(name: str, found: Opened, features: Any, label: str | None) -> tuple
                 f"Vineyard's object {name!r} has no column {each!r}; it has {', '.join(map(repr, found.columns))}."
             )
     if features is None and label is None:
-        form = json.loads(found.form) if found.form else {"names": list(found.columns), "is_tuple": False}
+        form: dict[str, Any] = (
+            json.loads(found.form) if found.form else {"names": list(found.columns), "is_tuple": False}
+        )
         names = None if form["names"] is None else tuple(form["names"])
         return found.columns, names, bool(form["is_tuple"])
     rest: Any = features if features is not None else [each for each in found.columns if each != label]
@@ -170,7 +172,7 @@ async def published(
     return joined
 
 
-def _form(schema: Schema, frames: tuple[FrameSchema | None, ...]) -> Form:
+def _form(schema: Columns, frames: tuple[FrameSchema | None, ...]) -> Form:
     names = schema.names
     if schema.is_tuple or (names is None and len(schema.columns) > 1):
         names = tuple("xy"[number] if number < 2 else str(number) for number in range(len(schema.columns)))
