@@ -100,6 +100,7 @@ def leases(theirs):
     return theirs.list_metadatas("dask_train::Lease", limit=1_000)
 
 
+@pytest.mark.filterwarnings("ignore:Passing a BlockManager")  # Vineyard's client does, to pandas 3
 def test_what_is_published_is_read_by_vineyards_own_client(client, alone, theirs):
     identifier = dt.publish_dataset(*lazy(), name="digits", to="vineyard", socket=alone)
     assert repr(theirs.get_name("digits")).strip('"') == identifier

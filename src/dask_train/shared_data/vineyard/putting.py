@@ -150,11 +150,12 @@ def join(
 
 
 def named(socket: str | None, name: str) -> str | None:
-    """Return the id of the object that has a name; None where none has."""
+    """Return the id of the object that has a name; None where none has, or the object that had it was deleted."""
     daemon, vineyard = connected(socket), import_vineyard()
     with daemon.words(f"Looking for {name!r}"):
         try:
-            return repr(daemon.client.get_name(name)).strip('"')
+            found = daemon.client.get_name(name)
+            return repr(found).strip('"') if daemon.client.exists(found) else None
         except vineyard.ObjectNotExistsException:
             return None
 
