@@ -108,4 +108,7 @@ def test_pages_install_from_a_clone() -> None:
     text = "".join(page.read_text() for page in pages)
     assert "dask-train[" not in text
     named = {extra for listed in re.findall(r"'\.\[([^\]]+)\]'", text) for extra in listed.split(",")}
-    assert {"tensorflow", "torch", "linear"} <= named <= extras
+    table = re.findall(r"^\| (`.*`) \|", (ROOT / "docs" / "start.md").read_text(), re.MULTILINE)
+    told = {extra for row in table for extra in re.findall(r"`(\w+)`", row)}
+    assert {"tensorflow", "linear"} <= named <= extras
+    assert {"tensorflow", "torch", "jax", "xgboost", "search"} <= told <= extras

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -23,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import dask_train as dt
 from dask_train.config import Deadlines
 from dask_train.input_errors import raises_at_the_call, warn_at_the_call
-from dask_train.linear_model import LinearRegression, LogisticRegression, collections, columns
+from dask_train.linear_model import LinearRegression, LogisticRegression
 from dask_train.sklearn import Incremental
 
 
@@ -109,15 +108,17 @@ def test_a_cause_has_the_frames_of_others_alone() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_cause_may_be_raised_by_what_has_caught_what_it_caused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise dt.RoleFailedError("worker 0 raised ValueError.", "The data.", "Other data.") from ValueError("below 0")
+def test_a_cause_may_be_raised_by_what_has_caught_what_it_caused() -> None:
+    cause = ValueError("below 0")
 
-    monkeypatch.setattr(collections, "train", refused)
-    monkeypatch.setattr(columns, "computed_in_shared_memory", tuple)  # so that no cluster is started
-    rows = da.ones((4, 2), chunks=2)
+    def refused() -> None:
+        try:
+            raise dt.RoleFailedError("worker 0 raised ValueError.", "The data.", "Other data.") from cause
+        except dt.RoleFailedError as error:
+            raise cause from error
+
     with pytest.raises(ValueError, match=r"^below 0$"):
-        LinearRegression(workers=1).fit(rows, rows[:, 0])
+        raises_at_the_call(refused)()
 
 
 def test_estimators_raise_at_the_call_too() -> None:

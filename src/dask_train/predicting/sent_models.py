@@ -31,10 +31,8 @@ NUM_FIRST = 2
 MOST_TRIES = 5
 # Pickles up to this size are looked through for modules, in seconds at most; what others lack is seen where they open.
 LOOKED_THROUGH_BYTES = 4 << 20
-
-
-class ModelLostError(PredictionError):
-    """All Dask workers that had a model have left."""
+# What an error ends with that stands for a model.
+_IS_LOST = "is lost: all Dask workers that had it have left."
 
 
 def on_dask(client: Client, model: Any) -> Any:
@@ -83,7 +81,7 @@ def until_kept(compute: Callable[[], Any]) -> Any:
         try:
             return compute()
         except PredictionError as error:
-            if not (left and (is_lost(error) or isinstance(error, ModelLostError))):
+            if not (left and (is_lost(error) or error.what.endswith(_IS_LOST))):
                 raise
     raise AssertionError
 
@@ -95,8 +93,8 @@ def _itself(model: Any) -> Any:
 
 def _tell_of_loss(name: str) -> None:
     """Stand for a model that was put on Dask workers: Dask runs this where none of them is left."""
-    raise ModelLostError(
-        f"Model {name!r} is lost: all Dask workers that had it have left.",
+    raise PredictionError(
+        f"Model {name!r} {_IS_LOST}",
         "They were killed, perhaps for want of memory, or restarted. A model above 1 MiB lies on Dask workers alone.",
         "Call predict again, which sends it anew; look at the Dask workers' logs for why they left.",
     )

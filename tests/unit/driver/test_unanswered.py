@@ -31,7 +31,7 @@ class Ended:
             driver_error=error, raised={}, diagnosis="", closed=False, finished=lambda *_: None, results={}
         )
         self.finish, self._tasks = FINISH, set()
-        self.job = SimpleNamespace(id="mine", stop=None, plan=SimpleNamespace(role_keys=lambda: ()))
+        self.job = SimpleNamespace(id="mine", stop=None, refuses=None, plan=SimpleNamespace(role_keys=lambda: ()))
         self.dispatch = SimpleNamespace(end=self._end)
         self.data = SimpleNamespace(cancel=self._never)
         self._shield = SimpleNamespace(down=self._down)

@@ -90,7 +90,7 @@ def test_a_model_is_put_elsewhere_where_a_dask_worker_leaves(given_up: list[str]
     assert asyncio.run(models._put(peer, "model-t", KERAS)) == "future of model-t"
     assert peer.keys == given_up == ["model-t"] * 5
     tells, name = peer.tasks["model-t"]
-    with pytest.raises(models.ModelLostError, match="Model 'm' is lost: all Dask workers that had it have left"):
+    with pytest.raises(PredictionError, match="Model 'm' is lost: all Dask workers that had it have left"):
         tells(name)
 
 
@@ -164,7 +164,7 @@ def test_what_is_lost_with_the_model_is_computed_again_and_an_end_comes(reason: 
 
 
 def test_a_lost_model_is_sent_again() -> None:
-    errors = [models.ModelLostError("lost")]
+    errors = [PredictionError("Model 'm' is lost: all Dask workers that had it have left.")]
 
     def compute() -> str:
         if errors:

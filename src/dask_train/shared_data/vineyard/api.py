@@ -14,6 +14,7 @@ from dask_train.shared_data.vineyard.daemon import id_in
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
+    from dask_train.shared_data.published import PublishedDataset
 
 
 @raises_at_the_call
@@ -25,7 +26,7 @@ def from_vineyard(
     features: str | Sequence[str] | None = None,
     label: str | None = None,
     client: Client | None = None,
-) -> dataset.VineyardDataset:
+) -> PublishedDataset:
     """Open an object of Vineyard as a data set, over all Dask workers of the cluster.
 
     Each Dask worker opens the partitions of the daemon on its own host. Columns of numbers are mapped where they lie,
@@ -50,7 +51,7 @@ def from_vineyard(
 
     Returns
     -------
-    VineyardDataset
+    PublishedDataset
         Passes as data to :func:`fit`, :func:`train` and :func:`publish_dataset`, and has ``to_numpy``, ``to_tf``,
         ``to_torch`` and ``to_dask``. An awaitable of it with an asynchronous client.
 
