@@ -62,7 +62,7 @@ class Case:
     """One model, and what of the data it is trained on."""
 
     make: Callable[[], Any]
-    layout: Columns
+    columns: Columns
     floatx: str = "float64"
     epochs: int = EPOCHS
     batch_size: int = BATCH_SIZE
@@ -212,12 +212,12 @@ _TOLD_BY_OTHERS |= {"momentum", "clipped", "embedding", "epochs of some steps", 
 _TOLD_BY_OTHERS |= {"both ways, accumulated", "positions, eagerly"}
 
 CASES: dict[str, Case] = {
-    "adam": Case(make=lambda: _classifier(metrics=["accuracy"]), layout=_PLAIN, validates=True),
-    "momentum": Case(make=lambda: _classifier(keras.optimizers.SGD(0.1, momentum=0.9)), layout=_PLAIN),
-    "regularised": Case(make=_regularised, layout=_PLAIN),
-    "clipped": Case(make=lambda: _classifier(keras.optimizers.Adam(0.01, global_clipnorm=0.1)), layout=_PLAIN),
+    "adam": Case(make=lambda: _classifier(metrics=["accuracy"]), columns=_PLAIN, validates=True),
+    "momentum": Case(make=lambda: _classifier(keras.optimizers.SGD(0.1, momentum=0.9)), columns=_PLAIN),
+    "regularised": Case(make=_regularised, columns=_PLAIN),
+    "clipped": Case(make=lambda: _classifier(keras.optimizers.Adam(0.01, global_clipnorm=0.1)), columns=_PLAIN),
     "accumulated": Case(
-        make=lambda: _classifier(keras.optimizers.Adam(0.01, gradient_accumulation_steps=4)), layout=_PLAIN
+        make=lambda: _classifier(keras.optimizers.Adam(0.01, gradient_accumulation_steps=4)), columns=_PLAIN
     ),
     "embedding": Case(make=_embedding, columns=Columns(features=IDS, labels=CLASS)),
     "synchronized": Case(
@@ -229,13 +229,15 @@ CASES: dict[str, Case] = {
         backends=("tensorflow",),
     ),
     "masked": Case(make=lambda: _embedding(mask=True), columns=Columns(features=IDS, labels=STEPS)),
-    "mixed precision": Case(make=_mixed, layout=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=5e-3),
-    "sample weights": Case(make=lambda: _classifier(weighted_metrics=["accuracy"]), layout=_WEIGHTED, validates=True),
-    "mean with sample weights": Case(
-        make=lambda: _classifier(loss=_sparse(reduction="mean_with_sample_weight")), layout=_WEIGHTED, validates=True
+    "mixed precision": Case(
+        make=_mixed, columns=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=5e-3
     ),
-    "a sum": Case(make=lambda: _classifier("sgd", _sparse(reduction="sum")), layout=_WEIGHTED),
-    "class weights": Case(make=_classifier, layout=_PLAIN, class_weight={0: 3.0, 2: 0.5}),
+    "sample weights": Case(make=lambda: _classifier(weighted_metrics=["accuracy"]), columns=_WEIGHTED, validates=True),
+    "mean with sample weights": Case(
+        make=lambda: _classifier(loss=_sparse(reduction="mean_with_sample_weight")), columns=_WEIGHTED, validates=True
+    ),
+    "a sum": Case(make=lambda: _classifier("sgd", _sparse(reduction="sum")), columns=_WEIGHTED),
+    "class weights": Case(make=_classifier, columns=_PLAIN, class_weight={0: 3.0, 2: 0.5}),
     "two inputs and outputs": Case(
         make=_two_and_two,
         columns=Columns(features={"x": X, "ids": IDS}, labels={"value": TARGETS, "late": BINARY}),
@@ -243,52 +245,52 @@ CASES: dict[str, Case] = {
     ),
     "a step of its own": Case(make=_own_step, columns=Columns(features=X, labels=TARGETS)),
     "a loss of its own": Case(make=_own_loss, columns=Columns(features=X, labels=TARGETS)),
-    "a schedule": Case(make=_scheduled, layout=_PLAIN),
-    "epochs of some steps": Case(make=_classifier, layout=_PLAIN, steps_per_epoch=20),
-    "epochs of too many steps": Case(make=_classifier, layout=_PLAIN, steps_per_epoch=50, epochs=2),
-    "positions and adam": Case(make=lambda: odd.words(keras.optimizers.Adam(0.01)), layout=_WORDS),
+    "a schedule": Case(make=_scheduled, columns=_PLAIN),
+    "epochs of some steps": Case(make=_classifier, columns=_PLAIN, steps_per_epoch=20),
+    "epochs of too many steps": Case(make=_classifier, columns=_PLAIN, steps_per_epoch=50, epochs=2),
+    "positions and adam": Case(make=lambda: odd.words(keras.optimizers.Adam(0.01)), columns=_WORDS),
     "positions in a variable": Case(
-        make=lambda: odd.words(keras.optimizers.Adam(0.01), numbers=keras.ops.arange(5)), layout=_WORDS, epochs=1
+        make=lambda: odd.words(keras.optimizers.Adam(0.01), numbers=keras.ops.arange(5)), columns=_WORDS, epochs=1
     ),
     "positions and adagrad": Case(
-        make=lambda: odd.words(keras.optimizers.Adagrad(0.1, clipnorm=0.1)), layout=_WORDS, epochs=1
+        make=lambda: odd.words(keras.optimizers.Adagrad(0.1, clipnorm=0.1)), columns=_WORDS, epochs=1
     ),
     "positions and momentum": Case(
-        make=lambda: odd.words(keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=1e-3)), layout=_WORDS, epochs=1
+        make=lambda: odd.words(keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=1e-3)), columns=_WORDS, epochs=1
     ),
     "positions and lion": Case(
-        make=lambda: odd.words(keras.optimizers.Lion(1e-3, global_clipnorm=0.1)), layout=_WORDS, epochs=1
+        make=lambda: odd.words(keras.optimizers.Lion(1e-3, global_clipnorm=0.1)), columns=_WORDS, epochs=1
     ),
     "both ways": Case(
         make=lambda: odd.words(
             keras.optimizers.AdamW(0.01, global_clipnorm=0.1, use_ema=True, ema_overwrite_frequency=7), doubly=True
         ),
-        layout=_WORDS,
+        columns=_WORDS,
     ),
     "both ways, accumulated": Case(
-        make=lambda: odd.words(keras.optimizers.Adam(0.01, gradient_accumulation_steps=3), doubly=True), layout=_WORDS
+        make=lambda: odd.words(keras.optimizers.Adam(0.01, gradient_accumulation_steps=3), doubly=True), columns=_WORDS
     ),
     "positions, eagerly": Case(
-        make=lambda: odd.words(keras.optimizers.Adam(0.01), eagerly=True), layout=_WORDS, epochs=1, steps_per_epoch=5
+        make=lambda: odd.words(keras.optimizers.Adam(0.01), eagerly=True), columns=_WORDS, epochs=1, steps_per_epoch=5
     ),
-    "out of sight": Case(make=lambda: odd.OutOfSight.made(0.01), layout=_TARGETS, backends=_NOT_JAX),
-    "what an optimizer remembers": Case(make=lambda: odd.regression(odd.Remembers(0.01)), layout=_TARGETS),
+    "out of sight": Case(make=lambda: odd.OutOfSight.made(0.01), columns=_TARGETS, backends=_NOT_JAX),
+    "what an optimizer remembers": Case(make=lambda: odd.regression(odd.Remembers(0.01)), columns=_TARGETS),
     "a variable that a callback sets": Case(
         make=lambda: odd.Weighted.made(keras.optimizers.SGD(0.05)),
-        layout=_TARGETS,
+        columns=_TARGETS,
         callbacks=lambda: [odd.Anneals()],
         backends=("tensorflow",),
     ),
-    "losses by row, batch and weight": Case(make=odd.with_added_losses, layout=_TARGETS),
+    "losses by row, batch and weight": Case(make=odd.with_added_losses, columns=_TARGETS),
     "sums of its own": Case(
-        make=lambda: odd.OwnSums.made(keras.optimizers.SGD(1e-3)), layout=_TARGETS, backends=_NOT_JAX
+        make=lambda: odd.OwnSums.made(keras.optimizers.SGD(1e-3)), columns=_TARGETS, backends=_NOT_JAX
     ),
     "not reduced": Case(
         make=lambda: odd.regression(keras.optimizers.SGD(1e-3), keras.losses.MeanSquaredError(reduction=None)),
-        layout=_TARGETS,
+        columns=_TARGETS,
         backends=("tensorflow",),  # others derive no losses by row
     ),
-    "float32": Case(make=_convolution, layout=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=1e-4),
+    "float32": Case(make=_convolution, columns=_PLAIN, floatx="float32", epochs=1, steps_per_epoch=10, tolerance=1e-4),
 }
 
 
@@ -323,8 +325,8 @@ def made(case: Case) -> Any:
 
 def packed(case: Case, rows: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     """Inputs, targets, and weights where there are any."""
-    layout = case.layout
-    return tuple(filled(places, rows.__getitem__) for places in layout.places().values() if places is not None)
+    columns = case.columns
+    return tuple(filled(places, rows.__getitem__) for places in columns.places().values() if places is not None)
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +401,7 @@ def test_workers_train_the_model_of_one_process(client, alone, num_workers, name
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="a step on JAX assigns nothing")
 def test_workers_that_train_alone_are_told(client):
-    alone = Case(make=lambda: odd.Alone.made("sgd"), layout=_TARGETS)
+    alone = Case(make=lambda: odd.Alone.made("sgd"), columns=_TARGETS)
     with pytest.raises(dt.RoleFailedError) as error:
         trained({"alone": alone}, 2)
     told = str(error.value.__cause__)
@@ -416,8 +418,8 @@ def trained(cases: dict[str, Case], num_workers: int) -> list[dict[str, Any]]:
         tasks[name] = FitTask(
             header=header,
             arrays=arrays,
-            columns=case.layout,
-            validation_columns=case.layout if case.validates else None,
+            columns=case.columns,
+            validation_columns=case.columns if case.validates else None,
             callbacks=send_callbacks(case.callbacks()),
             epochs=case.epochs,
             batch_size=case.batch_size,

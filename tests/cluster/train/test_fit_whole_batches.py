@@ -11,7 +11,8 @@ from typing import Any
 
 import keras
 import pytest
-from dask_train.fitting.layout import Layout
+
+from dask_train.data.columns import Columns
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends]
 
@@ -29,41 +30,43 @@ _found.loader.exec_module(equal)
 del sys.modules["test_fit_equivalence"]
 Case, alone_settings = equal.Case, equal.alone
 
-_TARGETS = Layout(x=equal.X, y=equal.TARGETS)
-_CLASSES = Layout(x=equal.X, y=equal.CLASS)
-_WEIGHTED = Layout(x=equal.X, y=equal.CLASS, sample_weight=equal.WEIGHT)
+_TARGETS = Columns(features=equal.X, labels=equal.TARGETS)
+_CLASSES = Columns(features=equal.X, labels=equal.CLASS)
+_WEIGHTED = Columns(features=equal.X, labels=equal.CLASS, weights=equal.WEIGHT)
 # The last batch of an epoch, and of a validation, has one row: two of three workers have none.
 _settings: dict[str, Any] = {"epochs": 2, "batch_size": 50, "validates": True}
 _case = functools.partial(Case, **_settings)
 
 CASES = {
-    "correlation": _case(make=lambda: whole.network(2, whole.correlation), layout=_TARGETS),
-    "pairs": _case(make=lambda: whole.network(2, whole.ranking), layout=_TARGETS),
-    "largest error": _case(make=lambda: whole.network(2, whole.largest), layout=_TARGETS),
-    "from the middle": _case(make=lambda: whole.network(2, whole.from_the_middle), layout=_TARGETS),
-    "a sum": _case(make=lambda: whole.network(2, whole.total), layout=_TARGETS),
-    "a root": _case(make=lambda: whole.network(2, whole.root), layout=_TARGETS),
-    "supervised contrastive": _case(make=lambda: whole.network(4, whole.supervised_contrastive), layout=_CLASSES),
-    "a call of its own": _case(make=lambda: whole.network(2, whole.Everything()), layout=_TARGETS),
-    "dice": _case(make=lambda: whole.network(2, keras.losses.Dice()), layout=_TARGETS, tolerance=1e-7),
+    "correlation": _case(make=lambda: whole.network(2, whole.correlation), columns=_TARGETS),
+    "pairs": _case(make=lambda: whole.network(2, whole.ranking), columns=_TARGETS),
+    "largest error": _case(make=lambda: whole.network(2, whole.largest), columns=_TARGETS),
+    "from the middle": _case(make=lambda: whole.network(2, whole.from_the_middle), columns=_TARGETS),
+    "a sum": _case(make=lambda: whole.network(2, whole.total), columns=_TARGETS),
+    "a root": _case(make=lambda: whole.network(2, whole.root), columns=_TARGETS),
+    "supervised contrastive": _case(make=lambda: whole.network(4, whole.supervised_contrastive), columns=_CLASSES),
+    "a call of its own": _case(make=lambda: whole.network(2, whole.Everything()), columns=_TARGETS),
+    "dice": _case(make=lambda: whole.network(2, keras.losses.Dice()), columns=_TARGETS, tolerance=1e-7),
     "sample weights": _case(
-        make=lambda: whole.network(3, whole.SharesOfClasses(reduction="mean_with_sample_weight")), layout=_WEIGHTED
+        make=lambda: whole.network(3, whole.SharesOfClasses(reduction="mean_with_sample_weight")), columns=_WEIGHTED
     ),
     "class weights": _case(
-        make=lambda: whole.network(3, whole.SharesOfClasses()), layout=_CLASSES, class_weight={0: 3.0, 2: 0.5}
+        make=lambda: whole.network(3, whole.SharesOfClasses()), columns=_CLASSES, class_weight={0: 3.0, 2: 0.5}
     ),
-    "masks": _case(make=whole.of_steps, layout=Layout(x=equal.IDS, y=equal.STEPS)),
+    "masks": _case(make=whole.of_steps, columns=Columns(features=equal.IDS, labels=equal.STEPS)),
     "metrics": _case(
-        make=lambda: whole.network(2, "mse", metrics=[whole.Largest(), whole.ordered_pairs, "mae"]), layout=_TARGETS
+        make=lambda: whole.network(2, "mse", metrics=[whole.Largest(), whole.ordered_pairs, "mae"]), columns=_TARGETS
     ),
     "two outputs": _case(
-        make=whole.of_two, layout=Layout(x=equal.X, y={"value": equal.TARGETS, "late": equal.BINARY}), tolerance=1e-8
+        make=whole.of_two,
+        columns=Columns(features=equal.X, labels={"value": equal.TARGETS, "late": equal.BINARY}),
+        tolerance=1e-8,
     ),
     "loss scaling": _case(
         make=lambda: whole.network(
             2, whole.correlation, keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05)), metrics=["mae"]
         ),
-        layout=_TARGETS,
+        columns=_TARGETS,
     ),
 }
 

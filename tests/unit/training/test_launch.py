@@ -161,7 +161,7 @@ def test_what_was_asked_for_is_the_plan_of_the_run(cluster):
     assert (job.needs["worker"], job.on) == ({"GPU": 1.0}, ["tcp://a:1"])
     assert job.names == {"ps": "train", "worker": "train", "scorer": "score"}
     assert job.functions["ps"] is job.functions["worker"], "one function travels once"
-    assert pickle.loads(job.functions["scorer"]) is score
+    assert pickle.loads(job.functions["scorer"].pickle) is score
     assert job.id.startswith("train-")
 
 
