@@ -67,6 +67,8 @@ class _Reducing:
         loss = self._original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
         if sample_weight is None and mask is None and len(getattr(values, "shape", ())) == 0:
             return loss  # the user's own function has reduced it
+        if reduction in (None, "none") and self._backend.graphs_tell_more and not is_aside():
+            return loss  # values by row, of which the graph tells what the step makes
         return self._backend.settled(loss if is_aside() else self._part(loss, values, sample_weight, mask, reduction))
 
     def _part(self, loss: Any, values: Any, sample_weight: Any, mask: Any, reduction: str | None) -> Any:
