@@ -38,6 +38,8 @@ class CheckpointFolder:
         The name of this run.
     resume
         Whether this run begins with the last checkpoint of any.
+    policy
+        How often it keeps one, and which of them stay.
     best_of
         The score by which the best one is known; None where none is.
     best
@@ -51,7 +53,7 @@ class CheckpointFolder:
     """
 
     def __init__(self, place: CheckpointPlace, attempt: int = 0) -> None:
-        self.run, self.resume, self.best_of = place.run, place.resume, place.best
+        self.run, self.resume, self.policy, self.best_of = place.run, place.resume, place.policy, place.best
         self._place, self._attempt = place, attempt
         self._before: set[str] | None = None  # what was there when this run came
         self._damaged: dict[str, str] = {}  # and why

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dask_train.checkpoint.best import AUTO
+from dask_train.checkpoint.policy import Checkpoint
 from dask_train.masking import shows_no_secrets
 
 
@@ -35,3 +37,15 @@ class CheckpointPlace:
     keep: int = 2
     best: str | None = None
     mode: str = "auto"
+
+    @property
+    def policy(self) -> Checkpoint:
+        """Return how often, and which ones stay; ``restore_best`` is for the client alone."""
+        return Checkpoint(
+            self.url,
+            every_steps=self.every_steps,
+            every_s=self.every_s,
+            keep=self.keep,
+            best=self.best,
+            mode=AUTO if self.best is None else self.mode,
+        )

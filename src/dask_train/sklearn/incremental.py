@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
+from dask_train.fitting.result import ledger_of_training
 from dask_train.fitting.settings import EpochSettings
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.collections import is_dask
@@ -28,7 +29,7 @@ from dask_train.sklearn.collections import (
     targets,
     warn_of_a_column_vector,
 )
-from dask_train.sklearn.learning import Learning
+from dask_train.sklearn.learning import Learning, learnt
 from dask_train.training.api import train
 
 
@@ -170,6 +171,11 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         settings = dict(self.train_kwargs or {})
         if taken := {"data", "datasets", "roles", "wait", "framework"} & set(settings):
             raise ValueError(f"train_kwargs has {', '.join(sorted(taken))}, which fit sets itself. Leave it out.")
+        if getattr(settings.get("checkpoint"), "best", None) is not None:
+            raise ValueError(
+                "train_kwargs has a checkpoint with best=, and an incremental estimator reports no scores by which one "
+                "could be the best. Leave best out of dt.Checkpoint."
+            )
         check_features(self, X, reset=reset)
         warn_of_a_column_vector(y)
         columns = self._columns(X, y, weight, settings)
@@ -190,7 +196,11 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         )
         named = {"name": "incremental", "progress": False, **settings}
         result = train(task, roles={"worker": 1}, data=tuple(columns), **named)
-        self.estimator_, self.ledger_ = result.results["worker"][0], result.ledger
+        outcome = result.results["worker"][0]
+        if outcome is None:  # stopped while its process did not answer
+            self.estimator_, self.ledger_ = estimator, result.ledger
+        else:
+            self.estimator_, self.ledger_ = learnt(outcome), ledger_of_training(result.ledger, outcome)
         if more:  # not before: labels belong to what was learnt of them
             self.classes_ = more["classes"]
         return self

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.data.plan import Shuffle
-from dask_train.errors import CheckpointError
 from dask_train.role.refusals import Refusing
+from dask_train.trainers.common.entry import SpecRole
+from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.task import LoopTask
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
+    from dask_train.trainers.common.loop import TrainingLoop
+    from dask_train.trainers.common.outcome import Outcome
 
-_FILE = "estimator.pickle"
+# The part of the state that is trained.
+_ESTIMATOR = "estimator"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learning(Refusing):
-    """Called with a session, it learns all batches, and returns the estimator.
+    """Called with a session, it learns all batches, and returns what training leaves.
 
     Attributes
     ----------
@@ -48,56 +55,83 @@ class Learning(Refusing):
 
     __name__ = "incremental"
 
-    def __call__(self, session: Session) -> Any:
+    def __call__(self, session: Session) -> Outcome | None:
         """Learn all batches.
 
         Raises
         ------
         CheckpointError
-            The last checkpoint was begun with something else.
+            The last checkpoint was begun with something else, or by an earlier version.
         ValueError
             A label is none of the classes, which few estimators see.
         """
-        estimator, start = self.estimator, (0, 0)
-        begun = self._begun_with(session.num_rows)
-        folder = session.load_checkpoint() if self.keeps else None
-        if folder is not None:
-            estimator, start, then = pickle.loads((folder / _FILE).read_bytes())  # noqa: S301 - this estimator's own
-            _check_same(then, begun)
-        batches = session.batches(
-            epochs=self.epochs, batch_size=self.batch_size, shuffle=self.shuffle, seed=self.seed, start=start
+        return SpecRole(self, self._task(session))(session)
+
+    def worker(self, session: Session, loop: TrainingLoop) -> None:  # noqa: ARG002 - as of every kind
+        """Learn the batches that are left."""
+        estimator = self.estimator
+
+        def restore(content: bytes) -> None:
+            nonlocal estimator
+            estimator = _opened(content)
+
+        loop.keep(RankState().shared(_ESTIMATOR, lambda: cloudpickle.dumps(estimator), restore))
+        for _ in loop.epochs():
+            for batch in loop.batches():
+                self._learn(estimator, *batch)
+                loop.step_done()
+            loop.epoch_done()
+
+    def _learn(self, estimator: Any, rows: np.ndarray, *others: np.ndarray) -> None:
+        more = dict(self.more)
+        if self.has_weights:
+            *others, more["sample_weight"] = others  # type: ignore[assignment]
+        if "classes" in more:
+            _check_labels(others[0], more["classes"])
+        estimator.partial_fit(rows, *others, **more)
+
+    def _task(self, session: Session) -> LoopTask:
+        """Return how long to train; what the run was told of checkpoints is known here only."""
+        of_batches = {name: getattr(self, name) for name in ("batch_size", "shuffle", "seed")}
+        if not self.keeps:
+            return LoopTask(epochs=self.epochs, **of_batches)
+        kept = session.checkpoints()
+        begun_with = {**_configuration(self.estimator), **of_batches, "rows": session.num_rows}
+        return LoopTask(
+            epochs=self.epochs,
+            **of_batches,
+            checkpoint=kept.policy,
+            resume=kept.resume,
+            run=kept.run,
+            configuration=begun_with,
         )
 
-        def keep() -> None:
-            content = pickle.dumps((estimator, session.position, begun))
-            session.save_checkpoint(lambda folder: (folder / _FILE).write_bytes(content))
 
-        is_kept = True
-        for X, *others in batches:
-            more = dict(self.more)
-            if self.has_weights:
-                more["sample_weight"] = others.pop()
-            if "classes" in more:
-                _check_labels(others[0], more["classes"])
-            estimator.partial_fit(X, *others, **more)
-            if is_kept := self.keeps and session.checkpoint_due():
-                keep()
-            if session.should_stop():
-                break
-        if self.keeps and not is_kept:
-            keep()
-        return estimator
+def learnt(outcome: Outcome) -> Any:
+    """Return the estimator that training has left."""
+    return _opened(outcome.header[_ESTIMATOR])
 
-    def _begun_with(self, num_rows: int) -> dict[str, str]:
-        """What a checkpoint has to have been made with; objects that have no text of their own are left out."""
-        params = {f"estimator__{name}": repr(value) for name, value in self.estimator.get_params().items()}
-        found = {name: text for name, text in params.items() if " at 0x" not in text and not name.endswith(_FREE)}
-        mine = {name: repr(getattr(self, name)) for name in ("batch_size", "shuffle", "seed")}
-        return {"estimator": type(self.estimator).__name__, **found, **mine, "rows": f"{num_rows:,}"}
+
+def _opened(content: bytes) -> Any:
+    return pickle.loads(content)  # noqa: S301 - this estimator's own
 
 
 # Parameters of estimators that do nothing to what is learnt.
-_FREE = ("__n_jobs", "__verbose")
+_FREE = ("n_jobs", "verbose")
+
+
+def _configuration(estimator: Any) -> dict[str, Any]:
+    """Return what a checkpoint has to have been made with; objects that have no text of their own are left out."""
+    found: dict[str, Any] = {"estimator": type(estimator).__name__}
+    for name, value in estimator.get_params().items():
+        if name.rpartition("__")[2] not in _FREE and " at 0x" not in repr(value):
+            found[f"estimator__{name}"] = value if _is_plain(value) else repr(value)
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value equals itself when it was stored, unlike NaN."""
+    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and not math.isnan(value))
 
 
 def _check_labels(labels: np.ndarray, classes: np.ndarray) -> None:
@@ -106,14 +140,4 @@ def _check_labels(labels: np.ndarray, classes: np.ndarray) -> None:
         raise ValueError(
             f"y has the label {odd.tolist()[0]!r}, which is none of the classes {classes.tolist()}. Name all of them, "
             "or leave classes= out of fit."
-        )
-
-
-def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
-    differing = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    if differing:
-        told = ", ".join(f"{name} was {then.get(name)}, and is {now.get(name)}" for name in differing)
-        raise CheckpointError(
-            f"The checkpoint was begun with something else: {told}.",
-            change="Go on with the same estimator, batches and rows, or begin anew in another folder.",
         )

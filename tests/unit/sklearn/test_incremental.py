@@ -137,6 +137,13 @@ def test_what_can_not_be_learnt(estimator, y, settings, error, told):
         Incremental(estimator, train_kwargs=settings).fit(X, y)
 
 
+def test_no_checkpoint_is_the_best_one(tmp_path):
+    kept = dt.Checkpoint(tmp_path / "kept", best="loss")
+    with pytest.raises(ValueError, match=r"an incremental estimator reports no scores.*Leave best out"):
+        Incremental(SGDClassifier(), train_kwargs={"checkpoint": kept}).fit(X, LABELS)
+    assert not (tmp_path / "kept").exists(), "nothing was begun"
+
+
 def test_further_rows_do_not_go_on_with_a_checkpoint(tmp_path):
     settings = {"checkpoint": str(tmp_path), "resume": True}
     model = Incremental(SGDClassifier(random_state=0), train_kwargs=settings).fit(X, LABELS)

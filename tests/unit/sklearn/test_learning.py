@@ -8,6 +8,7 @@ from sklearn.linear_model import SGDClassifier
 
 import dask_train as dt
 from dask_train.errors import CheckpointError
+from dask_train.sklearn import learning
 from dask_train.sklearn.learning import Learning
 
 RANDOM = np.random.default_rng(0)
@@ -21,9 +22,10 @@ def learnt(folder=None, *, data=(X, Y), alpha=1e-3, n_jobs=None, stop=None, ever
     """What comes of it; an SGDClassifier counts its rows."""
     estimator = SGDClassifier(alpha=alpha, random_state=0, n_jobs=n_jobs)
     task = {"epochs": 2, "batch_size": 8, "shuffle": True, "seed": 3, "more": CLASSES, "has_weights": False}
-    learning = Learning(estimator=estimator, **{**task, **settings}, keeps=folder is not None)
+    role = Learning(estimator=estimator, **{**task, **settings}, keeps=folder is not None)
     kept = {} if folder is None else {"checkpoint": dt.Checkpoint(folder, every_steps=every), "resume": True}
-    return dt.train(learning, roles={"worker": 0}, data=data, stop=stop, **kept).results["worker"][0]
+    result = dt.train(role, roles={"worker": 0}, data=data, stop=stop, **kept)
+    return learning.learnt(result.results["worker"][0])
 
 
 def test_batches_are_learnt_in_order_with_their_weights(pool):
@@ -52,7 +54,7 @@ def test_what_goes_on_learns_the_rest_once_and_nothing_once_it_is_through(pool, 
     ("settings", "told"),
     [
         ({"batch_size": 4}, "batch_size was 8, and is 4"),
-        ({"seed": 4, "shuffle": False}, "shuffle was True, and is False, seed was 3, and is 4"),
+        ({"seed": 4, "shuffle": False}, "shuffle was True, and is False; seed was 3, and is 4"),
         ({"alpha": 0.5}, r"estimator__alpha was 0\.001, and is 0\.5"),
         ({"data": (X[:40], Y[:40])}, "rows was 50, and is 40"),
     ],
@@ -61,3 +63,21 @@ def test_other_batches_or_another_estimator_are_no_way_to_go_on(pool, tmp_path, 
     learnt(tmp_path, stop="steps >= 5")
     with pytest.raises(CheckpointError, match=rf"The checkpoint was begun with something else: {told}\."):
         learnt(tmp_path, **settings)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused(pool, tmp_path):
+    def as_then(session):
+        next(session.batches(batch_size=8))
+        session.save_checkpoint(lambda folder: (folder / "estimator.pickle").write_bytes(b""))
+
+    dt.train(as_then, roles={"worker": 0}, data=(X, Y), checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match=r"has the files estimator\.pickle, .*Pass checkpoint= another folder"):
+        learnt(tmp_path)
+
+
+def test_parameters_that_are_not_numbers_or_words_are_known_by_their_text(pool, tmp_path):
+    for seed in (np.random.RandomState(0), np.int64(3)):
+        found = learning._configuration(SGDClassifier(random_state=seed, alpha=np.nan, n_jobs=4))
+        assert found["estimator__alpha"] == "nan", "equal to itself"
+        assert "estimator__n_jobs" not in found
+        assert found.get("estimator__random_state") == (repr(seed) if isinstance(seed, np.int64) else None)

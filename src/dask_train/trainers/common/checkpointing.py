@@ -220,8 +220,13 @@ class Checkpointer:
                 )
         self._raise_failure()
 
-    def load(self) -> FitCheckpoint | None:
+    def load(self, check: Callable[[FitCheckpoint], None] | None = None) -> FitCheckpoint | None:
         """The last one, where the run is to go on with it: one of its own, or of another run where ``resume`` says so.
+
+        Parameters
+        ----------
+        check
+            Called with it before anything else is looked at; raises where training can't go on with it.
 
         Raises
         ------
@@ -234,6 +239,8 @@ class Checkpointer:
         if folder is None:
             return None
         kept = FitCheckpoint.opened(folder)
+        if check is not None:
+            check(kept)
         self._check(kept)
         self._steps = kept.steps
         self._check_best(kept)

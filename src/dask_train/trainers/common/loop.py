@@ -114,10 +114,8 @@ class TrainingLoop:
             The checkpoint was begun with something else, can't be read, or was written by an earlier version.
         """
         self._state = state
-        kept = self._checkpointer.load() if self.leads else None
+        kept = self._checkpointer.load(self._check_begun) if self.leads else None
         if kept is not None:
-            if kept.run != self._task.run:
-                self._check(kept.configuration, self._task.configuration)
             _check_parts(kept, state)
             self._check_size(kept)
             self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
@@ -275,6 +273,11 @@ class TrainingLoop:
             waiting_s=self._agreement.waiting_s,
             applied=applied,
         )
+
+    def _check_begun(self, kept: FitCheckpoint) -> None:
+        """Check that a checkpoint of another run was begun with what this one begins with."""
+        if kept.run != self._task.run:
+            self._check(kept.configuration, self._task.configuration)
 
     def _check_size(self, kept: FitCheckpoint) -> None:
         """Check that there are as many ranks as then, where each goes on with a part of its own.
