@@ -156,6 +156,12 @@ def test_other_arguments_are_no_way_to_go_on(trained):
         trained("kept", configuration={"clusters": 4}, resume=True, run="other")
 
 
+def test_what_differs_in_the_configuration_is_told_before_the_order_of_rows(trained):
+    trained("kept", epochs=1, configuration={"batches": 3}, seed=1)
+    with pytest.raises(CheckpointError, match="batches was 3, and is 4"):
+        trained("kept", configuration={"batches": 4}, seed=2, resume=True, run="other")
+
+
 def test_a_checkpoint_of_another_kind_of_model_is_refused(trained):
     trained("kept", epochs=1)
     with pytest.raises(CheckpointError, match="it holds counted, total, own, and this one has counted, weights, own"):
