@@ -149,6 +149,8 @@ async def lacked_modules(peer: Peer, names: Iterable[str], addresses: Iterable[s
 async def outdated_module(peer: Peer, names: Iterable[str], addresses: Iterable[str] | None) -> list[str] | None:
     """Say which module of yours a Dask worker has with other code than this process; None where it is the same.
 
+    Compared are these modules, and those of yours that they import.
+
     Returns
     -------
     list of str

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask_train.identity.instructions import code_digest
 
@@ -32,23 +32,28 @@ class Sources:
 
     def __init__(self) -> None:
         self._specs: dict[str, ModuleSpec | None] = {}
-        self._own: dict[str, tuple[str, list[str]]] = {}
+        self._own: dict[str, _Source] = {}
 
     def digest(self, name: str) -> str:
         """A digest of a module's source, and of all modules of yours that it imports, at its top or in functions.
 
         Empty for installed modules. Imports by computed names (``importlib.import_module``) are not seen.
         """
-        found: dict[str, str] = {}
-        waiting = [name]
-        while waiting:
-            each = waiting.pop()
-            if each not in found and self.is_yours(each):
-                found[each], imported = self._own_source(each)
-                waiting += imported
+        found = {each: source.digest + source.outdated for each, source in self.reached([name]).items()}
         if not found:
             return ""
         return hashlib.sha256("".join([found.pop(name), *sorted(found.values())]).encode()).hexdigest()
+
+    def reached(self, names: Iterable[str]) -> dict[str, _Source]:
+        """Return those of the modules that are yours, and all modules of yours that they import, by name."""
+        found: dict[str, _Source] = {}
+        waiting = list(names)
+        while waiting:
+            each = waiting.pop()
+            if each not in found and self.is_yours(each):
+                found[each] = self._own_source(each)
+                waiting += found[each].imports
+        return found
 
     def is_yours(self, name: str) -> bool:
         """Whether a module is from a file outside of Python and its installed packages."""
@@ -65,8 +70,7 @@ class Sources:
         spec = _spec_of(package)
         return spec is None or (spec.has_location and not _is_outside(spec))
 
-    def _own_source(self, name: str) -> tuple[str, list[str]]:
-        """A digest of a module alone, and the names that it imports."""
+    def _own_source(self, name: str) -> _Source:
         if name not in self._own:
             spec = self._spec(name)
             assert spec is not None
@@ -75,19 +79,31 @@ class Sources:
             package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
             names = [each for level, module, of in imports for each in _absolute(package, level, module, of)]
             parents = [name.rpartition(".")[0]] if "." in name else []
-            self._own[name] = digest + _outdated(name, spec, data), names + parents
+            self._own[name] = _Source(name, spec, data, digest, names + parents)
         return self._own[name]
 
 
+class _Source(NamedTuple):
+    """A module alone: its file, and the names that it imports."""
+
+    name: str
+    spec: ModuleSpec
+    data: bytes
+    digest: str
+    imports: list[str]
+
+    @property
+    def outdated(self) -> str:
+        """A digest of what this process has loaded and the file no longer has; empty where there is nothing."""
+        return _outdated(self.name, self.spec, self.data)
+
+
 def file_digests(names: Iterable[str]) -> dict[str, str]:
-    """Return digests of the files of modules of yours, each without what it imports, and of no others.
+    """Return digests of the files of modules of yours, and of all modules of yours that they import, by name.
 
     Those of two processes can be compared where both have the same version of Python.
     """
-    known = Sources()
-    yours = {name: known._spec(name) for name in names if known.is_yours(name)}
-    read = {name: _read(spec) for name, spec in yours.items() if spec is not None}
-    return {name: _told(data)[0] for name, data in read.items() if data}
+    return {name: source.digest for name, source in Sources().reached(names).items() if source.data}
 
 
 def _spec_of(name: str) -> ModuleSpec | None:

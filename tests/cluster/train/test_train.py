@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
@@ -203,6 +204,17 @@ def test_a_module_that_dask_workers_have_in_another_version_is_refused(client, t
             (tmp_path / "here" / "kept_in_two_places.py").read_text()
         )
         assert dt.predict(scaled, data()[0]).max().compute() == 5 * (ROWS - 1)
+        for folder, factor in (("here", 7), ("there", 2)):
+            (tmp_path / folder / "imported_by_it.py").write_text(f"FACTOR = {factor}\n")
+            (tmp_path / folder / "imports_another.py").write_text(
+                "import imported_by_it\n\n\ndef scaled(x):\n    return imported_by_it.FACTOR * x\n"
+            )
+        importlib.invalidate_caches()
+        client.run(importlib.invalidate_caches)
+        from imports_another import scaled
+
+        with pytest.raises(dt.LaunchError, match="has another version of module 'imported_by_it' than this process"):
+            dt.train(scaled, roles={"worker": 1})
     finally:
         client.run(lambda: sys.path.remove(there))
 

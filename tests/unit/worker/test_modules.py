@@ -45,3 +45,22 @@ def test_modules_of_yours_with_other_code_are_told(tmp_path, monkeypatch):
     assert other_modules(python, told) == ["own_module_here"]
     assert other_modules((3, 1), told) == [], "another Python tells nothing"
     assert other_modules(python, {NOWHERE: "x"}) == [], "what is missing is told apart"
+
+
+def test_a_module_that_yours_imports_is_compared_too(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "own_package_here"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import nets")
+    (package / "scaling.py").write_text("def scaled(x):\n    from own_module_below import factor\n    return factor * x")
+    (package / "nets.py").write_text("import json\nimport numpy\nfrom . import scaling")
+    (tmp_path / "own_module_below.py").write_text("factor = 1")
+    told = file_digests(["own_package_here.nets"])
+    python = sys.version_info[:2]
+    modules = ["own_module_below", "own_package_here", "own_package_here.nets", "own_package_here.scaling"]
+    assert sorted(told) == modules
+    assert other_modules(python, told) == []
+    (tmp_path / "own_module_below.py").write_text("factor = 2")
+    assert other_modules(python, told) == ["own_module_below"]
+    (tmp_path / "own_module_below.py").unlink()
+    assert other_modules(python, told) == [], "what is missing is told where it is imported"
