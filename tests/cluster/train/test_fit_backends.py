@@ -16,6 +16,7 @@ from typing import Any
 import dask
 import dask.array as da
 import keras
+import ml_dtypes
 import numpy as np
 import optuna
 import psutil
@@ -174,6 +175,33 @@ def test_workers_have_the_backend_of_the_client_and_train_its_model(client):
         model, result = fitted(make(), epochs=2, shuffle=False, workers=2, callbacks=[RefusesTensorFlow()])
         check_same(model, alone, 1e-5)
         assert {name: pytest.approx(values, rel=1e-5) for name, values in history.items()} == result.history
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_weights_and_rows_of_bfloat16_train_as_by_keras_own_fit(client, workers):
+    def rounded() -> Any:
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([layers.Input((8,)), layers.Dense(16, "tanh"), layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        alone, ours, before = rounded(), rounded(), rounded()
+        rows = X.astype(ml_dtypes.bfloat16)
+        settings = {"epochs": 2, "batch_size": BATCH_SIZE, "shuffle": False, "verbose": 0}
+        alone.fit(rows.astype(np.float32), Y, **settings)
+        dt.fit(ours, rows, Y, workers=workers, **settings)
+        scores = dt.evaluate(ours, rows, Y, batch_size=BATCH_SIZE, verbose=0)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert {weight.dtype for weight in ours.get_weights()} == {np.dtype(ml_dtypes.bfloat16)}
+    found, wanted, begun = (
+        np.concatenate([one.ravel().astype("f8") for one in model.get_weights()]) for model in (ours, alone, before)
+    )
+    assert np.linalg.norm(found - wanted) <= (0.05 if workers else 0.0) * np.linalg.norm(wanted - begun)
+    assert scores["loss"] == pytest.approx(alone.evaluate(rows.astype(np.float32), Y, verbose=0), rel=0.02)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="of JAX, which copies large rows in threads of its own")
