@@ -67,9 +67,12 @@ def fit_lightgbm(model: Any, x: Any = None, y: Any = None, **given: Any) -> Tree
     ----------
     .. [1] Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017.
     """
+    from dask_train.fitting.trees.lightgbm_checks import check_metrics  # imports LightGBM
+
     settings, run = LightGBMSettings.of(given), RunSettings.of(given, gpus=None)
     qid = settings.qid
     _check_ranker(model, qid)
+    check_metrics(model.get_params(), settings.eval_metric)
     rows = (x, y, {"sample_weight": settings.sample_weight, "margin": settings.init_score, "qid": qid})
     evals = evals_of(settings, settings.eval_sample_weight, settings.eval_init_score, by_name=rows[2])
     names = [TRAINING if is_same(each, rows) else f"valid_{number}" for number, each in enumerate(evals)]

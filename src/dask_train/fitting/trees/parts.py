@@ -108,7 +108,7 @@ def parts_of(session: Session, rows: Partitioned, columns: Columns) -> list[Part
     Raises
     ------
     ValueError
-        Too many rows would have to be moved for that; or targets or weights are not finite.
+        Too many rows would have to be moved for that; or targets or weights can't be.
     """
     schema = rows.schema
     assert schema is not None
@@ -124,7 +124,7 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what:
     Raises
     ------
     ValueError
-        Targets or weights are not finite.
+        Targets or weights are not finite, or weights are negative.
     """
     parts = [_part(arrays, columns) for arrays in partitions]
     check_numbers(parts, what)
@@ -134,10 +134,12 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what:
 def check_numbers(parts: Iterable[Part], what: str) -> None:
     """See that targets, weights and first scores are finite: libraries differ in what they make of others.
 
+    Nor may weights be negative: XGBoost refuses them, and LightGBM makes trees of no use of them.
+
     Raises
     ------
     ValueError
-        Some are not.
+        Some are.
     """
     for part in parts:
         for name, values in (("targets", part.y), ("weights", part.sample_weight), ("first scores", part.margin)):
@@ -146,6 +148,11 @@ def check_numbers(parts: Iterable[Part], what: str) -> None:
                     f"{what}: {bad:,} of {values.size:,} {name} in one partition are NaN or infinite. Only features "
                     "may be missing: leave such rows out."
                 )
+        weights = part.sample_weight
+        if weights is not None and (bad := int((weights < 0).sum())):
+            raise ValueError(
+                f"{what}: {bad:,} of {weights.size:,} weights in one partition are negative. Pass weights of 0 or more."
+            )
 
 
 def _part(arrays: Sequence[np.ndarray], columns: Columns) -> Part:

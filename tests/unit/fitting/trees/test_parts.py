@@ -96,3 +96,11 @@ def test_only_features_may_be_missing(column, what):
         check_numbers(
             [Part(**{"x": np.full((3, 1), np.nan), "y": np.zeros(3), column: np.array([1, np.nan, 2])})], "Validation"
         )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8"])
+def test_weights_are_not_negative(dtype):
+    weights = np.array([1, -1, -2], dtype)
+    with pytest.raises(ValueError, match="The data: 2 of 3 weights in one partition are negative"):
+        check_numbers([Part(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=weights)], "The data")
+    check_numbers([Part(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=abs(weights) - 1)], "The data")
