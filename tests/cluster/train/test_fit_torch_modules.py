@@ -166,3 +166,23 @@ def test_frames_streams_and_an_optimizer_that_goes_on(client):
     result = run.result()
     assert "loss" in result.stop_reason
     assert result.history["loss"][-1] < 0.4
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_module_is_trained_as_the_one_within(client, workers, in_place):
+    plain, within = network(), network()
+    compiled = within
+    if in_place:
+        within.compile(backend="eager")
+    else:
+        compiled = torch.compile(within, backend="eager")
+    settings = {"loss": torch.nn.CrossEntropyLoss(), "optimizer": OPTIMIZER, "batch_size": BATCH_SIZE}
+    settings |= {"workers": workers, "shuffle": False, "client": client, "verbose": 0}
+    assert dt.fit(plain, *rows(), **settings).notices == []
+    found = dt.fit(compiled, *rows(), **settings)
+    assert found.model is compiled
+    torch.testing.assert_close(compiled(torch.from_numpy(X)), plain(torch.from_numpy(X)), rtol=1e-9, atol=1e-9)
+    told = [] if in_place and not workers else ["was compiled with torch.compile, and is trained without its compiled"]
+    assert [each for each in told if each in found.notices[0]] == told
+    assert len(found.notices) == len(told)

@@ -41,7 +41,8 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     Parameters
     ----------
     model : torch.nn.Module
-        Any that can be pickled, or whose class can; it is sent to each worker. Several inputs are its arguments, those
+        Any that can be pickled, or whose class can; it is sent to each worker. One of ``torch.compile`` is trained
+        without its compiled code, and a notice says so. Several inputs are its arguments, those
         in a dict by name. Afterwards it holds what was trained, in the tensors that it had. It is trained in training
         mode and validated in evaluation mode, and keeps the mode that it was in.
     x, y
@@ -132,6 +133,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         **of_run(run),
         random=checks.random_state(),
         by_step=settings.scheduler_interval == STEP,
+        was_compiled=checks.loses_compiled_code(model, in_place=settings.in_process),
         configuration={
             **checkpoints.configuration_of(training, made, scheduled, data.columns),
             "frame": None if kept is None or data.schema is None else data.schema.to_json(),

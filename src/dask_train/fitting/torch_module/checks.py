@@ -54,6 +54,17 @@ def check_module(model: Any) -> torch.nn.Module:
     return module
 
 
+def loses_compiled_code(model: Any, *, in_place: bool) -> bool:
+    """Whether a model of ``torch.compile`` is trained without its compiled code.
+
+    Parameters
+    ----------
+    in_place
+        Whether it is trained in this process, where what ``module.compile()`` has made stays in use.
+    """
+    return hasattr(model, "_orig_mod") or (not in_place and getattr(model, "_compiled_call_impl", None) is not None)
+
+
 def check_loss(loss: Any, module: torch.nn.Module) -> None:
     """A function or module that compares outputs and targets.
 

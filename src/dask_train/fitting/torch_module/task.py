@@ -42,9 +42,12 @@ class ModuleTask(FitTask):
     ----------
     by_step
         Whether the scheduler goes on with each step, instead of each epoch.
+    was_compiled
+        Whether the user has compiled the module with ``torch.compile``, whose code does not travel.
     """
 
     by_step: bool = False
+    was_compiled: bool = False
 
 
 def told_of(task: ModuleTask) -> dict[str, Any]:

@@ -25,6 +25,11 @@ from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rank_state import RankState
 
+# What is told of a module that the user has compiled.
+NOT_COMPILED = (
+    "The module was compiled with torch.compile, and is trained without its compiled code, which does not travel. The "
+    "weights are the same but for rounding, and your compiled module has them afterwards."
+)
 # The likely cause of parameters and buffers that are not the same on all workers, and what to change.
 ADVICE = (
     "The module changes them, as it is called, by what that worker's rows are: a queue, a codebook, moving averages "
@@ -104,6 +109,8 @@ class ModuleWorker:
         self.loop = TrainingLoop(task, session, self._agreement, check=check_same)
         same = Named.same_on_all(self._module)
         self._guard = Guard(same, replicas, Named.value_of, Named.assign, ADVICE)
+        if task.was_compiled and self.loop.leads:
+            session.notice(NOT_COMPILED)
 
     def fit(self) -> Outcome | None:
         """Train to the end."""

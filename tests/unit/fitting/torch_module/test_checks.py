@@ -138,7 +138,11 @@ REFUSED = [
     ({"model": scripted()}, TypeError, "whose code torch has compiled"),
     ({"model": torch.nn.DataParallel(net())}, TypeError, "Pass the module in it"),
     ({"model": Locked()}, TypeError, "module can't be sent to the workers"),
-    ({"model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())}, ValueError, "SyncBatchNorm"),
+    (
+        {"model": torch.nn.Sequential(torch.nn.SyncBatchNorm(4), net())},
+        ValueError,
+        "0 is a SyncBatchNorm.* Use BatchNorm, .* or",
+    ),
     ({"checkpoint": dt.Checkpoint("kept", best="accuracy")}, ValueError, "mode='min' or mode='max'"),
     ({"stop": "val_loss < 1"}, ValueError, "stop looks at val_loss, which nothing computes"),
     ({"batch_size": 1}, ValueError, "batch_size=1 is the global batch"),
