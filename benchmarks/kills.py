@@ -1,7 +1,8 @@
 """Kill a Dask worker early in every verb, after delays drawn from a seed; what does not end in time shows its stacks.
 
-Usage: ``python benchmarks/kills.py [seconds] [seed] [verb ...]``. Ends with status 1 where a verb hung or gave a wrong
-result; errors of ours are counted.
+Usage: ``python benchmarks/kills.py [seconds] [seed] [verb ...]``. Two kills of three are early: while rows are put into
+shared memory. A cluster whose nanny starts no Dask worker again is replaced, and counted apart. Ends with status 1
+where a verb hung or gave a wrong result; errors of ours are counted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -21,16 +23,16 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-import torch
-import xgboost
 from distributed import Client, LocalCluster
 
 import dask_train as dt
 from dask_train.linear_model import LogisticRegression
 
+# Frameworks are imported within functions: each process of a Dask worker imports this file before it is up.
+
 # A verb that takes longer is a hang: runs that make no progress end after PROGRESS_S, with StalledError.
 HANGS_S, PROGRESS_S = 60, 20
-LATEST_KILL_S = 1.5
+LATEST_KILL_S, EARLY_KILL_S = 1.5, 0.3
 RESTARTS_S = 20
 ROWS = 400
 RECOVERY = dt.RecoveryPolicy(scope="gang", max_restarts=3)
@@ -81,10 +83,71 @@ def predicted() -> bool:
 
 def of_torch() -> bool:
     """Whether a module sees all rows."""
+    import torch
+
     x, y = rows()
     settings = {"loss": torch.nn.MSELoss(), "optimizer": torch.optim.Adam, "verbose": 0, "recovery": RECOVERY}
     ledger = dt.fit(torch.nn.Linear(4, 1), x, y[:, None], epochs=2, workers=2, batch_size=40, **settings).ledger
     return bool(ledger.trained == 2 * ROWS)
+
+
+def network(*_: Any) -> Any:
+    """Return a Keras model of the rows."""
+    import keras
+
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def of_keras() -> bool:
+    """Whether a Keras model sees all rows."""
+    settings = {"epochs": 2, "workers": 2, "batch_size": 40, "recovery": RECOVERY, "verbose": 0}
+    return bool(dt.fit(network(), *rows(), **settings).ledger.trained == 2 * ROWS)
+
+
+def evaluated() -> bool:
+    """Whether the loss is that of the model on all rows."""
+    model, (x, y) = network(), rows()
+    found = dt.evaluate(model, x, y[:, None], batch_size=40, verbose=0)["loss"]
+    return bool(np.isclose(found, model.evaluate(*dask.compute(x, y), verbose=0), rtol=1e-4))
+
+
+def written() -> bool:
+    """Whether files hold the predictions of the model."""
+    x, y = rows()
+    with tempfile.TemporaryDirectory() as folder:
+        dt.predict_to(folder, lambda a: a.sum(1), x, progress=False)
+        files = sorted(name for name in os.listdir(folder) if name.endswith(".npy"))
+        found = np.concatenate([np.load(os.path.join(folder, name)) for name in files])
+    return bool(np.allclose(found, y.compute(), atol=1e-4))
+
+
+def searched() -> bool:
+    """Whether each trial of a search over Keras models has a value; one that was lost is there again, as another."""
+    settings = {"metric": "val_loss", "direction": "minimize", "trials": 2, "epochs": 1, "batch_size": 40}
+    x, y = rows()
+    found = dt.search(network, x, y[:, None], validation_split=0.2, progress=False, **settings)
+    return [trial.state.name for trial in found.trials].count("COMPLETE") == 2
+
+
+def searched_grid() -> bool:
+    """Whether each point of a grid has a score."""
+    from sklearn.linear_model import SGDClassifier
+
+    x, y = rows()
+    found = dt.search(SGDClassifier(), x, y > 0, params={"alpha": [1e-4, 1e-2]}, cv=2, progress=False)
+    return bool(np.isfinite(found.cv_results_["mean_test_score"]).all())
+
+
+def of_trees(library: str) -> bool:
+    """Whether trees were made of all rows."""
+    import lightgbm
+    import xgboost
+
+    model = xgboost.XGBRegressor(n_estimators=5) if library == "xgboost" else lightgbm.LGBMRegressor(n_estimators=5)
+    settings = {"workers": 2, "recovery": RECOVERY, "verbose": 0}
+    return bool(dt.fit(model, *rows(), **settings).ledger.trained > 0)
 
 
 VERBS: dict[str, Callable[[], bool]] = {
@@ -93,12 +156,15 @@ VERBS: dict[str, Callable[[], bool]] = {
     "publish": published,
     "persist": lambda: dt.persist(rows()[0], progress=False).shape == (ROWS, 4),
     "predict": predicted,
-    "xgboost": lambda: (
-        dt.fit(xgboost.XGBRegressor(n_estimators=5), *rows(), workers=2, recovery=RECOVERY, verbose=0).ledger.trained
-        > 0
-    ),
+    "predict_to": written,
+    "evaluate": evaluated,
+    "xgboost": lambda: of_trees("xgboost"),
+    "lightgbm": lambda: of_trees("lightgbm"),
     "torch": of_torch,
+    "keras": of_keras,
     "linear": lambda: LogisticRegression(workers=2).fit(rows()[0], rows()[1] > 0).coef_.shape == (1, 4),
+    "search": searched,
+    "grid": searched_grid,
 }
 
 
@@ -138,16 +204,20 @@ def main(seconds: float = 300, seed: int = 0, *verbs: str) -> int:
     signal.signal(signal.SIGALRM, hung)
     draw, outcomes, end = random.Random(seed), Counter[str](), time.monotonic() + seconds  # noqa: S311 - no secret
     names = itertools.cycle(verbs or VERBS)
+    network()  # the first import of a framework takes longer than the delays
     while time.monotonic() < end:
         settings = dask.config.set({"train.progress.timeout": f"{PROGRESS_S} s"})
         cluster = LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None, silence_logs=50)
         with settings, cluster, Client(cluster) as client:
             while time.monotonic() < end and len(pids := alive(client)) == 2:
-                verb, delay_s, start = next(names), draw.uniform(0, LATEST_KILL_S), time.monotonic()
+                latest_s = draw.choice([EARLY_KILL_S, EARLY_KILL_S, LATEST_KILL_S])
+                verb, delay_s, start = next(names), draw.uniform(0, latest_s), time.monotonic()
                 outcome = tried(verb, delay_s, draw.choice(pids))
                 outcomes[outcome.partition(":")[0]] += 1
                 took = f"{time.monotonic() - start:.1f} s"
                 print(f"{verb}, killed after {delay_s:.3f} s: {outcome} ({took})", flush=True)
+            if time.monotonic() < end:
+                outcomes["a nanny that starts no Dask worker again"] += 1
     print(dict(outcomes))
     return int(bool({"HUNG", "WRONG"} & outcomes.keys()))
 
