@@ -52,7 +52,9 @@ def test_a_module_that_yours_imports_is_compared_too(tmp_path, monkeypatch):
     package = tmp_path / "own_package_here"
     package.mkdir()
     (package / "__init__.py").write_text("from . import nets")
-    (package / "scaling.py").write_text("def scaled(x):\n    from own_module_below import factor\n    return factor * x")
+    (package / "scaling.py").write_text(
+        "def scaled(x):\n    from own_module_below import factor\n    return factor * x"
+    )
     (package / "nets.py").write_text("import json\nimport numpy\nfrom . import scaling")
     (tmp_path / "own_module_below.py").write_text("factor = 1")
     told = file_digests(["own_package_here.nets"])
