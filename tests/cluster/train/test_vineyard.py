@@ -21,9 +21,13 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 import dask_train as dt
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("vineyard") is None, reason="vineyard is not installed; `make test-vineyard` runs these"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("vineyard") is None,
+        reason="vineyard is not installed; `make test-vineyard` runs these",
+    ),
+    pytest.mark.filterwarnings("ignore:pkg_resources is deprecated:DeprecationWarning"),  # Vineyard imports it
+]
 
 X = np.random.default_rng(0).random((1_000, 28, 28), np.float32)
 Y = np.arange(1_000) % 10
