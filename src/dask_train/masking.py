@@ -77,6 +77,24 @@ def masked(text: str) -> str:
     return text
 
 
+def without_values(text: str, options: Mapping[str, Any] | None) -> str:
+    """Return the text with each text that ``storage_options`` hold replaced by ``***``, whatever its name is.
+
+    Parameters
+    ----------
+    text
+        Such as an error's.
+    options
+        May hold further dicts. Texts of fewer than 4 characters stay.
+    """
+    for each in (options or {}).values():
+        if isinstance(each, Mapping):
+            text = without_values(text, each)
+        elif isinstance(each, str) and len(each) >= 4 and "://" not in each:
+            text = text.replace(each, MASK)
+    return text
+
+
 def masked_value(value: Any) -> Any:
     """Return a value with the texts that it holds masked, in dicts, lists and tuples too; other values as they are."""
     if isinstance(value, str):

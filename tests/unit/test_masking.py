@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dask_train.masking import encodable, mask_error, masked, masked_value, shows_no_secrets
+from dask_train.masking import encodable, mask_error, masked, masked_value, shows_no_secrets, without_values
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,9 @@ def test_a_repr_without_secrets():
             return "Place('http://u:hunter2@h')"
 
     assert repr(Place()) == "Place('http://***@h')"
+
+
+def test_values_of_storage_options_whatever_they_are_called():
+    options = {"user": "hunter2", "anon": False, "of": {"a": "hunter3"}, "b": "abc", "endpoint": "http://there"}
+    assert without_values("hunter2, hunter3, abc, http://there", options) == "***, ***, abc, http://there"
+    assert without_values("hunter2", None) == "hunter2"

@@ -12,10 +12,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
@@ -63,12 +61,10 @@ class Claiming:
     ----------
     place
         Where, and which run this is.
-    opened
-        Gives the file system of fsspec, and the path there.
     """
 
-    def __init__(self, place: CheckpointPlace, opened: Callable[[], tuple[Any, str]]) -> None:
-        self._place, self._opened = place, opened
+    def __init__(self, place: CheckpointPlace) -> None:
+        self._place = place
         self._claim = Claim(run=place.run, began=place.began, process=_process(os.getpid()))
         self._name = f"run-{hashlib.sha256(place.run.encode()).hexdigest()[:8]}.json"
         self._over = threading.Event()
@@ -107,7 +103,7 @@ class Claiming:
             except Exception:  # noqa: S112 - a store that fails for a while; keeping a checkpoint tells of it
                 continue
         try:
-            system, root = self._opened()
+            system, root = self._place.opened()
             system.rm_file(f"{root}/{self._name}")
         except Exception:  # noqa: S110 - it is not renewed any more
             pass
@@ -117,18 +113,18 @@ class Claiming:
             claim = self._claim = replace(
                 self._claim, beat=self._claim.beat + 1, at=time.time(), settled=settled or self._claim.settled
             )
-            system, root = self._opened()
+            system, root = self._place.opened()
             system.pipe_file(f"{root}/{self._name}", json.dumps(asdict(claim)).encode())
 
     def _others(self) -> dict[str, Claim | None]:
-        system, root = self._opened()
+        system, root = self._place.opened()
         system.invalidate_cache()
         names = [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in system.ls(root, detail=True)]
         return {name: self._read(name) for name in names if _NAME.fullmatch(name) and name != self._name}
 
     def _read(self, name: str) -> Claim | None:
         """None where it is gone, or just being written."""
-        system, root = self._opened()
+        system, root = self._place.opened()
         try:
             return Claim(**json.loads(system.cat_file(f"{root}/{name}")))
         except (FileNotFoundError, ValueError, TypeError):
@@ -136,7 +132,7 @@ class Claiming:
 
     def _wait_for(self, name: str, first: Claim | None) -> None:
         """See another run end, or its claim not renewed any more; then the claim is removed."""
-        system, root = self._opened()
+        system, root = self._place.opened()
         ends, last = time.monotonic() + WATCH_S, first
         while last is None or not _is_over(last):
             if last is not None and not last.settled and self._came_after(last):

@@ -59,7 +59,7 @@ class CheckpointFolder:
         self._damaged: dict[str, str] = {}  # and why
         self.best: Best | None = None
         self._retention = Retention(place.keep)
-        self._claiming = Claiming(place, self._opened)
+        self._claiming = Claiming(place)
         self._last_s, self._last_steps = time.monotonic(), 0
 
     @property
@@ -89,7 +89,7 @@ class CheckpointFolder:
         except CheckpointError:
             raise
         except Exception as error:
-            raise refused(self._place.url, "written", error) from error
+            raise refused(self._place, "written", error) from error
 
     def release(self) -> None:
         """Let other runs have the place; never an error."""
@@ -104,7 +104,7 @@ class CheckpointFolder:
             They can't.
         """
         try:
-            system, root = self._opened()
+            system, root = self._place.opened()
             if system.isfile(root):
                 raise NotADirectoryError(f"{root} is a file")
             system.makedirs(root, exist_ok=True)
@@ -113,7 +113,7 @@ class CheckpointFolder:
             system.rm_file(trial)
             self._before = set(known_checkpoints(system, root))
         except Exception as error:
-            raise refused(self._place.url, "written", error) from error
+            raise refused(self._place, "written", error) from error
 
     def save(
         self,
@@ -162,7 +162,7 @@ class CheckpointFolder:
             except CheckpointError:
                 raise
             except Exception as error:  # whatever the store's package raises
-                raise refused(self._place.url, "written", error) from error
+                raise refused(self._place, "written", error) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -182,7 +182,7 @@ class CheckpointFolder:
             What lies there can't be changed.
         """
         try:
-            system, root = self._opened()
+            system, root = self._place.opened()
             best = self._best_of(name, score, mode)
             if best is not None and best is not self.best:
                 self._retention.tell(system, root, name, best)
@@ -191,7 +191,7 @@ class CheckpointFolder:
             known.pop(last, None)
             self._remove_old(system, root, known, last)
         except Exception as error:
-            raise refused(self._place.url, "written", error) from error
+            raise refused(self._place, "written", error) from error
 
     def _best_of(self, name: str, score: float | None, mode: str) -> Best | None:
         """The best one, with one of that score."""
@@ -201,7 +201,7 @@ class CheckpointFolder:
         return Best(of=of, mode=mode, score=score, checkpoint=name)
 
     def _put(self, folder: Path, manifest: Manifest, score: float | None, mode: str, *, held: bool) -> str:
-        system, root = self._opened()
+        system, root = self._place.opened()
         known = known_checkpoints(system, root)
         self._check_alone(system, root, known)
         name = next_name(known, self.run)
@@ -257,7 +257,7 @@ class CheckpointFolder:
         except CheckpointError:
             raise
         except Exception as error:
-            raise refused(self._place.url, "read", error) from error
+            raise refused(self._place, "read", error) from error
         if self._damaged:
             raise CheckpointError(
                 f"No checkpoint at {self._place.url} is whole: {self._damages()}.",
@@ -287,7 +287,7 @@ class CheckpointFolder:
                 best = self.best = self._checked(newest[1].best)
             if best is None:
                 return None
-            system, root = self._opened()
+            system, root = self._place.opened()
             manifest = Manifest.from_bytes(system.cat_file(f"{root}/{best.checkpoint}.json"))
             self._fetch(best.checkpoint, manifest, folder)
             manifest.check(folder)
@@ -301,7 +301,7 @@ class CheckpointFolder:
                 "Restore it from a copy, or go on with the last one, without the best.",
             ) from error
         except Exception as error:
-            raise refused(self._place.url, "read", error) from error
+            raise refused(self._place, "read", error) from error
         return Loaded(folder=folder, manifest=manifest, notice="")
 
     def _checked(self, best: Best | None) -> Best | None:
@@ -309,7 +309,7 @@ class CheckpointFolder:
 
     def _newest(self, gone: set[str], *, own: bool, begins: bool) -> tuple[str, Manifest] | None:
         """The checkpoint to take, of those that are not known to be damaged."""
-        system, root = self._opened()
+        system, root = self._place.opened()
         known = known_checkpoints(system, root)
         names = sorted((name for name, whole in known.items() if whole and name not in gone), key=number_of)
         mine = [name for name in names if is_of_run(name, self.run)]
@@ -340,7 +340,7 @@ class CheckpointFolder:
         return manifest.run == self.run and manifest.attempt >= self._attempt and has_batches
 
     def _fetch(self, name: str, manifest: Manifest, folder: Path) -> None:
-        system, root = self._opened()
+        system, root = self._place.opened()
         shutil.rmtree(folder, ignore_errors=True)
         for file in manifest.files:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -351,13 +351,6 @@ class CheckpointFolder:
                 if system.exists(f"{root}/{name}.json"):
                     raise DamagedError(f"its file {file} is missing") from None
                 raise
-
-    def _opened(self) -> tuple[Any, str]:
-        """The file system, and the path there."""
-        import fsspec.core  # type: ignore[import-untyped]  # a third of a role's start, and few keep checkpoints
-
-        system, root = fsspec.core.url_to_fs(self._place.url)
-        return system, root.rstrip("/")
 
     def _check_alone(self, system: Any, root: str, known: dict[str, bool]) -> None:
         """See that nobody else writes here: no run that began earlier, no later start of this role."""

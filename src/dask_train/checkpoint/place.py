@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from dask_train.checkpoint.best import AUTO
 from dask_train.checkpoint.policy import Checkpoint
@@ -26,6 +28,8 @@ class CheckpointPlace:
         Whether it begins with the last one that is there, whichever run has kept it.
     every_steps, every_s, keep, best, mode
         See :class:`~dask_train.checkpoint.policy.Checkpoint`.
+    storage_options
+        For its file system; not in the ``repr``.
     """
 
     url: str
@@ -37,6 +41,7 @@ class CheckpointPlace:
     keep: int = 2
     best: str | None = None
     mode: str = "auto"
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     @property
     def policy(self) -> Checkpoint:
@@ -48,4 +53,12 @@ class CheckpointPlace:
             keep=self.keep,
             best=self.best,
             mode=AUTO if self.best is None else self.mode,
+            storage_options=self.storage_options,
         )
+
+    def opened(self) -> tuple[Any, str]:
+        """Return the file system, and the path there."""
+        import fsspec.core  # type: ignore[import-untyped]  # a third of a role's start, and few keep checkpoints
+
+        system, root = fsspec.core.url_to_fs(self.url, **self.storage_options or {})
+        return system, root.rstrip("/")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from dask_train.checkpoint.best import AUTO, MODES, mode_by_name
@@ -38,6 +39,9 @@ class Checkpoint:
     restore_best
         Whether ``fit`` ends with the model of the best checkpoint, optimizer and all, instead of the last epoch's.
         ``search`` does so in any case; in ``train``, ``session.load_checkpoint(best=True)`` gives it.
+    storage_options
+        Keywords for the file system of fsspec, such as credentials; as Dask's ``read_parquet`` takes them. Never shown,
+        and not stored. Default: what the environment of each process says.
 
     Raises
     ------
@@ -62,6 +66,7 @@ class Checkpoint:
     best: str | None = None
     mode: str = AUTO
     restore_best: bool = False
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         url: Any = self.url
@@ -77,6 +82,15 @@ class Checkpoint:
         keep: Any = self.keep
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
             raise ValueError(f"keep is {keep!r}; pass a whole number of at least 1.")
+        options: Any = self.storage_options
+        if not isinstance(options, Mapping | None):
+            raise TypeError(
+                f"storage_options is a {type(options).__name__}; pass a dict of keywords for the file system of fsspec."
+            )
+        if options and "://" not in os.fspath(url):
+            raise ValueError(
+                f"storage_options are for an object store, and checkpoint is the folder {os.fspath(url)!r}."
+            )
         self._check_best()
 
     def _check_best(self) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dask_train.checkpoint.manifest import files_of
+from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
+from dask_train.masking import without_values
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -43,15 +45,23 @@ def written(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, 
     return files
 
 
-def refused(url: str, done: str, error: Exception) -> CheckpointError:
+def refused(place: CheckpointPlace, done: str, error: Exception) -> CheckpointError:
     """What to raise where a checkpoint can't be "read" or "written" at a place, whatever its file system has raised."""
+    url = place.url
     if isinstance(error, OSError) and error.errno in _FULL:
         return CheckpointError(
             f"A checkpoint can't be {done} at {url}: no space is left there.",
             change="Make room there, or pass checkpoint= another folder.",
         )
+    why = without_values(f"{type(error).__name__}: {error}", place.storage_options)
+    if "://" in url and (isinstance(error, PermissionError) or "Credentials" in type(error).__name__):
+        return CheckpointError(
+            f"A checkpoint can't be {done} at {url}: {why}.",
+            "The store has refused the credentials: they are wrong, have expired, or don't allow it.",
+            "Pass valid ones in dt.Checkpoint(..., storage_options=...), or in the environment of the Dask workers.",
+        )
     return CheckpointError(
-        f"A checkpoint can't be {done} at {url}: {type(error).__name__}: {error}.",
+        f"A checkpoint can't be {done} at {url}: {why}.",
         "Every host with a training role has to reach it.",
         "Pass checkpoint= a folder on a shared file system, or a URL for fsspec with its package installed.",
     )

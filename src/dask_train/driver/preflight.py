@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed.protocol.pickle import dumps
 
+from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.cluster.by_value import ByValue
 from dask_train.cluster.peer import Peer
 from dask_train.data.parcel import Parcel
@@ -179,7 +180,7 @@ async def _asked(peer: Peer, addresses: Iterable[str] | None, function: Any, *gi
         return {}
 
 
-async def check_checkpoints(peer: Peer, url: str | None, addresses: Iterable[str] | None) -> None:
+async def check_checkpoints(peer: Peer, place: CheckpointPlace | None, addresses: Iterable[str] | None) -> None:
     """See that checkpoints can be kept where they shall be, from the Dask workers: only they may see that place.
 
     One that has to keep them and can't, where others can, is told when its role starts.
@@ -189,17 +190,18 @@ async def check_checkpoints(peer: Peer, url: str | None, addresses: Iterable[str
     ValueError
         None of them can.
     """
-    if url is None:
+    if place is None:
         return
     where = None if addresses is None else list(addresses)
     try:
-        asking = peer.on_workers(checkpoints.why_none_are_kept, url, workers=where, on_error="ignore")
+        asking = peer.on_workers(checkpoints.why_none_are_kept, place, workers=where, on_error="ignore")
         answers = await asyncio.wait_for(asking, PREFLIGHT_S)
     except TimeoutError:  # a place that is slow, or a busy Dask worker: it will be seen when the role starts
         return
     if answers and all(answers.values()):
         address, why = next(iter(answers.items()))
         raise ValueError(
-            f"checkpoint is {url!r}, where no Dask worker can keep checkpoints. On {address}: {why} Pass a folder that "
-            "all hosts share and may write to, or a URL for fsspec whose package the Dask workers have."
+            f"checkpoint is {place.url!r}, where no Dask worker can keep checkpoints. On {address}: {why} Pass a "
+            "folder that all hosts share and may write to, or a URL for fsspec whose package the Dask workers have, "
+            "with valid credentials in their environment or in dt.Checkpoint(..., storage_options=...)."
         )

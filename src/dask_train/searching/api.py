@@ -298,7 +298,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
             kept.check_study(study, build)
         client = client_or_local(client, 0)
         peer = entered(client, on, needs, workers_per_trial)
-        peer.run(check_checkpoints, peer, None if kept is None else kept.url, on)
+        peer.run(check_checkpoints, peer, None if kept is None else kept.place, on)
         held = Held(peer, sources)
         stack.callback(held.release)
         held.compute(RoleMemory.of(keras_framework(), workers_per_trial * (concurrency or 1)))

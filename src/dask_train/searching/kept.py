@@ -154,7 +154,7 @@ class KeptSearch(KeptPlace):
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove checkpoints of a trial that has ended; what can't be removed is left there."""
-        system, root = self._system()
+        system, root = self.place.opened()
         for name in names:
             with suppress(Exception):
                 system.rm(f"{root}/{name}", recursive=True)
@@ -165,13 +165,7 @@ class KeptSearch(KeptPlace):
             self._remove_folders_of_trials()
 
     def _remove_folders_of_trials(self) -> None:
-        system, root = self._system()
+        system, root = self.place.opened()
         system.invalidate_cache()
         names = [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in system.ls(root, detail=True)]
         self.remove(name for name in names if _OF_A_TRIAL.fullmatch(name))
-
-    def _system(self) -> tuple[Any, str]:
-        import fsspec.core  # type: ignore[import-untyped]
-
-        system, root = fsspec.core.url_to_fs(self.url)
-        return system, root.rstrip("/")

@@ -32,12 +32,12 @@ class KeptPlace:
 
     Attributes
     ----------
-    url
+    place, url
         Where.
     """
 
     def __init__(self, place: CheckpointPlace, arguments: Mapping[str, Any], file: str) -> None:
-        self.url, self._file = place.url, file
+        self.place, self.url, self._file = place, place.url, file
         self._arguments = _plain(arguments)
         self._then: Mapping[str, Any] = {}
         self._folder = CheckpointFolder(place)

@@ -301,16 +301,17 @@ class TrialSession:
         return self._folder
 
     def _place(self) -> CheckpointPlace:
-        order = self._order
+        order, kept = self._order, self._order.task.checkpoint
         assert order.place is not None
         return CheckpointPlace(
             url=order.place.url,
             run=order.task.run,
             began=time.time(),
             resume=True,
-            keep=2 if order.task.checkpoint is None else order.task.checkpoint.keep,
+            keep=2 if kept is None else kept.keep,
             best=order.metric,
             mode=order.mode,
+            storage_options=None if kept is None else kept.storage_options,
         )
 
     def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:  # noqa: ARG002

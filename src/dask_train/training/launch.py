@@ -168,7 +168,7 @@ async def _check(peer: Peer, job: Job, cell: Cell | None, sources: RunSources, w
         )
         tell_of_second_copies({role: source.persisted_nbytes for role, source in new.items()})
     await check_modules(peer, job.functions, job.on)
-    await check_checkpoints(peer, None if job.checkpoint is None else job.checkpoint.url, job.on)
+    await check_checkpoints(peer, job.checkpoint, job.on)
     for old in runs_before(cell):
         await old.replaced()
 
@@ -215,6 +215,7 @@ def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
         keep=kept.keep,
         best=kept.best,
         mode=mode_by_name(kept.best, kept.mode),
+        storage_options=kept.storage_options,
     )
 
 

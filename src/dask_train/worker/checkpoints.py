@@ -9,14 +9,14 @@ from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
 
 
-async def why_none_are_kept(url: str) -> str:
+async def why_none_are_kept(place: CheckpointPlace) -> str:
     """Why no checkpoint can be kept there, as a sentence; empty where one can. The event loop goes on meanwhile."""
-    return await asyncio.to_thread(_why_not, url)
+    return await asyncio.to_thread(_why_not, place)
 
 
-def _why_not(url: str) -> str:
+def _why_not(place: CheckpointPlace) -> str:
     try:
-        CheckpointFolder(CheckpointPlace(url=url)).check()
+        CheckpointFolder(place).check()
     except CheckpointError as error:
         return error.what
     return ""

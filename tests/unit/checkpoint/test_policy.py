@@ -94,3 +94,12 @@ def test_no_multiple_is_passed_by(every, strides):
         passed = any(step % every == 0 for step in range(last + 1, steps + 1))
         assert is_due(every, None, steps=steps, last_steps=last, seconds=0.0) is passed
         last = steps if passed else last
+
+
+def test_storage_options_are_of_urls_and_not_shown():
+    kept = Checkpoint("s3://there", storage_options={"key": "user-1234"})
+    assert "user-1234" not in repr(kept)
+    with pytest.raises(TypeError, match="storage_options is a str"):
+        Checkpoint("s3://there", storage_options="user-1234")
+    with pytest.raises(ValueError, match="storage_options are for"):
+        Checkpoint("there", storage_options={"key": "user-1234"})

@@ -7,8 +7,11 @@ import hashlib
 
 import pytest
 
+from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.writing import refused, written
 from dask_train.errors import CheckpointError
+
+THERE = CheckpointPlace(url="s3://there")
 
 
 def raising(error):
@@ -41,11 +44,20 @@ def test_a_full_disk_is_told_of(tmp_path, number):
     with pytest.raises(CheckpointError, match="no space is left at /there") as caught:
         written(raising(OSError(number, "full", "/there")), tmp_path / "scratch")
     assert isinstance(caught.value.__cause__, OSError)
-    assert "no space is left there" in str(refused("s3://there", "written", OSError(number, "full")))
+    assert "no space is left there" in str(refused(THERE, "written", OSError(number, "full")))
 
 
 def test_other_errors_stay_what_they_are(tmp_path):
     for error in (PermissionError(errno.EACCES, "no"), ZeroDivisionError()):
         with pytest.raises(type(error)):
             written(raising(error), tmp_path / "scratch")
-    assert "can't be read at s3://there: KeyError: 'x'" in str(refused("s3://there", "read", KeyError("x")))
+    assert "can't be read at s3://there: KeyError: 'x'" in str(refused(THERE, "read", KeyError("x")))
+
+
+def test_refused_credentials_are_told_and_not_shown():
+    place = CheckpointPlace(url="s3://there", storage_options={"key": "user-1234", "client_kwargs": {"x": "hidden"}})
+    told = str(refused(place, "written", PermissionError("user-1234 with hidden has expired")))
+    assert "*** with *** has expired" in told
+    assert "have expired" in told
+    assert "storage_options=" in told
+    assert "user-1234" not in repr(place)

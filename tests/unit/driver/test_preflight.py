@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.driver.preflight import check_checkpoints, check_modules, how_to_send, modules_of, packed, pickled
 from dask_train.errors import LaunchError
 from dask_train.worker.modules import missing_modules
@@ -136,8 +137,8 @@ class Hosts:
     def __init__(self, *sees: bool) -> None:
         self.sees = sees
 
-    async def on_workers(self, probe: Any, url: str, *, workers: Any, on_error: str) -> dict[str, str]:
-        return {str(n): await probe(url) if sees else "It is not mounted." for n, sees in enumerate(self.sees)}
+    async def on_workers(self, probe: Any, place: Any, *, workers: Any, on_error: str) -> dict[str, str]:
+        return {str(n): await probe(place) if sees else "It is not mounted." for n, sees in enumerate(self.sees)}
 
 
 @pytest.mark.parametrize("place", ["nosuch://bucket", "/proc/kept", "{}/file", "{}/file/kept"])
@@ -147,13 +148,14 @@ def test_no_checkpoints_where_none_can_be_kept(tmp_path, place):
     with pytest.raises(
         ValueError, match=rf"checkpoint is '{url}', where no Dask worker can .*On 0: .*can't be written"
     ):
-        asyncio.run(check_checkpoints(Hosts(True, True), url, None))
+        asyncio.run(check_checkpoints(Hosts(True, True), CheckpointPlace(url=url), None))
 
 
 def test_checkpoints_where_some_dask_worker_can_keep_them(tmp_path):
-    asyncio.run(check_checkpoints(Hosts(False, True), str(tmp_path / "kept"), ["0", "1"]))
+    place = CheckpointPlace(url=str(tmp_path / "kept"))
+    asyncio.run(check_checkpoints(Hosts(False, True), place, ["0", "1"]))
     assert not list((tmp_path / "kept").iterdir()), "nothing is left there"
     with pytest.raises(ValueError, match=r"On 0: It is not mounted\. Pass a folder"):
-        asyncio.run(check_checkpoints(Hosts(False, False), str(tmp_path / "kept"), None))
-    asyncio.run(check_checkpoints(Hosts(), "nosuch://bucket", None))  # they have yet to come
+        asyncio.run(check_checkpoints(Hosts(False, False), place, None))
+    asyncio.run(check_checkpoints(Hosts(), CheckpointPlace(url="nosuch://bucket"), None))  # they have yet to come
     asyncio.run(check_checkpoints(Hosts(), None, None))
