@@ -77,8 +77,9 @@ def main(socket):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(sys.argv[1])
+    sockets = [argument for argument in sys.argv[1:] if argument != "--small"]  # it is small as it is
+    if sockets:
+        main(sockets[0])
     else:
         with daemon() as path:
             main(path)

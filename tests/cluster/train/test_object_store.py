@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-import urllib.request
 
 import dask.array as da
 import dask.dataframe as dd
@@ -22,37 +19,6 @@ from zarr.core.sync import cleanup_resources
 import dask_train as dt
 
 BUCKET = "s3://dask-train"
-
-
-@pytest.fixture(scope="module")
-def s3_server(wait_for, free_port, tmp_path_factory):
-    """The address of the server, with an empty bucket; this process and those that it starts are told of it."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    output = (tmp_path_factory.mktemp("s3") / "output").open("w")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=output, stderr=output)
-
-    def is_up():
-        assert server.poll() is None, "it has ended"
-        try:
-            return urllib.request.urlopen(f"{address}/moto-api/").status == 200  # noqa: S310 - our own
-        except OSError:
-            return False
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", address)
-        patch.setenv("AWS_ACCESS_KEY_ID", "user")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        try:
-            wait_for(is_up, "the S3 server")
-            fsspec.filesystem("s3").mkdir(BUCKET)
-            yield address
-        finally:
-            server.kill()
-            server.wait(10)
-            output.close()
 
 
 @pytest.fixture(scope="module")
@@ -186,36 +152,3 @@ def test_a_table_there_and_back(client):
     dt.predict_to(f"{BUCKET}/sums", lambda part: part.sum(axis=1), frame, columns="sum", client=client)
     sums = dd.read_parquet(f"{BUCKET}/sums")["sum"].compute()
     np.testing.assert_array_equal(sums, table.sum(axis=1))
-
-
-@pytest.fixture
-def given(s3_server, local_clusters, monkeypatch):
-    """What logs in to the server, of which neither this process nor the Dask workers know from their environment."""
-    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    options = {"key": "user-1234", "secret": "hidden-1234", "client_kwargs": {"endpoint_url": s3_server}}
-    with local_clusters() as make, Client(make(n_workers=1, threads_per_worker=1)) as client:
-        yield options, client
-
-
-def test_checkpoints_with_credentials_that_are_passed(given):
-    options, client = given
-
-    def worker(session):
-        kept = session.load_checkpoint()
-        if kept is not None:
-            return float(np.load(kept / "state.npy"))
-        session.save_checkpoint(lambda folder: np.save(folder / "state.npy", np.array(3.0)))
-        return None
-
-    where = dt.Checkpoint(f"{BUCKET}/given", storage_options=options)
-    first = dt.train(worker, roles={"worker": 1}, checkpoint=where, client=client)
-    again = dt.train(worker, roles={"worker": 1}, checkpoint=where, resume=True, client=client)
-    assert (first.results["worker"], again.results["worker"]) == ([None], [3.0])
-    system = fsspec.filesystem("s3", **options)
-    system.invalidate_cache()
-    kept = [name for name in system.find(f"{BUCKET}/given") if "/run-" not in name]  # claims are being removed
-    stored = b"".join(map(system.cat_file, kept))
-    shown = f"{stored!r} {again!r} {vars(again)}"
-    assert "hidden-1234" not in shown
-    assert "user-1234" not in shown

@@ -286,3 +286,13 @@ def of_two_ranks(main: Calls) -> Figure:
 @of("loops-fsdp2", main=kept)
 def resharded(main: Calls) -> Figure:
     return alike(main[-1].expected, main[-1].found, "one rank", "two ranks, then one from their checkpoint", "weights")
+
+
+@of("vineyard_keras", reads=True)
+def of_one_object(said: str) -> Figure:
+    told = sorted(
+        (int(units), float(accuracy)) for units, accuracy in re.findall(r"(\d+) units: accuracy ([\d.]+)", said)
+    )
+    figure = bars({f"{units} units": accuracy for units, accuracy in told}, "{:.0%}")
+    figure.axes[0].set_title("accuracy of two trainers on one object in Vineyard")
+    return figure
