@@ -141,8 +141,8 @@ def s3_server(
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         try:
             wait_for(is_up, "the S3 server")
-            fsspec.get_filesystem_class("s3").clear_instance_cache()  # those of a server before this one
-            fsspec.filesystem("s3").mkdir("s3://dask-train")
+            # With its address: the file system is kept, and the next server has another one.
+            fsspec.filesystem("s3", endpoint_url=address).mkdir("s3://dask-train")
             yield address
         finally:
             server.kill()
