@@ -88,7 +88,8 @@ def _fit(trainer: Trainer, model: Any, x: Any, y: Any, given: dict[str, Any]) ->
     assert workers is not None
     fit_checks.check_share(settings.rows, workers)
     kind = type(model)
-    rows = [[one.dtype, list(one.row_shape)] for one in data.columns] or None
+    columns = data.columns
+    rows = [[one.dtype, list(one.row_shape)] for one in columns] if columns.are_known else None
     task = LoopTask(
         **settings.of_loop,
         **of_run(run),
@@ -108,10 +109,10 @@ def _fit(trainer: Trainer, model: Any, x: Any, y: Any, given: dict[str, Any]) ->
 
 def _num_features(data: FitData) -> int | None:
     """Return the length of a row of the inputs, where they are one array of two dimensions whose shape is known."""
-    place = data.columns.features
-    if not data.columns or not isinstance(place, int) or len(shape := data.columns[place].row_shape) != 1:
+    columns = data.columns
+    if not columns.are_known or not isinstance(columns.features, int) or len(columns.matrix.row_shape) != 1:
         return None
-    return int(shape[0])
+    return int(columns.matrix.row_shape[0])
 
 
 def _trained(result: Result, trainer: Trainer, model: Any, schema: Any) -> FitResult:
