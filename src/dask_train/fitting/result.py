@@ -172,31 +172,17 @@ def trained(
     from dask_train.keras_models.serialization import load_parts
 
     outcome: Outcome | None = result.results["worker"][0]
-    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     if outcome is None:
-        return FitResult(model=model, history={}, epoch=[], all_reduce_s=0.0, waiting_s=0.0, schema=schema, **known)
+        return loop_result(result, outcome, model, schema)
     if outcome.header:  # else it is the very model that was trained
         load_parts(model, outcome.header, outcome.arrays)
-    note_schema(model, schema)
     if kept := take_states(callbacks, outcome.callbacks, variables, keep_changed=True):
         warn_at_the_call(
             f"{', '.join(kept)} changed here while callbacks changed the copy in the first worker, and stays as it is "
             "here. Hand each call of fit a list or dict of its own."
         )
     model.history = _history(model, callbacks, {**params, "steps": outcome.num_steps}, outcome)
-    known.update(ledger=ledger_of_training(result.ledger, outcome))
-    for message in outcome.warnings:
-        warn_at_the_call(message)
-    return FitResult(
-        model=model,
-        history=outcome.history,
-        epoch=outcome.epoch,
-        all_reduce_s=outcome.all_reduce_s,
-        waiting_s=outcome.waiting_s,
-        best_epoch=outcome.best_epoch,
-        schema=schema,
-        **known,
-    )
+    return loop_result(result, outcome, model, schema)
 
 
 def _history(model: Any, callbacks: Sequence[Any], params: dict[str, Any], outcome: Outcome) -> Any:
