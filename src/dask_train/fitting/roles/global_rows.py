@@ -9,7 +9,7 @@ shares add up to 1. What it derives by a worker's rows no other worker has: it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -28,9 +28,8 @@ class GlobalRows:
     """
 
     def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction) -> None:
-        self._replicas, self._backend, self._share = replicas, backend, share
+        self._backend, self._share = backend, share
         self._gathering = RowGathering(replicas)
-        self._channels: dict[Any, Any] = {}
         self._own = slice(0, 0)
 
     def of(self, tensors: Sequence[Any], num_derived: int) -> list[Any]:
@@ -48,22 +47,12 @@ class GlobalRows:
         ValueError
             A tensor has no row for each row of the batch, or holds text.
         """
-        return self._gathered(tensors, num_derived, self._own_part)
-
-    def summed(self, tensor: Any) -> Any:
-        """Return a tensor of all rows, for what may be another thing on each worker, such as a loss of its own rows.
-
-        Derivatives of all workers are added up, each with the worker's share of the rows.
-        """
-        return self._gathered([tensor], 1, self._own_part_of_sum)[0]
-
-    def _gathered(self, tensors: Sequence[Any], num_derived: int, spread: Callable[..., Any]) -> list[Any]:
         for tensor in tensors:
             self._check(tensor)
         found = self._backend.gathered(self._gather, tensors, self._rows_of)
         for place, tensor in enumerate(tensors[:num_derived]):
             if keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
-                found[place] = self._backend.derived_through(spread, tensor, found[place])
+                found[place] = self._backend.derived_through(self._own_part, tensor, found[place])
         return found
 
     def _check(self, tensor: Any) -> None:
@@ -95,17 +84,6 @@ class GlobalRows:
     def _own_part(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Return the derivative by this worker's rows of what all workers have the same of."""
         return [self._mine(array) for array in arrays]
-
-    def _own_part_of_sum(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        found = []
-        for array in arrays:
-            dtype = array.dtype if array.dtype.isbuiltin == 1 and array.dtype.itemsize >= 4 else np.dtype(np.float32)
-            key = array.shape, dtype
-            if key not in self._channels:
-                self._channels[key] = self._replicas.channel([array.shape], dtype)
-            (total,) = self._replicas.sum(self._channels[key], [array.astype(dtype, copy=False)], self._share.weight)
-            found.append(self._mine(total).astype(array.dtype, copy=False))
-        return found
 
     def _mine(self, array: np.ndarray) -> np.ndarray:
         share = self._share

@@ -50,24 +50,6 @@ def test_a_loss_of_all_rows_is_that_of_one_process(on_each_rank):
     np.testing.assert_allclose(sum(gradient for _, gradient in found), wanted_gradient, rtol=1e-4)
 
 
-def test_derivatives_of_losses_of_each_workers_rows_are_added_up(on_each_rank):
-    """Each worker compares its rows with all rows."""
-    weight = np.random.default_rng(1).normal(size=(3, 2)).astype("f4")
-
-    def mean(p, everyones):
-        return tf.reduce_mean(tf.reduce_sum(tf.tanh(tf.linalg.matmul(p, everyones, transpose_b=True)), 1))
-
-    _, wanted = derivative(lambda p: mean(p, p), X, tf.Variable(weight))
-
-    def taken(rank, replicas):
-        share, mine = share_of(rank)
-        rows = GlobalRows(replicas, backend_of("tensorflow"), share)
-        _, gradient = derivative(lambda p: mean(p, rows.summed(p)), mine, tf.Variable(weight))
-        return share.weight * np.array(gradient)
-
-    np.testing.assert_allclose(sum(on_each_rank(taken, 3)), wanted, rtol=1e-4)
-
-
 def test_several_rows_for_each_row(on_each_rank):
     def taken(rank, replicas):
         share, mine = share_of(rank)
