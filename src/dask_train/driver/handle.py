@@ -376,12 +376,7 @@ class Run(Generic[R]):
                 del error  # its traceback has this frame, which would keep it and all that the run had
         results: dict[str, list[Any]] = {}
         for key in self._driver.job.plan.role_keys():
-            told = history.results.get(key)
-            value = None
-            if told is not None:
-                buffers = history.letterbox.views(told.left) if history.letterbox and told.left else ()
-                value = pickle.loads(told.result, buffers=buffers)  # noqa: S301 - from our own role process
-            results.setdefault(key[0], []).append(value)
+            results.setdefault(key[0], []).append(history.returned(key))
         result = history.result(results, self._driver.data.num_rows(), finish.what)
         return result if self._finish is None else self._finish(result)
 

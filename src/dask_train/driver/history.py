@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -106,6 +107,14 @@ class History:
         self.reported_as_progress: frozenset[str] = frozenset()  # see RunProgress
         self.sent_to: Log | None = None
         self._covers: list[tuple[Key, int, Sequence[Cover]]] = []  # of checkpoints that attempts of roles went on with
+
+    def returned(self, key: Key) -> Any:
+        """Return a new copy of what a role has returned; None where it has not."""
+        ended = self.results.get(key)
+        if ended is None:
+            return None
+        buffers = self.letterbox.views(ended.left) if self.letterbox and ended.left else ()
+        return pickle.loads(ended.result, buffers=buffers)  # noqa: S301 - from our own role process
 
     def begin(self, state: RunState) -> None:
         """The run has been asked for."""
