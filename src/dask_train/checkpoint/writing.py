@@ -46,7 +46,7 @@ def written(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, 
 
 
 def refused(place: CheckpointPlace, done: str, error: Exception) -> CheckpointError:
-    """What to raise where a checkpoint can't be "read" or "written" at a place, whatever its file system has raised."""
+    """Return the error for a checkpoint that can't be "read" or "written", from an error of its file system."""
     url = place.url
     if isinstance(error, OSError) and error.errno in _FULL:
         return CheckpointError(

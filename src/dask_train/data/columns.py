@@ -36,12 +36,12 @@ class Origin:
 
     @property
     def categories(self) -> Any:
-        """The categories, of which rows hold the codes, -1 for a missing one; None where they are no categories."""
+        """Return the categories, whose codes rows hold (-1 for a missing one); None for a column without categories."""
         return getattr(self.dtype, "categories", None)
 
     @property
     def is_ordered(self) -> bool:
-        """Whether they are categories whose order means something."""
+        """Return whether the categories are ordered."""
         return bool(getattr(self.dtype, "ordered", False))
 
 
@@ -66,34 +66,34 @@ class Column:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of what lies side by side in a row; None where it has none."""
+        """Return the names of the frame's columns in a row; None for arrays."""
         return tuple(str(each.name) for each in self.origins) or None
 
     @property
     def categories(self) -> tuple[Any, ...] | None:
-        """The categories of what lies side by side in a row, None for a number; None where all are numbers."""
+        """Return the categories of each of the frame's columns, None for numbers; None where all are numbers."""
         found = tuple(each.categories for each in self.origins)
         return found if any(each is not None for each in found) else None
 
     @property
     def is_text(self) -> bool:
-        """Whether it is text of any length."""
+        """Return whether rows are text of any length."""
         return self.dtype == TEXT
 
     @property
     def stored(self) -> Column:
-        """What its rows are in shared memory: themselves, or the pairs that tell where their text lies."""
+        """Return the column as shared memory has it: itself, or pairs that say where a row's text lies."""
         return Column(dtype="<i8", row_shape=(*self.row_shape, 2)) if self.is_text else self
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row as it is stored, without those of its text."""
+        """Return the bytes of one row as it is stored, without those of its text."""
         if self.is_text:
             return PAIR_BYTES * math.prod(self.row_shape)
         return int(np.dtype(self.dtype).itemsize * math.prod(self.row_shape))
 
     def empty(self, num_rows: int) -> np.ndarray:
-        """New memory for rows, not initialised."""
+        """Return new memory for rows, not initialised."""
         return np.empty((num_rows, *self.row_shape), self.dtype)
 
 
@@ -156,17 +156,17 @@ class Columns(Sequence[Column]):
 
     @property
     def are_known(self) -> bool:
-        """Whether it is known what rows are, not only what columns are for."""
+        """Return whether the dtypes and shapes of all columns are known."""
         return bool(self.columns) and all(column.dtype for column in self.columns)
 
     @property
     def matrix(self) -> Column:
-        """The column of features, where these are a single one."""
+        """Return the column of features, where there is only one."""
         return self.columns[self.features]
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row over all columns."""
+        """Return the bytes of one row over all columns."""
         return sum(column.row_bytes for column in self.columns)
 
     def with_rows(self, columns: Sequence[Column]) -> Self:

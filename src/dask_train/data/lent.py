@@ -68,7 +68,7 @@ class LentSegment(Segment):
 
     @staticmethod
     def fits(columns: Sequence[Column], offsets: Sequence[int]) -> bool:
-        """Whether readers can map what lies there: where offsets and rows have no common measure, it is copied."""
+        """Return whether readers can map columns at these offsets; otherwise they have to be copied."""
         return all(
             not column.is_text and can_be_mapped(offset, column.row_bytes)
             for column, offset in zip(columns, offsets, strict=True)

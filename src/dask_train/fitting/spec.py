@@ -53,7 +53,7 @@ class FitTask(LoopTask):
     num_classes
         Labels are below it; None where they are something else.
     new_learning_rate
-        Whether, where training goes on, the learning rate is the model's own, not that of the checkpoint.
+        Whether, where training resumes, the learning rate is the model's own, not that of the checkpoint.
     random
         The state of torch's random numbers in the client, with which the first worker begins; None for ``seed``.
     """

@@ -169,7 +169,7 @@ class Backend(Protocol):
         """
 
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
-        """Return what was gathered, so that its derivative goes on to this worker's part.
+        """Return what was gathered, with a derivative by this worker's part.
 
         Parameters
         ----------

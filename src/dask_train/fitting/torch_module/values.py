@@ -38,7 +38,7 @@ def plain(value: Any, *, copies: bool = True) -> Any:
     value
         The state.
     copies
-        Whether arrays are copies, which training that goes on does not change. Default: true.
+        Whether to copy arrays, so that later steps do not change them. Default: true.
     """
     if isinstance(value, torch.Tensor):
         array = as_array(value)

@@ -25,7 +25,7 @@ from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rank_state import RankState
 
-# What is told of a module that the user has compiled.
+# The notice for a module that the user has compiled.
 NOT_COMPILED = (
     "The module was compiled with torch.compile, and is trained without its compiled code, which does not travel. The "
     "weights are the same but for rounding, and your compiled module has them afterwards."

@@ -12,7 +12,7 @@ from dask_train.trainers.common.task import LoopTask
 class Epochs:
     """The epochs of a call of ``fit``.
 
-    An epoch of ``steps_per_epoch`` goes on in the data where the last one has ended, takes whole calls of
+    An epoch of ``steps_per_epoch`` begins in the data where the last one ended, takes whole calls of
     ``steps_per_execution`` batches, and ends with the data at the latest, as Keras (3.15) counts steps on arrays.
 
     Parameters

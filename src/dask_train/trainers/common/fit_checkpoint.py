@@ -15,7 +15,7 @@ from dask_train.trainers.common.outcome import Read
 
 # Raised when what is stored means something else than before.
 FORMAT = 2
-# Of a model that was taken apart: what it takes to make one, which is known where training goes on.
+# Of a model that was taken apart: what it takes to make one, which is known where training resumes.
 MAKING = ("config", "compilations", "custom_objects")
 
 
