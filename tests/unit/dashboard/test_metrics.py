@@ -64,7 +64,7 @@ def test_documentation_and_grafana_name_what_there_is(records):
         at["expr"] for panel in json.loads((docs / "grafana.json").read_text())["panels"] for at in panel["targets"]
     ]
     assert {name for query in queries for name in re.findall(r"dask_train_\w+", query)} <= found
-    told = set(re.findall(r"^\| `(dask_train_\w+)`", (docs / "dashboard.md").read_text(), re.MULTILINE))
+    told = set(re.findall(r"^\| `(dask_train_\w+)`", (docs / "reference" / "metrics.md").read_text(), re.MULTILINE))
     assert told == {name for name in found if "launch_seconds" not in name} | {"dask_train_launch_seconds"}
 
 
