@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask.callbacks import Callback
 from distributed import CancelledError, Client, KilledWorker, wait
 
+from dask_train.cluster.on_loop import begin
 from dask_train.cluster.peer import Peer
 from dask_train.errors import PredictionError, in_words
 
@@ -85,8 +86,9 @@ def counting(keys: Sequence[Any], watch: Watch) -> Iterator[None]:
 
 def watched(peer: Peer, watch: Callable[[], None], function: Callable[..., Any], *args: Any) -> Any:
     """As ``peer.run``, and ``watch`` is called a few times a second meanwhile; a wait that is broken off cancels it."""
-    work = asyncio.run_coroutine_threadsafe(function(*args), peer.loop.asyncio_loop)
+    work: Future[Any] = Future()
     try:
+        begin(peer.loop.asyncio_loop, work, function, *args)
         while not work.done():
             watch()
             with suppress(TimeoutError):  # also one that what was awaited has raised: it is raised below

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import wait
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +14,7 @@ from distributed import Client, Future, Worker, get_worker
 from distributed.comm import connect
 
 from dask_train.cluster.clients import checked_client
+from dask_train.cluster.on_loop import begin
 from dask_train.config import Deadlines
 from dask_train.errors import RoleLostError
 
@@ -22,6 +25,8 @@ POLL_S = 5.0
 POLL_PART = 0.05
 # The share of a deadline that one look takes: what a process slept during it is not counted.
 _LOOK_PART = 0.1
+# How long a thread that waits for the loop sleeps at a time: some editors interrupt with no signal, which wakes nobody.
+_WAKES_S = 0.5
 # How long a Dask worker may take to answer a client that wants to give it something.
 _REACHED_S = 3.0
 
@@ -246,16 +251,14 @@ class Peer:
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""
-        # Not by Dask's own sync: a Ctrl-C that comes before what it is to cancel has begun is logged as an error there.
-        work = function(*args, **kwargs)
         if self.asynchronous:
-            return work
+            return function(*args, **kwargs)
+        # Not by Dask's own sync: a Ctrl-C that comes before what it is to cancel has begun is logged as an error there.
+        awaited: ThreadFuture[Any] = ThreadFuture()
         try:
-            awaited = asyncio.run_coroutine_threadsafe(work, self.loop.asyncio_loop)
-        except RuntimeError:  # the loop is closed
-            work.close()
-            raise
-        try:
+            begin(self.loop.asyncio_loop, awaited, function, *args, **kwargs)
+            while not awaited.done():
+                wait([awaited], timeout=_WAKES_S)
             return awaited.result()
         except BaseException as error:
             awaited.cancel()

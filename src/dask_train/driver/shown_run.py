@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
+from dask_train.cluster.on_loop import begin
 from dask_train.driver.watching import LOOK_S, seen
 from dask_train.report.notebook import NotebookButton, in_notebook
 
@@ -76,10 +76,6 @@ def show_live(driver: Driver, make: MakeDisplay, stop: Callable[[str], None]) ->
 
 def _wait_a_while(driver: Driver) -> None:
     """Until the run is over, but not for long; works with asynchronous clients, too."""
-    waiting = driver.until(lambda: driver.over, time.monotonic() + LOOK_S)
-    try:
-        looking = asyncio.run_coroutine_threadsafe(waiting, driver.peer.loop.asyncio_loop)
-    except RuntimeError:  # the loop is closed, and nobody awaits it
-        waiting.close()
-        raise
-    looking.result(ANSWER_S)
+    looked: Future[bool] = Future()
+    begin(driver.peer.loop.asyncio_loop, looked, driver.until, lambda: driver.over, time.monotonic() + LOOK_S)
+    looked.result(ANSWER_S)

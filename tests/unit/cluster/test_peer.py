@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import gc
 import signal
@@ -9,6 +10,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -103,31 +105,55 @@ def test_what_is_raised_while_one_waits_keeps_nothing_alive():
         runner.stop()
 
 
-def test_a_ctrl_c_before_it_has_begun_cancels_it_and_is_no_error(caplog):
-    async def works() -> None:
+@pytest.fixture
+def runner() -> Iterator[LoopRunner]:
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+    yield runner
+    runner.stop()
+
+
+class Works:
+    """A coroutine function that waits until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.begun = threading.Event()
+
+    async def __call__(self) -> None:
+        self.begun.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            told.append("cancelled")
+            self.told.append("cancelled")
             raise
 
-    def interrupt() -> None:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    told, goes_on = [], threading.Event()
-    runner = LoopRunner(asynchronous=False)
-    runner.start()
+def interrupt() -> None:
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
+@pytest.mark.parametrize("interrupt", [interrupt, _thread.interrupt_main], ids=["signal", "editor"])
+def test_an_interrupt_cancels_what_one_waits_for(runner, interrupt):
+    works = Works()
+    threading.Thread(target=lambda: (works.begun.wait(10), time.sleep(0.05), interrupt())).start()
+    with pytest.raises(KeyboardInterrupt):
+        make(1.0, loop=runner.loop).run(works)
+    runner.run_sync(asyncio.sleep, 0.05)
+    assert works.told == ["cancelled"]
+
+
+def test_what_has_not_begun_when_a_ctrl_c_comes_never_begins(runner, caplog):
+    works, goes_on = Works(), threading.Event()
     try:
         runner.loop.add_callback(goes_on.wait)
         threading.Timer(0.1, interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             make(1.0, loop=runner.loop).run(works)
-        goes_on.set()
-        runner.run_sync(asyncio.sleep, 0.05)
     finally:
         goes_on.set()
-        runner.stop()
-    assert (told, caplog.messages) == (["cancelled"], [])
+    runner.run_sync(asyncio.sleep, 0.05)
+    assert (works.begun.is_set(), caplog.messages) == (False, [])
 
 
 def test_a_process_that_slept_reads_the_answer_that_has_come():
