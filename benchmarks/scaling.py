@@ -21,7 +21,7 @@ from recording import RESULTS, save
 
 import dask_train as dt
 from dask_train.demo.main_job import own_cluster
-from dask_train.demo.pipeline import Settings, prepare, train_until_good_enough
+from dask_train.demo.pipeline import DemoSettings, prepare, train_until_good_enough
 
 WORKERS = (1, 2, 4)
 LOSSES = (0.3, 0.2, 0.15, 0.1)
@@ -29,7 +29,7 @@ LOSSES = (0.3, 0.2, 0.15, 0.1)
 
 def curve(workers: int, sync: bool, seconds: float) -> dict[str, Any]:
     """One training: the scores since the first of them, and the rows trained a second."""
-    settings = Settings(copies=4, workers=workers, sync=sync, target=0.0, max_seconds=seconds)
+    settings = DemoSettings(copies=4, workers=workers, sync=sync, target=0.0, max_seconds=seconds)
     with own_cluster(settings) as client:
         prepared = prepare(client, settings, lambda _: None)
         net = dt.start_tensorflow(client, ps=settings.ps, worker=workers, scorer=1, queue_size=2)

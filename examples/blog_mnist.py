@@ -24,11 +24,11 @@ from distributed import Client
 import dask_train as dt
 from dask_train.demo.main_job import own_cluster
 from dask_train.demo.pictures import save_pictures
-from dask_train.demo.pipeline import Outcome, Prepared, Settings, pictures, prepare, train_until_good_enough
-from dask_train.demo.roles import Boards
+from dask_train.demo.pipeline import DemoOutcome, DemoSettings, PreparedData, pictures, prepare, train_until_good_enough
+from dask_train.demo.roles import DemoBoards
 
 
-def show_preparing(prepared: Prepared) -> None:
+def show_preparing(prepared: PreparedData) -> None:
     print(f"  {prepared.rows_ready():>9,} of {prepared.num_rows:,} rows prepared")
 
 
@@ -38,14 +38,14 @@ class ShowTraining:
     def __init__(self) -> None:
         self.seen = 0
 
-    def __call__(self, boards: Boards) -> None:
+    def __call__(self, boards: DemoBoards) -> None:
         if boards.scores.count > self.seen:
             self.seen = boards.scores.count
             score = boards.scores[-1]
             print(f"  step {score['step']:>6,}: cross-entropy {score['loss']:.4f}, accuracy {score['accuracy']:.4f}")
 
 
-def run(client: Client, settings: Settings, pictures_path: str) -> Outcome:
+def run(client: Client, settings: DemoSettings, pictures_path: str) -> DemoOutcome:
     """The blog's steps, one by one."""
     begun = time.monotonic()
     prepared = prepare(client, settings, show_preparing)  # dask.array: lazy, then in the cluster's memory
@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="a minute's worth: 2 copies, 2 workers, target 0.2")
     options = parser.parse_args()
     target = options.target if options.target is not None else 0.2 if options.small else 0.08
-    settings = Settings(
+    settings = DemoSettings(
         copies=2 if options.small else options.copies,
         workers=2 if options.small else options.workers,
         target=target,

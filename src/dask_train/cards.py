@@ -31,7 +31,7 @@ _CELL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class CardTable:
     """Rows under headings.
 
     Attributes
@@ -92,7 +92,7 @@ class Card:
     kind: str
     name: str = ""
     facts: Sequence[tuple[str, str]] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[CardTable] = ()
     charts: Sequence[str] = ()
     done: float | None = None
     one_line: bool = False

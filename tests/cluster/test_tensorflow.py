@@ -156,7 +156,7 @@ def losing(role, at, task):
 def test_the_demo_outlives_lost_requests(make_cluster, monkeypatch):
     monkeypatch.setattr(pipeline, "train", functools.partial(losing, pipeline.train, (10, 30)))
     monkeypatch.setattr(pipeline, "score", functools.partial(losing, pipeline.score, (2,)))
-    settings = pipeline.Settings(copies=1, workers=1, target=0.6, sync=True)
+    settings = pipeline.DemoSettings(copies=1, workers=1, target=0.6, sync=True)
     with Client(make_cluster()) as client:
         prepared = pipeline.prepare(client, settings, lambda _: None)
         lost = dt.board("lost", client=client)

@@ -14,7 +14,7 @@ import pytest
 from dask_train.frameworks.keras.imports import keras_imports
 from dask_train.frameworks.torch.imports import TORCH_IMPORTS
 from dask_train.process.launch import Launch, Preload
-from dask_train.process.templates import Start, Templates
+from dask_train.process.templates import ProcessStart, Templates
 
 COMMON = """
 import json, os, sys
@@ -90,7 +90,7 @@ def test_forks_of_a_framework(
                 environment=environment,
                 preload=preload,
             )
-            process = await templates.start(Start(launch))
+            process = await templates.start(ProcessStart(launch))
             status = await asyncio.to_thread(process.wait, 120)
             assert status == 0, os.pread(output, 1 << 16, 0).decode()
             os.close(output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_train.cards import MOST_ROWS, Card, Table
+from dask_train.cards import MOST_ROWS, Card, CardTable
 from dask_train.data.ledger import Ledger, LedgerLine
 from dask_train.driver.result import Attempt, Result
 from dask_train.predicting.to_files import PredictedFiles
@@ -67,7 +67,7 @@ def test_names_of_data_sets_are_a_tuple_that_shows_itself() -> None:
 
 
 def test_a_long_table_is_cut_and_numbers_stand_right() -> None:
-    html = Table(columns=("n", "of"), rows=[(f"{i}", "x") for i in range(MOST_ROWS + 3)]).html()
+    html = CardTable(columns=("n", "of"), rows=[(f"{i}", "x") for i in range(MOST_ROWS + 3)]).html()
     assert html.count("<tr") == MOST_ROWS + 1
     assert "and 3 more" in html
     assert html.count("text-align:right") == MOST_ROWS + 1
@@ -80,7 +80,7 @@ def test_a_bar_stays_in_its_frame() -> None:
 
 def test_only_numbers_stand_right() -> None:
     def right(*texts: str) -> bool:
-        return "text-align:right" in Table(columns=("n",), rows=[(text,) for text in texts]).html()
+        return "text-align:right" in CardTable(columns=("n",), rows=[(text,) for text in texts]).html()
 
     assert right("1,100", "", "-0.5", "1e-07", "2.5 s", "80%")
     assert not right("1", "4.52 GiB of 23.54 GiB")
@@ -89,7 +89,7 @@ def test_only_numbers_stand_right() -> None:
 
 def test_no_card_shows_a_secret() -> None:
     url = "https://u:hunter2@h/x?a=1&sig=hunter2"
-    card = Card(kind="Files", name=url, facts=[("from", url)], tables=[Table(columns=("url",), rows=[(url,)])])
+    card = Card(kind="Files", name=url, facts=[("from", url)], tables=[CardTable(columns=("url",), rows=[(url,)])])
     for shown in (card.text(), card.html()):
         assert "hunter2" not in shown
         assert "https://***@h/x?a=1" in shown

@@ -18,7 +18,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.demo.live import LiveLine
 from dask_train.demo.main_job import run_main_job
 from dask_train.demo.pictures import save_pictures
-from dask_train.demo.pipeline import Settings
+from dask_train.demo.pipeline import DemoSettings
 from dask_train.driver.result import Attempt
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def fitted() -> dt.FitResult:
         ("matplotlib", lambda path: save_pictures({"one": X}, path / "one.png"), "'.[plots]'"),
         (
             "matplotlib",
-            lambda path: run_main_job(Settings(), scheduler=None, report=path / "run.html", line=LiveLine()),
+            lambda path: run_main_job(DemoSettings(), scheduler=None, report=path / "run.html", line=LiveLine()),
             "'.[plots]'",
         ),
         (

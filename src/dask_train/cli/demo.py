@@ -42,9 +42,9 @@ def demo(
         raise click.BadParameter(told, param_hint="--report")
     from dask_train.demo.live import LiveLine
     from dask_train.demo.main_job import run_main_job
-    from dask_train.demo.pipeline import Settings
+    from dask_train.demo.pipeline import DemoSettings
 
-    settings = Settings(ps=ps, workers=workers, copies=copies, target=target, max_seconds=max_seconds, sync=sync)
+    settings = DemoSettings(ps=ps, workers=workers, copies=copies, target=target, max_seconds=max_seconds, sync=sync)
     try:
         with without_interrupt_noise(), LiveLine() as line:
             outcome, record = run_main_job(settings, scheduler=scheduler, report=report, line=line)

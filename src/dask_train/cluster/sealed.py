@@ -23,7 +23,7 @@ class Sealed(ByValue):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._told = cloudpickle.dumps(function)
-        super().__init__(sealed.Task(funcname(function), self._told), sealed)
+        super().__init__(sealed.SealedTask(funcname(function), self._told), sealed)
 
     def __dask_tokenize__(self) -> tuple[str, bytes]:
         return "dask_train.Sealed", self._told

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 
-class Task:
+class SealedTask:
     """A function that was pickled; called as that.
 
     Parameters

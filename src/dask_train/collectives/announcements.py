@@ -20,7 +20,7 @@ PAYLOAD_BYTES = PAGE_BYTES - _PAYLOAD
 
 
 @dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """A call, as all ranks have to make it.
 
     Attributes
@@ -63,7 +63,7 @@ class Announcements:
         self._page = self._mine.data
         self._turn = 0
 
-    def exchange(self, call: Call, payload: Sequence[np.ndarray] = ()) -> list[memoryview]:
+    def exchange(self, call: CollectiveCall, payload: Sequence[np.ndarray] = ()) -> list[memoryview]:
         """Tell all ranks of a call, and see that it is theirs, too.
 
         Parameters
@@ -99,27 +99,27 @@ class Announcements:
 
     def leave(self) -> None:
         """Tell the others, as the last word, that this rank comes to no call any more."""
-        self._write(Call(""), 0, left=True)
+        self._write(CollectiveCall(""), 0, left=True)
         self._channels[self._turn].total[self._places[self._group.rank]] = self._mine
         self._group.leave()
 
-    def _write(self, call: Call, payload_bytes: int, *, left: bool = False) -> None:
+    def _write(self, call: CollectiveCall, payload_bytes: int, *, left: bool = False) -> None:
         _HEAD.pack_into(self._page, 0, call.digest, payload_bytes, len(call.shown), left)
         self._page[_HEAD.size : _HEAD.size + len(call.shown)] = call.shown
 
-    def _see_leader(self, call: Call, pages: memoryview) -> None:
+    def _see_leader(self, call: CollectiveCall, pages: memoryview) -> None:
         """One that has left brings no pages of other hosts; what else differs is seen when all are there."""
         leader = self._group.leader
         if _HEAD.unpack_from(pages[self._places[leader]])[3]:
             raise self._has_left(call, leader)
 
-    def _has_left(self, call: Call, rank: int) -> ValueError:
+    def _has_left(self, call: CollectiveCall, rank: int) -> ValueError:
         return ValueError(
             f"{self._names[self._group.rank]} calls {call.text}, and {self._names[rank]} has returned: it takes part "
             "in no call any more. All training roles make the same calls, in the same order, as often."
         )
 
-    def _check(self, call: Call, pages: memoryview) -> list[memoryview]:
+    def _check(self, call: CollectiveCall, pages: memoryview) -> list[memoryview]:
         found = []
         for rank in range(self._group.size):
             page = pages[self._places[rank]]

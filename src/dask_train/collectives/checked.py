@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dask_train.collectives.announcements import PAYLOAD_BYTES, Announcements, Call
+from dask_train.collectives.announcements import PAYLOAD_BYTES, Announcements, CollectiveCall
 from dask_train.collectives.process_group import ProcessGroup
 from dask_train.collectives.reductions import Reduction
 from dask_train.collectives.shared_memory import SumBuffer
@@ -75,14 +75,14 @@ class CheckedCollectives:
             for total, array in zip(found, arrays, strict=True)
         ]
 
-    def _small_sum(self, call: Call, given: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
+    def _small_sum(self, call: CollectiveCall, given: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
         """Every rank combines all ranks' arrays for itself, in their order."""
         pages = self._announcements.exchange(call, _padded(given))
         columns = zip(*(_arrays_in(page, given) for page in pages), strict=True)
         # The first is copied: it lies in memory that is written to again.
         return [functools.reduce(reduction.combine, each[1:], each[0].copy()) for each in columns]
 
-    def _sum(self, call: Call, given: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
+    def _sum(self, call: CollectiveCall, given: list[np.ndarray], reduction: Reduction) -> list[np.ndarray]:
         self._announcements.exchange(call)
         found: dict[int, np.ndarray] = {}
         numbers = range(len(given))
@@ -183,9 +183,9 @@ class CheckedCollectives:
 
 
 @functools.lru_cache(maxsize=256)
-def _call(name: str, arrays: tuple[tuple[str, tuple[int | str, ...]], ...]) -> Call:
+def _call(name: str, arrays: tuple[tuple[str, tuple[int | str, ...]], ...]) -> CollectiveCall:
     told = (f"{np.dtype(dtype)} ({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for dtype, shape in arrays)
-    return Call(f"{name} of {', '.join(told)}" if arrays else name)
+    return CollectiveCall(f"{name} of {', '.join(told)}" if arrays else name)
 
 
 def _room(array: np.ndarray) -> int:

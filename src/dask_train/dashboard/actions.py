@@ -25,7 +25,7 @@ REASON = "it was stopped on the dashboard"
 _FRAMES = frozenset({"iframe", "frame", "embed", "object"})
 
 
-class Reader:
+class PageReader:
     """What the reader of one page may do.
 
     Attributes
@@ -48,15 +48,15 @@ class Readers:
     """The readers of all open pages, by the names of their sessions."""
 
     def __init__(self) -> None:
-        self._by_session: WeakValueDictionary[str, Reader] = WeakValueDictionary()
+        self._by_session: WeakValueDictionary[str, PageReader] = WeakValueDictionary()
 
-    def admit(self, scheduler: Any, doc: Any) -> Reader:
+    def admit(self, scheduler: Any, doc: Any) -> PageReader:
         """Decide what the reader of a new document may do; the document's page has to hold what is returned."""
         context = doc.session_context
         request = getattr(context, "request", None)
         is_served = request is not None and _is_served_page(request)
         may_stop = is_served and acts(scheduler) and _is_own_name(request) and not _is_framed(request)
-        reader = self._by_session[str(getattr(context, "id", ""))] = Reader(may_ask=is_served, may_stop=may_stop)
+        reader = self._by_session[str(getattr(context, "id", ""))] = PageReader(may_ask=is_served, may_stop=may_stop)
         return reader
 
     def watch(self, application: Any) -> None:

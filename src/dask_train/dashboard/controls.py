@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .actions import REASON, Reader
+from .actions import REASON, PageReader
 from .traces import Trace
 from .widgets import set_value
 
@@ -31,7 +31,7 @@ class StopButton:
         What is placed on the page.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: PageReader) -> None:
         from bokeh.models import Button
 
         self._reader = reader
@@ -82,7 +82,7 @@ class Stacks:
         What is placed on the page.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: PageReader) -> None:
         from bokeh.layouts import column, row
         from bokeh.models import Button, PreText, Select
 

@@ -12,7 +12,7 @@ from .widgets import set_data, set_value
 MOST_CHARTS = 12
 
 
-class Curves:
+class CurvePanel:
     """The charts of the run that is shown.
 
     Attributes

@@ -6,9 +6,9 @@ import time
 from html import escape
 from typing import Any
 
-from .actions import Reader, Readers
+from .actions import PageReader, Readers
 from .controls import Stacks, StopButton
-from .curves import Curves
+from .curves import CurvePanel
 from .records import Records
 from .role_charts import RoleCharts
 from .search_charts import SearchCharts
@@ -23,7 +23,7 @@ from .tables import (
     words_on,
 )
 from .traces import Trace
-from .widgets import Table, heading, set_value
+from .widgets import ScrolledTable, heading, set_value
 from .workers import PREDICTION_COLUMNS, WORKER_COLUMNS, Rates, predictions_table, workers_table
 
 # How often an open page looks; a driver tells the scheduler four times a second what is new.
@@ -62,19 +62,23 @@ class Page:
         What this reader may do.
     """
 
-    def __init__(self, records: Records, reader: Reader) -> None:
+    def __init__(self, records: Records, reader: PageReader) -> None:
         from bokeh.layouts import column, row
         from bokeh.models import Div, Select
 
         self._records = records
         self._chosen = ""
-        self._runs, self._roles, self._waiting = Table(RUN_COLUMNS), Table(ROLE_COLUMNS), Table(WAITING_COLUMNS)
+        self._runs, self._roles, self._waiting = (
+            ScrolledTable(RUN_COLUMNS),
+            ScrolledTable(ROLE_COLUMNS),
+            ScrolledTable(WAITING_COLUMNS),
+        )
         self._select = Select(title="Run", width=320, options=[])
         self._select.on_change("value", self._choose)
         self._runs.source.selected.on_change("indices", self._click)
         self._none_waits, self._words = Div(text="No run waits for room."), Div(text="", visible=False)
         self._stop = StopButton(reader) if reader.may_stop else None
-        self._curves, self._charts, self._stacks = Curves(), RoleCharts(), Stacks(reader)
+        self._curves, self._charts, self._stacks = CurvePanel(), RoleCharts(), Stacks(reader)
         self._searches, self._elsewhere = SearchCharts(), Elsewhere(records)
         chosen = row(self._select, *([self._stop.root] if self._stop else []))
         self.root = column(
@@ -149,7 +153,7 @@ class Elsewhere:
         from bokeh.layouts import column
 
         self._scheduler, self._rates = records.scheduler, Rates()
-        self._workers, self._predictions = Table(WORKER_COLUMNS), Table(PREDICTION_COLUMNS)
+        self._workers, self._predictions = ScrolledTable(WORKER_COLUMNS), ScrolledTable(PREDICTION_COLUMNS)
         self._of_predictions = column(
             heading("Predictions"), self._predictions.root, sizing_mode="stretch_width", visible=False
         )

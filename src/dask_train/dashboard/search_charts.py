@@ -16,7 +16,7 @@ from .searches import (
     searches_table,
     values_of,
 )
-from .widgets import Table, heading, set_data, set_value
+from .widgets import ScrolledTable, heading, set_data, set_value
 
 HEIGHT = 300
 
@@ -33,7 +33,7 @@ class SearchCharts:
     def __init__(self) -> None:
         from bokeh.layouts import column, row
 
-        self._table = Table(SEARCH_COLUMNS)
+        self._table = ScrolledTable(SEARCH_COLUMNS)
         self._parallel, self._lines = _parallel()
         self._best, self._points = _best()
         self._both = row(self._parallel, self._best, sizing_mode="stretch_width")

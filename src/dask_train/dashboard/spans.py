@@ -22,7 +22,7 @@ MOST_SPANS = 200
 
 
 @dataclass
-class Span:
+class RoleSpan:
     """A time in which a role did one thing; ``end`` is 0 while it goes on."""
 
     kind: str
@@ -42,30 +42,30 @@ class Mark:
 
 
 @dataclass
-class Course:
+class RoleCourse:
     """Spans and marks of one role, in order."""
 
-    spans: list[Span] = field(default_factory=list)
+    spans: list[RoleSpan] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     phase: str = ""
     attempt: int = 0
 
 
-class Spans(dict[Key, Course]):
+class Spans(dict[Key, RoleCourse]):
     """The courses of all roles of a run."""
 
     def summary(self, summary: Mapping[str, Any], now: float, *, over: bool) -> None:
         """Take over what the run's driver says of its roles."""
         causes = summary.get("losses", ())
         for role, rank, phase, attempt, *_ in summary.get("roles", ()):
-            course = self.setdefault((role, rank), Course(attempt=attempt))
+            course = self.setdefault((role, rank), RoleCourse(attempt=attempt))
             if (phase, attempt) != (course.phase, course.attempt):
                 self._turn(course, phase, attempt, now, str(causes[-1]) if causes else "")
         if over:
             for course in self.values():
                 _close(course, now)
 
-    def _turn(self, course: Course, phase: str, attempt: int, now: float, cause: str) -> None:
+    def _turn(self, course: RoleCourse, phase: str, attempt: int, now: float, cause: str) -> None:
         if attempt != course.attempt and course.phase not in ("returned", "waiting for room"):
             course.marks.append(Mark("lost", course.attempt, now, cause))
         elif phase == "returned":
@@ -75,11 +75,11 @@ class Spans(dict[Key, Course]):
         if last is None or (kind, attempt) != (last.kind, last.attempt):
             _close(course, now)
             if kind:
-                course.spans.append(Span(kind, attempt, now))
+                course.spans.append(RoleSpan(kind, attempt, now))
         course.phase, course.attempt = phase, attempt
         del course.spans[:-MOST_SPANS], course.marks[:-MOST_SPANS]
 
 
-def _close(course: Course, now: float) -> None:
+def _close(course: RoleCourse, now: float) -> None:
     if course.spans and not course.spans[-1].end:
         course.spans[-1].end = now

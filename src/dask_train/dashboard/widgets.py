@@ -20,7 +20,7 @@ WIDTHS = {
 ROW_HEIGHT, MOST_ROWS_SEEN = 25, 8
 
 
-class Table:
+class ScrolledTable:
     """A table that grows with its rows up to a height, and scrolls beyond.
 
     Attributes

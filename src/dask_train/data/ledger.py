@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dask_train.cards import Card, Shown, Table
+from dask_train.cards import Card, CardTable, Shown
 from dask_train.data.account import WHOLE, BatchRange
 
 
@@ -94,7 +94,7 @@ class Ledger(Shown):
         return Card(
             kind="Ledger",
             facts=[(name, f"{getattr(self, name):,}") for name in names],
-            tables=[Table(columns=columns, rows=rows, title="rows by role and epoch")] if rows else [],
+            tables=[CardTable(columns=columns, rows=rows, title="rows by role and epoch")] if rows else [],
             one_line=True,
         )
 

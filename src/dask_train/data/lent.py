@@ -13,7 +13,7 @@ from dask_train.data.segment import Segment, SegmentPlace
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lent:
+class MappedMemory:
     """Shared memory of another program that this process has mapped.
 
     Attributes
@@ -47,7 +47,7 @@ class LentSegment(Segment):
 
     __slots__ = ("_lent",)
 
-    def __init__(self, columns: Sequence[Column], num_rows: int, lent: Lent) -> None:
+    def __init__(self, columns: Sequence[Column], num_rows: int, lent: MappedMemory) -> None:
         self._size = 0  # nothing of a pool of ours
         self.columns, self.num_rows = tuple(columns), num_rows
         self._sizes = tuple(num_rows * column.row_bytes for column in columns)

@@ -19,7 +19,7 @@ from dask_train.errors import LaunchError
 LARGE_BYTES = 1 << 20
 
 
-class Lent(NamedTuple):
+class PooledBytes(NamedTuple):
     """Bytes in the pool of another process of the host; good as long as that process keeps them."""
 
     place: SegmentPlace
@@ -41,7 +41,7 @@ class Parcel:
     """
 
     pickle: bytes = field(repr=False)
-    buffers: tuple[bytearray | Segment | Lent, ...] = field(default=(), repr=False)
+    buffers: tuple[bytearray | Segment | PooledBytes, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, data: bytes, buffers: Sequence[PickleBuffer]) -> Parcel:
@@ -90,11 +90,11 @@ def _put(view: memoryview) -> bytearray | Segment:
     return bytearray(view) if view.nbytes < LARGE_BYTES else Segment([np.frombuffer(view, np.uint8)])
 
 
-def _lent(segment: Segment) -> Lent:
-    return Lent(segment.place, segment.nbytes)
+def _lent(segment: Segment) -> PooledBytes:
+    return PooledBytes(segment.place, segment.nbytes)
 
 
-def _mapped(lent: Lent) -> memoryview:
+def _mapped(lent: PooledBytes) -> memoryview:
     descriptor = borrow([lent.place])
     if descriptor is None:
         raise LaunchError(

@@ -16,7 +16,7 @@ from typing import Self, TextIO
 
 from rich.text import Text
 
-from dask_train.report.fitted import Field, Wording, fitted
+from dask_train.report.fitted import LineField, Wording, fitted
 from dask_train.report.formats import brief_count_text, count_text, seconds_text
 from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
 
@@ -24,7 +24,7 @@ PLAIN_INTERVAL_S = 1.0  # a log of a minute stays within a screen or two
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
+class DemoProgress:
     """How far a run is.
 
     Parameters
@@ -87,7 +87,7 @@ class LiveLine:
         self._wording = Wording(self._file)
         self._clock = clock
         self._lock = threading.RLock()
-        self._progress: Progress | None = None
+        self._progress: DemoProgress | None = None
         self._last_shown: float | None = None
         self._is_behind = False  # whether something newer than what is shown is known
         self._redrawn = Redrawn(self._file, self._drawn)
@@ -101,7 +101,7 @@ class LiveLine:
     ) -> None:
         self._redrawn.stop()
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: DemoProgress) -> None:
         """Show how far the run is, unless something was shown just now.
 
         Parameters
@@ -165,27 +165,27 @@ class LiveLine:
         return text
 
 
-def _fields(progress: Progress) -> list[Field]:
+def _fields(progress: DemoProgress) -> list[LineField]:
     """Word the figures, in the order in which they are read; what isn't known yet is left out."""
-    fields = [Field(0, progress.phase, progress.phase)]
+    fields = [LineField(0, progress.phase, progress.phase)]
     training = progress.rows_trained > 0
     ready, trained, rate = progress.rows_prepared, progress.rows_trained, progress.rows_per_s
     total = f" of {count_text(progress.rows_total)}" if progress.rows_total > ready else ""
     brief_total = f" of {brief_count_text(progress.rows_total)}" if total else ""
     fields.append(
-        Field(
+        LineField(
             6 if training else 2,
             f"{count_text(ready)}{total} rows prepared",
             f"{brief_count_text(ready)}{brief_total} ready",
         )
     )
     if training:
-        fields.append(Field(3, f"{count_text(trained)} rows trained", f"{brief_count_text(trained)} trained"))
+        fields.append(LineField(3, f"{count_text(trained)} rows trained", f"{brief_count_text(trained)} trained"))
     if rate > 0:
-        fields.append(Field(4, f"{count_text(rate)} rows/s", f"{brief_count_text(rate)}/s"))
+        fields.append(LineField(4, f"{count_text(rate)} rows/s", f"{brief_count_text(rate)}/s"))
     if progress.score is not None:
-        fields.append(Field(2, f"score {progress.score:.4f}", f"score {progress.score:.3f}"))
+        fields.append(LineField(2, f"score {progress.score:.4f}", f"score {progress.score:.3f}"))
         if progress.target is not None:
-            fields.append(Field(5, f"target {progress.target:.4f}", f"to {progress.target:g}"))
-    fields.append(Field(1, seconds_text(progress.elapsed_s), f"{progress.elapsed_s:.0f} s"))
+            fields.append(LineField(5, f"target {progress.target:.4f}", f"to {progress.target:g}"))
+    fields.append(LineField(1, seconds_text(progress.elapsed_s), f"{progress.elapsed_s:.0f} s"))
     return fields

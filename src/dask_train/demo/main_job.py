@@ -17,9 +17,9 @@ import numpy as np
 from distributed import Client
 
 from dask_train.cluster.local import local_client
-from dask_train.demo.live import LiveLine, Progress
-from dask_train.demo.pipeline import Outcome, Prepared, Settings, pictures, prepare, train_until_good_enough
-from dask_train.demo.roles import Boards
+from dask_train.demo.live import DemoProgress, LiveLine
+from dask_train.demo.pipeline import DemoOutcome, DemoSettings, PreparedData, pictures, prepare, train_until_good_enough
+from dask_train.demo.roles import DemoBoards
 from dask_train.extras import check_installed, install_command
 from dask_train.report import RoleTimeline, RunRecord, Score, Span, write_report
 from dask_train.tensorflow_network.api import TensorFlowNetwork, start_tensorflow
@@ -36,7 +36,7 @@ class MainJob:
         Where progress is shown.
     """
 
-    def __init__(self, settings: Settings, line: LiveLine) -> None:
+    def __init__(self, settings: DemoSettings, line: LiveLine) -> None:
         self._settings = settings
         self._line = line
         self._begun = time.time()
@@ -44,7 +44,7 @@ class MainJob:
         self._prepared = 0
         self._total = settings.copies * 55_000
 
-    def run(self, client: Client, *, keep_cluster: bool) -> tuple[Outcome, RunRecord]:
+    def run(self, client: Client, *, keep_cluster: bool) -> tuple[DemoOutcome, RunRecord]:
         """Prepare, raise the network, train, and close it where the cluster lives on."""
         with self.phase("preparing", "prepared", f"{self._total:,} rows of {self._settings.copies} x MNIST"):
             prepared = prepare(client, self._settings, self._preparing)
@@ -82,11 +82,11 @@ class MainJob:
         while not over.wait(0.5):
             self._line.update(replace(self._shown, elapsed_s=time.time() - self._begun))
 
-    def _preparing(self, prepared: Prepared) -> None:
+    def _preparing(self, prepared: PreparedData) -> None:
         self._prepared = prepared.rows_ready()
         self._show("preparing")
 
-    def _training(self, boards: Boards) -> None:
+    def _training(self, boards: DemoBoards) -> None:
         last = {entry["worker"]: entry for entry in boards.progress}
         rows = sum(entry["rows"] for entry in last.values())
         recent = [entry for entry in boards.progress if entry["time"] > time.time() - 5]
@@ -99,7 +99,7 @@ class MainJob:
         self._show("training", rows=rows, rate=rate, score=boards.scores[-1]["loss"] if boards.scores else None)
 
     def _show(self, phase: str, rows: int = 0, rate: float = 0.0, score: float | None = None) -> None:
-        self._shown = Progress(
+        self._shown = DemoProgress(
             phase=phase,
             rows_prepared=self._prepared,
             rows_total=self._total,
@@ -111,7 +111,7 @@ class MainJob:
         )
         self._line.update(self._shown)
 
-    def _record(self, net: TensorFlowNetwork, outcome: Outcome, shown: dict[str, np.ndarray]) -> RunRecord:
+    def _record(self, net: TensorFlowNetwork, outcome: DemoOutcome, shown: dict[str, np.ndarray]) -> RunRecord:
         def span(name: str, start: float, end: float) -> Span:
             return Span(name=name, start_s=start - self._begun, end_s=end - self._begun)
 
@@ -143,7 +143,7 @@ class MainJob:
             machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         )
 
-    def _summary(self, outcome: Outcome) -> tuple[tuple[str, str], ...]:
+    def _summary(self, outcome: DemoOutcome) -> tuple[tuple[str, str], ...]:
         return (
             ("rows prepared", f"{self._total:,}"),
             ("rows trained", f"{outcome.rows_trained:,}"),
@@ -159,7 +159,7 @@ class MainJob:
         )
 
 
-def own_cluster(settings: Settings) -> AbstractContextManager[Client]:
+def own_cluster(settings: DemoSettings) -> AbstractContextManager[Client]:
     """A client of a local cluster with a Dask worker for each task, in which nothing is spilled or paused."""
     num_tasks = settings.ps + settings.workers + 1
     quiet = {"silence_logs": logging.CRITICAL, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}}  # errors reach the client anyway
@@ -167,8 +167,8 @@ def own_cluster(settings: Settings) -> AbstractContextManager[Client]:
 
 
 def run_main_job(
-    settings: Settings, *, scheduler: str | None, report: Path, line: LiveLine
-) -> tuple[Outcome, RunRecord]:
+    settings: DemoSettings, *, scheduler: str | None, report: Path, line: LiveLine
+) -> tuple[DemoOutcome, RunRecord]:
     """Run the main job on a local cluster of its own, or on the one at ``scheduler``, and write its report.
 
     Raises

@@ -16,7 +16,17 @@ from distributed import Client, Future, futures_of
 from dask_train.config import Deadlines
 from dask_train.datasets import load_mnist
 from dask_train.demo.graph import CLASSES, PIXELS
-from dask_train.demo.roles import NUM_VALIDATION_ROWS, Boards, Task, evaluate, flat, one_hot, score, serve, train
+from dask_train.demo.roles import (
+    NUM_VALIDATION_ROWS,
+    DemoBoards,
+    DemoTask,
+    evaluate,
+    flat,
+    one_hot,
+    score,
+    serve,
+    train,
+)
 from dask_train.errors import DaskTrainError, RoleFailedError, StalledError
 from dask_train.tensorflow_network.api import TensorFlowNetwork
 
@@ -24,7 +34,7 @@ TICK_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class DemoSettings:
     """The size of the main job.
 
     Attributes
@@ -51,7 +61,7 @@ class Settings:
 
 
 @dataclass
-class Prepared:
+class PreparedData:
     """The data set in the cluster's memory.
 
     Attributes
@@ -102,7 +112,7 @@ def mnist_many_times(copies: int, rows_per_batch: int) -> tuple[Any, Any]:
     return repeated("images", PIXELS), repeated("labels", CLASSES)
 
 
-def prepare(client: Client, settings: Settings, tick: Callable[[Prepared], None]) -> Prepared:
+def prepare(client: Client, settings: DemoSettings, tick: Callable[[PreparedData], None]) -> PreparedData:
     """Compute the data set into the cluster's memory; ``tick`` is called while it grows.
 
     Raises
@@ -113,7 +123,7 @@ def prepare(client: Client, settings: Settings, tick: Callable[[Prepared], None]
     images, labels = mnist_many_times(settings.copies, settings.rows_per_batch)
     images, labels = client.persist([images, labels])
     blocks = zip(images.to_delayed().flatten(), labels.to_delayed().flatten(), strict=True)
-    prepared = Prepared(images, labels, client.compute([dask.delayed(list)(list(pair)) for pair in blocks]))
+    prepared = PreparedData(images, labels, client.compute([dask.delayed(list)(list(pair)) for pair in blocks]))
     while any(not future.done() for future in prepared.batches):
         tick(prepared)
         time.sleep(TICK_S)
@@ -123,7 +133,7 @@ def prepare(client: Client, settings: Settings, tick: Callable[[Prepared], None]
     return prepared
 
 
-def pictures(prepared: Prepared) -> dict[str, np.ndarray]:
+def pictures(prepared: PreparedData) -> dict[str, np.ndarray]:
     """One image, the mean and the variance of all, each (28, 28) float32: dask.array at work on the data set."""
     images = prepared.images
     one, mean, variance = dask.compute(images[1], images.mean(axis=0), images.var(axis=0))
@@ -131,7 +141,7 @@ def pictures(prepared: Prepared) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """What the training came to.
 
     Attributes
@@ -164,8 +174,8 @@ class Outcome:
 
 
 def train_until_good_enough(
-    net: TensorFlowNetwork, prepared: Prepared, settings: Settings, tick: Callable[[Boards], None]
-) -> Outcome:
+    net: TensorFlowNetwork, prepared: PreparedData, settings: DemoSettings, tick: Callable[[DemoBoards], None]
+) -> DemoOutcome:
     """Feed the data set again and again until the scorer's score reaches the target, or the time is up.
 
     Raises
@@ -175,7 +185,7 @@ def train_until_good_enough(
     RoleLostError
         A Dask worker of the network died.
     """
-    task = Task(
+    task = DemoTask(
         cluster=net.tf_spec.as_dict(),
         boards=net.id,
         target=settings.target,
@@ -195,7 +205,7 @@ def train_until_good_enough(
     results = {job: results_of(job, futures) for job, futures in roles.items()}
     seconds = time.monotonic() - begun
     test = results_of("scorer", net.submit("scorer", evaluate, task))[0]
-    outcome = Outcome(
+    outcome = DemoOutcome(
         good_enough=good_enough, seconds=seconds, passes=passes, scores=list(boards.scores), roles=results, test=test
     )
     for board in (boards.scores, boards.progress, boards.stop):
@@ -205,11 +215,11 @@ def train_until_good_enough(
 
 def feed_until_over(
     net: TensorFlowNetwork,
-    prepared: Prepared,
-    boards: Boards,
+    prepared: PreparedData,
+    boards: DemoBoards,
     roles: dict[str, list[Future]],
     deadline: float,
-    tick: Callable[[Boards], None],
+    tick: Callable[[DemoBoards], None],
 ) -> int:
     """Feed pass after pass; how many were begun."""
     passes = 0

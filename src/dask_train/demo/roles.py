@@ -25,7 +25,7 @@ REPORT_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class DemoTask:
     """What a role needs to know; small, and the same for all of them.
 
     Attributes
@@ -50,14 +50,14 @@ class Task:
     sync: bool
     start_timeout_s: float
 
-    def open_boards(self) -> Boards:
+    def open_boards(self) -> DemoBoards:
         """The run's three boards, as seen from here."""
         scores, progress, stop = (board(f"{self.boards}-{name}") for name in ("scores", "progress", "stop"))
-        return Boards(scores, progress, stop, self.target)
+        return DemoBoards(scores, progress, stop, self.target)
 
 
 @dataclass(frozen=True)
-class Boards:
+class DemoBoards:
     """The run's boards: ``scores`` from the scorer, ``progress`` from the workers, ``stop`` from the client."""
 
     scores: Board
@@ -109,7 +109,7 @@ def flat(images: np.ndarray) -> np.ndarray:
     return rows
 
 
-def serve(task: Task) -> dict[str, Any]:
+def serve(task: DemoTask) -> dict[str, Any]:
     """Role ``ps``: the server answers by itself; the role lasts until the client's word to stop."""
     watch = Stopwatch("serving")
     boards = task.open_boards()
@@ -118,7 +118,7 @@ def serve(task: Task) -> dict[str, Any]:
     return {"spans": watch.done()}
 
 
-def train(task: Task) -> dict[str, Any]:
+def train(task: DemoTask) -> dict[str, Any]:
     """Role ``worker``: train on what comes through the queue until the score is good enough or the client says stop."""
     import tensorflow as tf
 
@@ -127,7 +127,7 @@ def train(task: Task) -> dict[str, Any]:
     chief = index == 0
     watch, boards = Stopwatch("starting"), task.open_boards()
     graph = build(task.cluster, "worker", index, learning_rate=task.learning_rate, sync=task.sync)
-    account = Account(index, boards.progress)
+    account = WorkerProgress(index, boards.progress)
 
     def opened(again: bool, chief: bool = chief) -> Any:
         """The chief initialises the variables once."""
@@ -146,7 +146,9 @@ def train(task: Task) -> dict[str, Any]:
     return {**account.entry(), "spans": watch.done()}
 
 
-def mini_batches(queue: Any, size: int, boards: Boards, watch: Stopwatch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def mini_batches(
+    queue: Any, size: int, boards: DemoBoards, watch: Stopwatch
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Cut what comes through the queue into mini-batches (views, no copies) until the training is over."""
     while not boards.over():
         try:
@@ -161,7 +163,7 @@ def mini_batches(queue: Any, size: int, boards: Boards, watch: Stopwatch) -> Ite
             yield images[start : start + size], labels[start : start + size]
 
 
-class Account:
+class WorkerProgress:
     """The rows and steps of one worker, told on the progress board twice a second at most."""
 
     def __init__(self, worker: int, progress: Board) -> None:
@@ -234,7 +236,7 @@ def means_applied(graph: Graph, opened: Callable[[bool], Any], *, chief: bool) -
         raise failures[0]
 
 
-def score(task: Task) -> dict[str, Any]:
+def score(task: DemoTask) -> dict[str, Any]:
     """Role ``scorer``: once a second, the mean cross-entropy and accuracy on rows that nobody trains on."""
     watch, boards = Stopwatch("starting"), task.open_boards()
     mnist = load_mnist()
@@ -253,7 +255,7 @@ def score(task: Task) -> dict[str, Any]:
     return {"spans": watch.done()}
 
 
-def evaluate(task: Task) -> dict[str, float]:
+def evaluate(task: DemoTask) -> dict[str, float]:
     """On the scorer, when the training is over: loss and accuracy on the 10,000 test pictures."""
     mnist = load_mnist()
     with scoring_session(task) as (graph, session):
@@ -265,7 +267,7 @@ def evaluate(task: Task) -> dict[str, float]:
 
 
 @contextmanager
-def scoring_session(task: Task) -> Iterator[tuple[Graph, LastingSession]]:
+def scoring_session(task: DemoTask) -> Iterator[tuple[Graph, LastingSession]]:
     """A graph and a session of the scorer on the variables that the workers train."""
     server = get_worker().tensorflow_server
     index = server.server_def.task_index

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from dask_train.cards import Card, Table
+from dask_train.cards import Card, CardTable
 from dask_train.doctor.diagnosis import Finding
 from dask_train.report.whole_file import write_whole
 
@@ -47,8 +47,8 @@ def write_page(
     """
     told = [(finding.level, finding.what, finding.change) for finding in findings]
     cards = (
-        Card(kind="Findings", tables=[Table(columns=("", "what", "what to change"), rows=told, most=len(told))]),
-        Card(kind="Processes", tables=[Table(columns=columns, rows=rows, most=len(rows))]),
+        Card(kind="Findings", tables=[CardTable(columns=("", "what", "what to change"), rows=told, most=len(told))]),
+        Card(kind="Processes", tables=[CardTable(columns=columns, rows=rows, most=len(rows))]),
     )
     body = f"<h1>{escape(title)}</h1>" + "".join(f"<p>{card.html()}</p>" for card in cards)
     return write_whole(path, _PAGE.format(title=escape(title), body=body).encode())

@@ -85,28 +85,28 @@ class Dispatch:
 
     def put(self, command: commands.Command) -> None:
         """Carry a command out, after those before."""
-        if isinstance(command, commands.Place | commands.Free):
+        if isinstance(command, commands.PlaceRoles | commands.Free):
             for roles in [roles for roles in self._placing if set(roles) & set(command.roles)]:
                 self._placing.pop(roles).cancel()
-            self._orders.put_nowait(("place" if isinstance(command, commands.Place) else "free", command))
-        elif isinstance(command, commands.OfRole):
-            if isinstance(command, commands.Start) and command.address not in self._agents:
+            self._orders.put_nowait(("place" if isinstance(command, commands.PlaceRoles) else "free", command))
+        elif isinstance(command, commands.RoleCommand):
+            if isinstance(command, commands.StartRole) and command.address not in self._agents:
                 self._orders.put_nowait(("agent", command.address))
             of = RoleProcess(command.role, command.rank, command.attempt)
-            if isinstance(command, commands.Load):
+            if isinstance(command, commands.LoadData):
                 self.tell_of(of, 0, self._course.data.by_role[command.role])
             self._send(command.address, self._worded(command), of)
 
-    def _worded(self, command: commands.OfRole) -> Message:
+    def _worded(self, command: commands.RoleCommand) -> Message:
         match command:
-            case commands.Start():
+            case commands.StartRole():
                 use = self._devices.use_of((command.role, command.rank), command.address)
                 return messages.Start(
                     roles_on_host=self._roles_on_host(command.address), device=use.entry, num_sharing=use.num_sharing
                 )
-            case commands.Load():
+            case commands.LoadData():
                 return messages.Load()
-            case commands.Go():
+            case commands.EnterFunction():
                 return messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
             case commands.Meet():
                 return messages.Met(addresses=command.addresses, error=command.error, secret=self._secret)
@@ -191,7 +191,7 @@ class Dispatch:
         if (
             answer["status"] != "OK"
         ):  # it has left, which may have been told before the driver knew that roles are there
-            self._course.happened(events.WorkerLost(time=self._course.now(), address=address))
+            self._course.happened(events.DaskWorkerLost(time=self._course.now(), address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}
         brief: Any = await self._brief_for(address)
@@ -201,7 +201,7 @@ class Dispatch:
                     f"train-brief-{uuid.uuid4().hex}", brief, address=address
                 )
             except (OSError, KeyError, ValueError):  # what Dask raises of a Dask worker that leaves meanwhile
-                self._course.happened(events.WorkerLost(time=self._course.now(), address=address))
+                self._course.happened(events.DaskWorkerLost(time=self._course.now(), address=address))
                 return
         future = self._peer.dask_end.submit(
             ByValue(agent_task.run_agent, agent_task),
@@ -250,7 +250,7 @@ class Dispatch:
             self._told = {told for told in self._told if told[0] != address}
         self._course.happened(events.AgentFailed(time=self._course.now(), address=address, error=error))
 
-    async def _place(self, command: commands.Place) -> None:
+    async def _place(self, command: commands.PlaceRoles) -> None:
         """Wait for room, and say for what."""
         deadline = time.monotonic() + command.timeout_s
         wanted = [[role, rank, self._job.needs.get(role, {})] for role, rank in command.roles]
@@ -291,12 +291,12 @@ class Dispatch:
             self._course.happened(events.NoRoom(time=self._course.now(), wanted=f"{asked}.", why=why, change=change))
             return
 
-    def _wanted(self, command: commands.Place) -> str:
+    def _wanted(self, command: commands.PlaceRoles) -> str:
         if len(command.roles) == 1:
             return name_of(command.roles[0])
         return ", ".join(f"{role}={count}" for role, count in Counter(role for role, _ in command.roles).items())
 
-    def _placed(self, command: commands.Place, answer: dict[str, Any]) -> None:
+    def _placed(self, command: commands.PlaceRoles, answer: dict[str, Any]) -> None:
         self._placing.pop(command.roles, None)
         self._hosts.update({address: host for _, _, address, host, _ in answer["places"]})
         self._devices.placed({(role, rank): device for role, rank, _, _, device in answer["places"]})

@@ -42,7 +42,7 @@ class Heard:
                 if self._course.state.roles[of.key].attempt == of.attempt:
                     _HEARD[type(message)](self, of, message)
 
-    def _happened(self, kind: type[events.OfRole], of: RoleProcess, **more: Any) -> None:
+    def _happened(self, kind: type[events.RoleEvent], of: RoleProcess, **more: Any) -> None:
         self._course.happened(kind(time=self._course.now(), **of._asdict(), **more))
 
     # Where the role is
@@ -101,7 +101,7 @@ class Heard:
             self._dispatch.answer(of, messages.GroupComputed(**question, error=str(error)))
         except DataError as error:
             self._course.history.driver_error = error.__cause__
-            self._course.happened(events.DataFailed(time=self._course.now(), error=str(error)))
+            self._course.happened(events.DataLost(time=self._course.now(), error=str(error)))
         else:
             self._dispatch.answer(of, messages.GroupComputed(**question, schema=schema, parts=parts))
 
@@ -121,12 +121,26 @@ class Heard:
 
 
 def _event(message: Message, time: float, of: RoleProcess | None = None) -> events.Event:
-    """The event that a message is: the one of the same name, with what the message says of the event's fields."""
-    kind: type[events.Event] = getattr(events, type(message).__name__)
+    """The event that a message is, with what the message says of the event's fields."""
+    kind = EVENTS[type(message)]
     stamp = {"time": time, **(of._asdict() if of is not None else {})}
     names = [each.name for each in dataclasses.fields(kind) if each.name not in stamp]
     return kind(**stamp, **{name: getattr(message, name) for name in names})
 
+
+# What becomes an event of the run, with its time and role.
+EVENTS: dict[type[Message], type[events.Event]] = {
+    messages.Ready: events.RoleReady,
+    messages.Loaded: events.DataLoaded,
+    messages.Started: events.RoleStarted,
+    messages.Meets: events.RoleMeets,
+    messages.Ended: events.RoleEnded,
+    messages.Failed: events.RoleFailed,
+    messages.Exited: events.RoleExited,
+    messages.WorkerLost: events.DaskWorkerLost,
+    messages.DataProgressed: events.PartitionComputed,
+    messages.DataFailed: events.DataLost,
+}
 
 _HEARD: dict[type[Message], Callable[[Heard, RoleProcess, Any], None]] = {
     messages.Ready: Heard._turned,

@@ -40,7 +40,7 @@ from dask_train.run.stop_rule import ORIGIN, PROGRESS, StopRule
 
 # Why a run ends that Ctrl-C, or a notebook's interrupt, has ended.
 INTERRUPTED = "it was interrupted"
-_FREQUENT = events.Progressed | events.DataProgressed | events.AwaitsClient | events.ClientWaits
+_FREQUENT = events.Progressed | events.PartitionComputed | events.AwaitsClient | events.ClientWaits
 
 
 class History:
@@ -127,7 +127,7 @@ class History:
     ) -> None:
         """The run has taken a turn."""
         if not todo and isinstance(event, _FREQUENT):  # the last one of each says it all
-            self._unlogged[type(event), event.key if isinstance(event, events.OfRole) else None] = event
+            self._unlogged[type(event), event.key if isinstance(event, events.RoleEvent) else None] = event
         elif todo or not isinstance(event, events.Ticked) or after != before:
             self.log += [(frequent, ()) for frequent in self._unlogged.values()]
             self._unlogged.clear()

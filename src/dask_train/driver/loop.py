@@ -175,11 +175,11 @@ class Driver(Course):
     def _carry_out(self, command: commands.Command) -> None:
         if isinstance(command, commands.Finish):
             self.finish = command
-        elif isinstance(command, commands.Diagnose):
+        elif isinstance(command, commands.DiagnoseRoles):
             self.spawn(self._diagnose_stall(command.roles))
         else:
             self.dispatch.put(command)
-            if isinstance(command, commands.Start):
+            if isinstance(command, commands.StartRole):
                 key = (command.role, command.rank)
                 for value in self._unsent.pop(key, ()):
                     self.dispatch.tell(key, Value(value=value))
@@ -209,7 +209,7 @@ class Driver(Course):
             return
 
         def progressed() -> None:
-            self.happened(events.DataProgressed(time=self.now()))
+            self.happened(events.PartitionComputed(time=self.now()))
 
         every_s = self.state.plan.progress_s / LOOKS
         try:
@@ -217,7 +217,7 @@ class Driver(Course):
                 await self.data.described(progressed)
         except DataError as error:
             self.history.driver_error = error.__cause__
-            self.happened(events.DataFailed(time=self.now(), error=str(error)))
+            self.happened(events.DataLost(time=self.now(), error=str(error)))
         else:
             self.happened(events.DataReady(time=self.now()))
 

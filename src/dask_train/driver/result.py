@@ -9,7 +9,7 @@ from pathlib import Path
 from time import localtime, strftime
 from typing import Any
 
-from dask_train.cards import Card, Shown, Table
+from dask_train.cards import Card, CardTable, Shown
 from dask_train.data.ledger import Ledger
 from dask_train.report.charts import Curves, values_of
 from dask_train.report.formats import score_text, seconds_text
@@ -41,7 +41,7 @@ class Attempt(Shown):
         took = _took(self) or "goes on"
         rows = [tuple(place) for place in self.places.items()]
         facts = [("", took), ("", f"{len(rows)} role{'' if len(rows) == 1 else 's'}"), *_where_there(ended=self.reason)]
-        tables = [Table(columns=("role", "Dask worker"), rows=rows, title="places")] if rows else []
+        tables = [CardTable(columns=("role", "Dask worker"), rows=rows, title="places")] if rows else []
         return Card(kind="Attempt", name=f"{self.number}", facts=facts, tables=tables, one_line=True)
 
 
@@ -120,7 +120,7 @@ class RunAccount(Shown):
             tables=[
                 *(replace(table, title=f"ledger: {table.title}") for table in ledger._card().tables),
                 *(
-                    [Table(columns=("", "started", "took", "ended"), rows=placed, title="attempts")]
+                    [CardTable(columns=("", "started", "took", "ended"), rows=placed, title="attempts")]
                     if len(placed) > 1
                     else []
                 ),

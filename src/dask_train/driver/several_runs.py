@@ -13,7 +13,7 @@ from dask_train.driver.handle import Run
 from dask_train.run.state import Phase
 
 
-class Followed:
+class FollowedRun:
     """A run as one who follows several reads it: what is new since the last look, without waiting.
 
     Attributes
@@ -75,12 +75,12 @@ class Followed:
         )
 
 
-def wait_for_any(peer: Peer, runs: Sequence[Followed], timeout_s: float) -> None:
+def wait_for_any(peer: Peer, runs: Sequence[FollowedRun], timeout_s: float) -> None:
     """Return when one of the runs has something that was not looked at yet, and after ``timeout_s`` in any case."""
     peer.run(_wait_for_any, runs, timeout_s)
 
 
-async def _wait_for_any(runs: Sequence[Followed], timeout_s: float) -> None:
+async def _wait_for_any(runs: Sequence[FollowedRun], timeout_s: float) -> None:
     if not runs:
         await asyncio.sleep(timeout_s)
         return
@@ -93,7 +93,7 @@ async def _wait_for_any(runs: Sequence[Followed], timeout_s: float) -> None:
             task.cancel()
 
 
-def stop_all(peer: Peer, runs: Sequence[Followed], reason: str) -> None:
+def stop_all(peer: Peer, runs: Sequence[FollowedRun], reason: str) -> None:
     """End runs in order, all at the same time; returns when nothing of them is left."""
     peer.run(_stop_all, [followed.run for followed in runs if not followed.over], reason)
 

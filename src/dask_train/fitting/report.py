@@ -15,7 +15,7 @@ from dask_train.extras import check_installed, install_command
 from dask_train.report import Metric, RoleTimeline, RunRecord, Score, Span, write_report
 
 
-class Curves(NamedTuple):
+class MetricCurves(NamedTuple):
     """What training has come to: a list for each metric, of one value an epoch, and the numbers of those epochs.
 
     ``unit`` is what an epoch is called; ``sets`` names the rows whose metrics begin with a prefix. Names
@@ -42,12 +42,12 @@ class Curves(NamedTuple):
         return found
 
 
-def write_page(result: RunAccount, model: str, history: Curves, path: str | os.PathLike[str]) -> Path:
+def write_page(result: RunAccount, model: str, history: MetricCurves, path: str | os.PathLike[str]) -> Path:
     """Write the page of a model of that name; see :func:`dask_train.report.write_report`."""
     return write_report(record_of(result, model, history), path)
 
 
-def record_of(result: RunAccount, model: str, history: Curves) -> RunRecord:
+def record_of(result: RunAccount, model: str, history: MetricCurves) -> RunRecord:
     """The scores of training by time, where each role was and when, and the last of each metric."""
     begun = min(attempt.started for attempt in result.attempts)
     ended = max((attempt.ended or attempt.started) for attempt in result.attempts)
@@ -85,7 +85,7 @@ def record_of(result: RunAccount, model: str, history: Curves) -> RunRecord:
     )
 
 
-def figure_of(history: Curves) -> Any:
+def figure_of(history: MetricCurves) -> Any:
     """A ``matplotlib`` figure with a curve for each metric over epochs, that of validation beside that of training."""
     check_installed("A figure", "matplotlib", install_command("plots"))
     from dask_train.report.shown_figure import ShownFigure
@@ -102,7 +102,7 @@ def figure_of(history: Curves) -> Any:
     return figure
 
 
-def _metrics(history: Curves, scores: Sequence[Score]) -> Iterator[Metric]:
+def _metrics(history: MetricCurves, scores: Sequence[Score]) -> Iterator[Metric]:
     """What was finite of the metrics that are not among the scores."""
     drawn = {"loss"} if scores else set()
     if any(score.accuracy is not None for score in scores):

@@ -14,7 +14,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.report import Curves, figure_of, write_page
+from dask_train.fitting.report import MetricCurves, figure_of, write_page
 from dask_train.fitting.saved import save_model, saved
 from dask_train.fitting.schemas import note_schema
 from dask_train.input_errors import warn_at_the_call
@@ -133,8 +133,8 @@ class FitResult(RunAccount):
         name = getattr(self.model, "name", None)
         return name if isinstance(name, str) else type(self.model).__name__
 
-    def _metrics(self) -> Curves:
-        return Curves(self.history, self.epoch)
+    def _metrics(self) -> MetricCurves:
+        return MetricCurves(self.history, self.epoch)
 
     def _values(self) -> list[tuple[str, str]]:
         last = {name: values[-1] for name, values in self.history.items() if values}

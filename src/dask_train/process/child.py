@@ -21,7 +21,7 @@ from dask_train.process.launch import Launch, Process
 from dask_train.process.life import STACKS_SIGNAL, writes_stacks
 from dask_train.process.memory_limit import num_oom_kills
 from dask_train.process.output import Output
-from dask_train.process.templates import Start
+from dask_train.process.templates import ProcessStart
 
 # How long faulthandler is given to write its stacks; it takes milliseconds, unless the process is stopped.
 STACKS_S = 0.5
@@ -31,7 +31,7 @@ GONE_S = 10.0
 _STACKS_BYTES = 1 << 16
 
 # See :meth:`TemplateProcesses.start <dask_train.worker.templates.TemplateProcesses.start>`.
-Starting = Callable[[Start], Future[Process]]
+Starting = Callable[[ProcessStart], Future[Process]]
 
 
 class Child:
@@ -57,7 +57,7 @@ class Child:
         self._lifeline_end, self._lifeline = os.pipe()
         self._oom_kills = num_oom_kills()
         self._lock = threading.Lock()
-        self._start: Start | None = None
+        self._start: ProcessStart | None = None
         self._process: Process | None = None
         self._pidfd = -1
         self._is_starting = False
@@ -93,7 +93,7 @@ class Child:
         started: Future[None] = Future()
         started.set_running_or_notify_cancel()
         with self._lock:
-            self._start = Start(launch)
+            self._start = ProcessStart(launch)
             self._is_starting = True
         if self._is_doomed:
             self._start.give_up()

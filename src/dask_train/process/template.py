@@ -44,7 +44,7 @@ class Unfit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ForkOrder:
     """What a fork is to become; its descriptors come with it.
 
     Attributes
@@ -76,7 +76,7 @@ class Birth:
         What its template has printed.
     """
 
-    order: Order
+    order: ForkOrder
     descriptors: list[int]
     printed: bytes
 
@@ -173,7 +173,7 @@ class _Talk:
         except OSError:
             os._exit(0)  # the Dask worker is gone, or needs this template no more
 
-    def next(self) -> tuple[Order, list[int]]:
+    def next(self) -> tuple[ForkOrder, list[int]]:
         """The next order; descriptors come with its first byte."""
         came: list[int] = []
         while True:

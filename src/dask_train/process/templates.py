@@ -1,6 +1,6 @@
 """The templates of one Dask worker, as it sees them: made when they are first needed, asked for forks, ended.
 
-Everything here runs on one event loop, the Dask worker's; only :meth:`Start.give_up` may be called from any thread.
+Everything here runs on one event loop, the Dask worker's; only :meth:`ProcessStart.give_up` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from dask_train.process.fingerprint import Fingerprint
 from dask_train.process.forked import Forked, adopting
 from dask_train.process.launch import Launch, Preload, Process, child_environment, spawn
-from dask_train.process.template import Order, Unfit
+from dask_train.process.template import ForkOrder, Unfit
 from dask_train.transport.frames import FrameReader, encode
 
 # How long a fork may take. It takes 10 ms for a process of 400 MB; a template that is stopped never does it.
@@ -42,7 +42,7 @@ class GivenUpError(Exception):
     """A process is needed no more, and was not started."""
 
 
-class Start:
+class ProcessStart:
     """The start of one process, which may be given up while it waits for its template.
 
     Attributes
@@ -108,7 +108,7 @@ class Templates:
         self._closed = False
         self._told: set[str] = set()
 
-    async def start(self, start: Start) -> Process:
+    async def start(self, start: ProcessStart) -> Process:
         """Start a process: as a fork of its template, or anew where that can't be.
 
         Raises
@@ -134,7 +134,7 @@ class Templates:
             self._told.add(message)
             logger.warning(message)
 
-    async def _forked(self, start: Start, preload: Preload) -> Process:
+    async def _forked(self, start: ProcessStart, preload: Preload) -> Process:
         template = await self._template(preload)
         start.template_pid = template.pid
         try:
@@ -298,7 +298,7 @@ class Template:
         if not self.ready.done():
             self.ready.set_result(None)
 
-    async def fork(self, start: Start, idle_s: float) -> Process:
+    async def fork(self, start: ProcessStart, idle_s: float) -> Process:
         """A fork of it, once it is ready.
 
         Raises
@@ -335,7 +335,7 @@ class Template:
             self.end("it was unused")
 
     async def _forked(self, launch: Launch) -> Process:
-        order = Order(
+        order = ForkOrder(
             parent=os.getpid(),
             module=launch.module,
             arguments=launch.arguments,
@@ -363,7 +363,7 @@ class Template:
                 ours.send(b"1")
             return process
 
-    async def _send(self, order: Order, descriptors: list[int]) -> None:
+    async def _send(self, order: ForkOrder, descriptors: list[int]) -> None:
         data = encode(order)
         socket.send_fds(self._end, [data[:1]], descriptors)
         await self._loop.sock_sendall(self._end, data[1:])

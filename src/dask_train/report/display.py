@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dask_train.cards import Card
 from dask_train.printing import SafeFile
-from dask_train.report.fitted import Field, Wording, fitted
+from dask_train.report.fitted import LineField, Wording, fitted
 from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookOutput, in_notebook
 from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
 
@@ -89,7 +89,7 @@ class Display:
 
     # What is drawn
 
-    def _fields(self) -> Sequence[Field]:
+    def _fields(self) -> Sequence[LineField]:
         """The figures in the order in which they are read; what is not known yet is left out."""
         raise NotImplementedError
 
@@ -148,6 +148,6 @@ class Display:
         self._redrawn.console.print(Text.from_ansi(line, end=""), soft_wrap=True)
 
 
-def facts_of(fields: Sequence[Field]) -> list[tuple[str, str]]:
+def facts_of(fields: Sequence[LineField]) -> list[tuple[str, str]]:
     """Figures as a card has them: those after the first, which is its title, in a line of their own."""
     return [("", " · ".join(field.text for field in fields[1:]))] if len(fields) > 1 else []

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Self, TextIO
 
 from dask_train.printing import SafeFile
-from dask_train.report.fitted import Field
+from dask_train.report.fitted import LineField
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.progress import RATE_OVER_S, RunDisplay
 
@@ -43,18 +43,18 @@ class FitDisplay(RunDisplay):
                 self._steps.popleft()
         super().update(status)
 
-    def _score_fields(self) -> list[Field]:
+    def _score_fields(self) -> list[LineField]:
         """Epoch, step, time left, then metrics; those of a scorer, too."""
         told = _of_first_worker(self._status)
-        fields: list[Field] = []
+        fields: list[LineField] = []
         if told is not None:
             epoch = f"epoch {told['epoch'] + 1}/{self._epochs}"
-            fields.append(Field(1, epoch, epoch))
+            fields.append(LineField(1, epoch, epoch))
             if "step" in told:
                 step = f"{told['step']}/{told['num_steps']}"
-                fields.append(Field(4, f"step {step}", step))
+                fields.append(LineField(4, f"step {step}", step))
             if (left_s := self._left_s(told)) and not self._is_over():
-                fields.append(Field(3, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
+                fields.append(LineField(3, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
             fields += _metrics(told, rank=2)
         scorer = next((score for role, _, score in self._status.get("last_scores", ()) if role == "scorer"), None)
         return fields + ([] if scorer is None else _metrics(scorer, rank=5))
@@ -136,7 +136,7 @@ def _done(told: Mapping[str, Any]) -> int:
     return int(told["epoch"] * told["num_steps"] + told.get("step", told["num_steps"]))
 
 
-def _metrics(told: Mapping[str, Any], rank: int) -> list[Field]:
+def _metrics(told: Mapping[str, Any], rank: int) -> list[LineField]:
     values = {
         name: value
         for name, value in told.items()
@@ -144,4 +144,4 @@ def _metrics(told: Mapping[str, Any], rank: int) -> list[Field]:
     }
     text = "  ".join(f"{name} {score_text(value)}" for name, value in values.items())
     brief = "  ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:1])
-    return [Field(rank, text, brief)] if text else []
+    return [LineField(rank, text, brief)] if text else []

@@ -14,7 +14,7 @@ SPARE_COLUMNS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class LineField:
     """A part of a line; where room is short, the brief wording is used, then the highest rank goes first."""
 
     rank: int
@@ -22,7 +22,7 @@ class Field:
     brief: str
 
 
-def fitted(fields: Sequence[Field], width: int, joined: Callable[[list[Field]], str]) -> list[Field]:
+def fitted(fields: Sequence[LineField], width: int, joined: Callable[[list[LineField]], str]) -> list[LineField]:
     """Choose the fields, and the words for them, that fit.
 
     Parameters
@@ -59,7 +59,7 @@ class Wording:
         printable = "".join(letter if letter.isprintable() else " " for letter in text)
         return printable.encode(self._encoding, "replace").decode(self._encoding)
 
-    def joined(self, fields: Sequence[Field]) -> str:
+    def joined(self, fields: Sequence[LineField]) -> str:
         """The line of these fields."""
         separator = " · " if self.writable("·") == "·" else " | "
         return separator.join(self.writable(field.text) for field in fields)

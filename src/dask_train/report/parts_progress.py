@@ -7,7 +7,7 @@ from typing import Any
 
 from dask_train.cards import Card
 from dask_train.report.display import Display, facts_of
-from dask_train.report.fitted import Field
+from dask_train.report.fitted import LineField
 from dask_train.report.formats import brief_count_text, count_text, seconds_text
 from dask_train.report.progress import rate_field
 
@@ -51,21 +51,21 @@ class PartsDisplay(Display):
             self._rows_done = sum(self._rows[number] for number in numbers)
         self._draw()
 
-    def _fields(self) -> list[Field]:
+    def _fields(self) -> list[LineField]:
         elapsed_s = self._clock() - self._begun
         done = f"{self._num_done:,} of {self._num_parts:,}"
-        fields = [Field(0, self._what, self._what), Field(1, f"{done} partitions", done.replace(" of ", "/"))]
+        fields = [LineField(0, self._what, self._what), LineField(1, f"{done} partitions", done.replace(" of ", "/"))]
         fresh = self._num_done - self._num_there
         if self._rows is not None:
             total = sum(self._rows)
             brief = f"{brief_count_text(self._rows_done)}/{brief_count_text(total)} rows"
-            fields.append(Field(4, f"{count_text(self._rows_done)} of {count_text(total)} rows", brief))
+            fields.append(LineField(4, f"{count_text(self._rows_done)} of {count_text(total)} rows", brief))
         if fresh and elapsed_s > 0:
             unit, count = ("partitions", fresh) if self._rows is None else ("rows", self._rows_done)
             fields.append(rate_field(5, count / elapsed_s, unit))
         if (left_s := self._left_s(elapsed_s, fresh)) is not None:
-            fields.append(Field(2, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
-        fields.append(Field(3, seconds_text(elapsed_s), f"{elapsed_s:.0f} s"))
+            fields.append(LineField(2, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
+        fields.append(LineField(3, seconds_text(elapsed_s), f"{elapsed_s:.0f} s"))
         return fields
 
     def _left_s(self, elapsed_s: float, fresh: int) -> float | None:

@@ -9,10 +9,10 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
-from dask_train.cards import Card, Table
+from dask_train.cards import Card, CardTable
 from dask_train.report.charts import Curves
 from dask_train.report.display import Display, facts_of
-from dask_train.report.fitted import Field
+from dask_train.report.fitted import LineField
 from dask_train.report.formats import brief_count_text, count_text, score_text, seconds_text
 
 # Rates are those of the last seconds; shorter, they jump with every batch.
@@ -126,22 +126,22 @@ class RunDisplay(Display):
     def _is_over(self) -> bool:
         return self._phase() == "over"
 
-    def _fields(self) -> list[Field]:
+    def _fields(self) -> list[LineField]:
         """The figures in the order in which they are read; what is not known yet is left out."""
         status = self._status
         elapsed_s = status.get("seconds", self._clock() - self._begun)
-        fields = [Field(0, self._phase(), self._phase())]
+        fields = [LineField(0, self._phase(), self._phase())]
         if (roles := status.get("roles")) and not self._is_over():
             alive = f"{status['num_alive']} of {len(roles)}"
-            fields.append(Field(3, f"{alive} roles", alive.replace(" of ", "/")))
+            fields.append(LineField(3, f"{alive} roles", alive.replace(" of ", "/")))
         fields += self._score_fields()
         for rank, rate, unit in zip((6, 4), self.rates(), ("scores", "batches"), strict=True):
             if rate > 0:
                 fields.append(rate_field(rank, rate, unit))
-        fields.append(Field(1, seconds_text(elapsed_s), f"{elapsed_s:.0f} s"))
+        fields.append(LineField(1, seconds_text(elapsed_s), f"{elapsed_s:.0f} s"))
         return fields
 
-    def _score_fields(self) -> list[Field]:
+    def _score_fields(self) -> list[LineField]:
         """The latest score of the training roles, then that of another role."""
         scores = sorted(self._status.get("last_scores", ()), key=lambda told: told[2]["time"], reverse=True)
         training = self._status.get("training", ())
@@ -153,7 +153,7 @@ class RunDisplay(Display):
             brief = "  ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:1])
             if told is not None and text:
                 before = "" if inside else f"{told[0]} "
-                fields.append(Field(rank, before + text, before + brief))
+                fields.append(LineField(rank, before + text, before + brief))
         return fields
 
     def rates(self) -> tuple[float, float]:
@@ -176,21 +176,21 @@ def _numbers(score: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def rate_field(rank: int, rate: float, unit: str) -> Field:
+def rate_field(rank: int, rate: float, unit: str) -> LineField:
     """How many of something a second."""
     of = count_text(rate) if rate >= 10 else f"{rate:.1f}"
-    return Field(rank, f"{of} {unit}/s", f"{brief_count_text(rate)} {unit}/s")
+    return LineField(rank, f"{of} {unit}/s", f"{brief_count_text(rate)} {unit}/s")
 
 
-def roles_table(roles: list[Mapping[str, Any]]) -> Table:
+def roles_table(roles: list[Mapping[str, Any]]) -> CardTable:
     """Where each role is and what it does, as ``Run.status()`` has them; of many roles, how many are in which phase."""
     title = f"{len(roles)} role{'' if len(roles) == 1 else 's'}"
     if len(roles) > MOST_ROLES:
         counts = Counter((role["role"], str(role.get("phase", ""))) for role in roles)
         counted = [(*of, f"{count:,}") for of, count in sorted(counts.items())]
-        return Table(columns=("role", "phase", "roles"), rows=counted, title=title)
+        return CardTable(columns=("role", "phase", "roles"), rows=counted, title=title)
     names = ("role", "rank", "phase", "attempt", "address", "doing", "num_batches")
     rows = [tuple(str(role.get(name, "")) for name in names) for role in roles]
-    return Table(
+    return CardTable(
         columns=("role", "rank", "phase", "attempt", "Dask worker", "doing", "batches"), rows=rows, title=title
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_train.report.fitted import Field
+from dask_train.report.fitted import LineField
 from dask_train.report.formats import brief_count_text, count_text, seconds_text
 from dask_train.report.progress import RunDisplay, rate_field
 
@@ -30,19 +30,19 @@ class RowsDisplay(RunDisplay):
         """No scores are reported, and rows stand for batches."""
         return 0.0, 0.0
 
-    def _score_fields(self) -> list[Field]:
+    def _score_fields(self) -> list[LineField]:
         """Rows, rows a second and time left."""
         done, rate = self._done(), self._rows_per_s()
         if self._rows is None:
-            fields = [Field(4, f"{count_text(done)} rows", f"{brief_count_text(done)} rows")]
+            fields = [LineField(4, f"{count_text(done)} rows", f"{brief_count_text(done)} rows")]
         else:
             brief = f"{brief_count_text(done)}/{brief_count_text(self._rows)} rows"
-            fields = [Field(4, f"{count_text(done)} of {count_text(self._rows)} rows", brief)]
+            fields = [LineField(4, f"{count_text(done)} of {count_text(self._rows)} rows", brief)]
         if rate:
             fields.append(rate_field(5, rate, "rows"))
             if self._rows is not None and done < self._rows:
                 left_s = (self._rows - done) / rate
-                fields.append(Field(2, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
+                fields.append(LineField(2, f"{seconds_text(left_s)} left", f"{left_s:.0f} s left"))
         return fields
 
     def _share_done(self) -> float | None:

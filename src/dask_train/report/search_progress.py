@@ -12,9 +12,9 @@ from rich import table as rich_table
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from dask_train.cards import Card, Table
+from dask_train.cards import Card, CardTable
 from dask_train.report.display import Display, facts_of
-from dask_train.report.fitted import Field, fitted
+from dask_train.report.fitted import LineField, fitted
 from dask_train.report.formats import score_text, seconds_text
 
 # Trials that are shown: those that are trained, the best one, and the last that ended, up to so many rows.
@@ -112,7 +112,7 @@ class SearchDisplay(Display):
         state = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed"}[trial.state]
         return f"trial {trial.number} {state} after {seconds_text(trial.seconds)}: {told}; {_params(trial.params)}"
 
-    def _fields(self) -> list[Field]:
+    def _fields(self) -> list[LineField]:
         counts = {state: sum(trial.state == state for trial in self._ended) for state in ("COMPLETE", "PRUNED", "FAIL")}
         parts = [f"{len(self._ended)} of {self._trials} trials", f"{len(self._running)} running"]
         parts += [
@@ -122,7 +122,7 @@ class SearchDisplay(Display):
             parts.append(f"best {self._metric} {score_text(self._best.value)} (trial {self._best.number})")
         left_s, elapsed_s = self._left_s(), self._clock() - self._begun
         parts += [] if left_s is None else [f"{seconds_text(left_s)} left"]
-        return [Field(rank, part, part) for rank, part in enumerate([*parts, seconds_text(elapsed_s)])]
+        return [LineField(rank, part, part) for rank, part in enumerate([*parts, seconds_text(elapsed_s)])]
 
     def _left_s(self) -> float | None:
         """Seconds until all trials have ended, at the speed so far; None before one has."""
@@ -149,7 +149,7 @@ class SearchDisplay(Display):
             kind="",
             name=self._fields()[0].text,
             facts=facts_of(self._fields()),
-            tables=[Table(columns=self._columns(), rows=rows)],
+            tables=[CardTable(columns=self._columns(), rows=rows)],
             done=min(1.0, len(self._ended) / self._trials) if self._trials else None,
         )
 

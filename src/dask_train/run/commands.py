@@ -27,7 +27,7 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place(Command):
+class PlaceRoles(Command):
     """Find room for these roles, all or none, within ``timeout_s``; in place of the room that they had, if any."""
 
     roles: tuple[Key, ...]
@@ -42,7 +42,7 @@ class Free(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfRole(Command):
+class RoleCommand(Command):
     """Something for one role process."""
 
     role: str
@@ -52,22 +52,22 @@ class OfRole(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start(OfRole):
+class StartRole(RoleCommand):
     """Start the role process on its Dask worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load(OfRole):
+class LoadData(RoleCommand):
     """Bring the role's data to its Dask worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Go(OfRole):
+class EnterFunction(RoleCommand):
     """Let the role meet its peers and enter the user's function."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meet(OfRole):
+class Meet(RoleCommand):
     """All training roles wait for each other: tell the role where they are, in order, or why they never will."""
 
     addresses: tuple[str, ...] = ()
@@ -75,19 +75,19 @@ class Meet(OfRole):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskToStop(OfRole):
+class AskToStop(RoleCommand):
     """From now on the role's ``should_stop()`` is true."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kill(OfRole):
+class KillRole(RoleCommand):
     """End the role process at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnose(Command):
+class DiagnoseRoles(Command):
     """Collect phases, last words and Python stacks of these roles."""
 
     roles: tuple[Key, ...]

@@ -18,7 +18,7 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfRole(Event):
+class RoleEvent(Event):
     """Something about one role process."""
 
     role: str
@@ -48,7 +48,7 @@ class NoRoom(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready(OfRole):
+class RoleReady(RoleEvent):
     """The role process is up, its framework imported, its port bound; ``peer`` is ``host:port`` or empty."""
 
     pid: int
@@ -56,41 +56,41 @@ class Ready(OfRole):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded(OfRole):
+class DataLoaded(RoleEvent):
     """The role's data lies where its process can map it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started(OfRole):
+class RoleStarted(RoleEvent):
     """The role has met its peers and is in the user's function."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progressed(OfRole):
+class Progressed(RoleEvent):
     """The role has got on: a batch, a report, a message, a checkpoint. Waiting, and asking whether to stop, is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AwaitsClient(OfRole):
+class AwaitsClient(RoleEvent):
     """The role waits for a value that the client is to send, or no longer."""
 
     awaits: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meets(OfRole):
+class RoleMeets(RoleEvent):
     """The role waits for all training roles, to do something together; they reach it at ``address``."""
 
     address: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended(OfRole):
+class RoleEnded(RoleEvent):
     """The user's function has returned."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed(OfRole):
+class RoleFailed(RoleEvent):
     """The user's function, or the way into it, has raised. ``launching`` tells which.
 
     ``unanswered`` tells that somebody had not answered it in time, so that the fault may be another's.
@@ -102,14 +102,14 @@ class Failed(OfRole):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exited(OfRole):
+class RoleExited(RoleEvent):
     """The role process is gone without a last word."""
 
     cause: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerLost(Event):
+class DaskWorkerLost(Event):
     """A Dask worker has left the cluster, with all role processes on it."""
 
     address: str
@@ -124,7 +124,7 @@ class AgentFailed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataProgressed(Event):
+class PartitionComputed(Event):
     """Dask has computed another partition of the run's data."""
 
 
@@ -134,7 +134,7 @@ class DataReady(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataFailed(Event):
+class DataLost(Event):
     """The data can't be computed, or is not what it has to be."""
 
     error: str

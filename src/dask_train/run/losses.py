@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dask_train.run import events
-from dask_train.run.commands import Diagnose, Finish, Key, Place, Verdict
+from dask_train.run.commands import DiagnoseRoles, Finish, Key, PlaceRoles, Verdict
 from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
 from dask_train.run.state_update import StateUpdate
@@ -21,7 +21,7 @@ LOOK_S = 10.0
 _GOING_DOWN = (Phase.STOPPING, Phase.ENDING, Phase.RESTARTING)
 
 
-def failed(turn: StateUpdate, event: events.Failed) -> None:
+def failed(turn: StateUpdate, event: events.RoleFailed) -> None:
     """A role has raised. If another role turns out to be lost, this was its echo."""
     if turn.roles[event.key].phase not in ALIVE:
         return
@@ -50,7 +50,7 @@ def look(turn: StateUpdate) -> None:
     """Have the picture of the run collected, unless that is under way."""
     if not turn.diagnosing:
         turn.diagnosing = True
-        turn.do(Diagnose(roles=tuple(key for key, role in turn.roles.items() if role.phase in ALIVE)))
+        turn.do(DiagnoseRoles(roles=tuple(key for key, role in turn.roles.items() if role.phase in ALIVE)))
 
 
 def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
@@ -66,13 +66,13 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
     _mend(turn, raised or [suspicion.key], cause, _blame(verdict, suspicion.key, cause), raised=True)
 
 
-def exited(turn: StateUpdate, event: events.Exited) -> None:
+def exited(turn: StateUpdate, event: events.RoleExited) -> None:
     """A process is gone without a last word, unless it was told to go."""
     if turn.roles[event.key].phase in ALIVE:
         _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}")
 
 
-def worker_lost(turn: StateUpdate, event: events.WorkerLost) -> None:
+def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
     """A Dask worker is gone with all role processes on it."""
     keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
     if keys:
@@ -160,7 +160,7 @@ def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, *,
     if decision == "role":
         for key in keys:
             turn.place_anew(key)
-        turn.do(Place(roles=tuple(keys), timeout_s=turn.plan.launch_s))
+        turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.launch_s))
     else:
         turn.suspicion = None
         turn.enter(Phase.RESTARTING)

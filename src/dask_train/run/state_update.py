@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from dask_train.run.commands import Command, Finish, Free, Key, Kill, OfRole, Place, Verdict
+from dask_train.run.commands import Command, Finish, Free, Key, KillRole, PlaceRoles, RoleCommand, Verdict
 from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunState
 
 _ENDED = (RolePhase.RETURNED, RolePhase.GONE)
@@ -40,7 +40,7 @@ class StateUpdate:
         """Want something done, after what was wanted before."""
         self._commands.append(command)
 
-    def tell(self, kind: type[OfRole], key: Key, **more: Any) -> None:
+    def tell(self, kind: type[RoleCommand], key: Key, **more: Any) -> None:
         """Want something done with one role process."""
         role = self.roles[key]
         self.do(kind(role=key[0], rank=key[1], attempt=role.attempt, address=role.address, **more))
@@ -93,7 +93,7 @@ class StateUpdate:
     def kill(self, key: Key) -> None:
         """End a role process, if it has not ended; it is gone when its agent says so."""
         if self.roles[key].phase in ALIVE and self.roles[key].phase is not RolePhase.KILLED:
-            self.tell(Kill, key)
+            self.tell(KillRole, key)
             self.move(key, RolePhase.KILLED)
 
     def forget(self, key: Key) -> None:
@@ -142,4 +142,4 @@ class StateUpdate:
             self.place_anew(key)
         self.met = False
         self.enter(Phase.PLACING)
-        self.do(Place(roles=keys, timeout_s=self.plan.placement_s))
+        self.do(PlaceRoles(roles=keys, timeout_s=self.plan.placement_s))

@@ -10,7 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from dask_train.run import deadlines, events, losses
-from dask_train.run.commands import AskToStop, Command, Finish, Free, Go, Load, Meet, Place, Start, Verdict
+from dask_train.run.commands import (
+    AskToStop,
+    Command,
+    EnterFunction,
+    Finish,
+    Free,
+    LoadData,
+    Meet,
+    PlaceRoles,
+    StartRole,
+    Verdict,
+)
 from dask_train.run.state import ALIVE, Phase, Role, RolePhase, RunPlan, RunState, name_of
 from dask_train.run.state_update import StateUpdate
 
@@ -21,7 +32,7 @@ def begin(plan: RunPlan, time: float) -> tuple[RunState, tuple[Command, ...]]:
     """The state of a run that has just been asked for, and what is to be done first."""
     roles = {key: Role(since=time, progressed=time) for key in plan.role_keys()}
     state = RunState(plan=plan, since=time, progressed=time, roles=roles, data_ready=not plan.with_data)
-    return state, (Place(roles=plan.role_keys(), timeout_s=plan.placement_s),)
+    return state, (PlaceRoles(roles=plan.role_keys(), timeout_s=plan.placement_s),)
 
 
 def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command, ...]]:
@@ -32,7 +43,7 @@ def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command,
     if state.phase is Phase.OVER:
         return state, ()
     turn = StateUpdate(state, event.time)
-    if isinstance(event, events.OfRole) and turn.roles[event.key].attempt != event.attempt:
+    if isinstance(event, events.RoleEvent) and turn.roles[event.key].attempt != event.attempt:
         return state, ()
     _ACTIONS[type(event)](turn, event)
     turn.finish_when_gone()
@@ -52,9 +63,9 @@ def _placed(turn: StateUpdate, event: events.Placed) -> None:
     turn.progressed = event.time
     for key in keys:
         turn.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
-        turn.tell(Start, key)
+        turn.tell(StartRole, key)
         if turn.data_ready and key[0] in turn.plan.with_data:
-            turn.tell(Load, key)
+            turn.tell(LoadData, key)
 
 
 def _no_room(turn: StateUpdate, event: events.NoRoom) -> None:
@@ -77,20 +88,20 @@ def _no_room(turn: StateUpdate, event: events.NoRoom) -> None:
         turn.end(Finish(verdict=Verdict.PLACEMENT, what=event.wanted, cause=event.why, change=event.change))
 
 
-def _ready(turn: StateUpdate, event: events.Ready) -> None:
+def _ready(turn: StateUpdate, event: events.RoleReady) -> None:
     if turn.roles[event.key].phase is RolePhase.STARTING:
         turn.move(event.key, RolePhase.READY, peer=event.peer, pid=event.pid)
         turn.progressed = event.time
         _let_go(turn)
 
 
-def _loaded(turn: StateUpdate, event: events.Loaded) -> None:
+def _loaded(turn: StateUpdate, event: events.DataLoaded) -> None:
     turn.change(event.key, loaded=True)
     turn.progressed = event.time
     _let_go(turn)
 
 
-def _data_progressed(turn: StateUpdate, event: events.DataProgressed) -> None:
+def _data_progressed(turn: StateUpdate, event: events.PartitionComputed) -> None:
     turn.progressed = event.time
 
 
@@ -99,7 +110,7 @@ def _data_ready(turn: StateUpdate, event: events.DataReady) -> None:
     turn.progressed = event.time
     for key, role in turn.roles.items():
         if role.phase in (RolePhase.STARTING, RolePhase.READY) and key[0] in turn.plan.with_data:
-            turn.tell(Load, key)
+            turn.tell(LoadData, key)
 
 
 def _let_go(turn: StateUpdate) -> None:
@@ -112,12 +123,12 @@ def _let_go(turn: StateUpdate) -> None:
     if turn.phase in (Phase.RUNNING, Phase.COMPLETING):
         for key in waiting:
             turn.move(key, RolePhase.MEETING)
-            turn.tell(Go, key)
+            turn.tell(EnterFunction, key)
             if turn.phase is Phase.COMPLETING:  # the others have been asked already
                 turn.tell(AskToStop, key, reason=_RETURNED)
 
 
-def _started(turn: StateUpdate, event: events.Started) -> None:
+def _started(turn: StateUpdate, event: events.RoleStarted) -> None:
     if turn.roles[event.key].phase is RolePhase.MEETING:
         turn.move(event.key, RolePhase.RUNNING)
         turn.made_progress(event.key)
@@ -135,7 +146,7 @@ def _client_waits(turn: StateUpdate, event: events.ClientWaits) -> None:
     turn.client_waits = event.time if event.waits else None
 
 
-def _meets(turn: StateUpdate, event: events.Meets) -> None:
+def _meets(turn: StateUpdate, event: events.RoleMeets) -> None:
     turn.change(event.key, meets_at=event.address)
     _let_meet(turn)
 
@@ -158,7 +169,7 @@ def _let_meet(turn: StateUpdate) -> None:
         turn.change(key, meets_at="")
 
 
-def _ended(turn: StateUpdate, event: events.Ended) -> None:
+def _ended(turn: StateUpdate, event: events.RoleEnded) -> None:
     if turn.roles[event.key].phase in (RolePhase.GONE, RolePhase.RETURNED):
         return
     turn.move(event.key, RolePhase.RETURNED)
@@ -187,7 +198,7 @@ def _stop_asked(turn: StateUpdate, event: events.StopAsked) -> None:
             turn.forget(key)
 
 
-def _data_failed(turn: StateUpdate, event: events.DataFailed) -> None:
+def _data_failed(turn: StateUpdate, event: events.DataLost) -> None:
     turn.end(Finish(verdict=Verdict.DATA, what=event.error))
 
 
@@ -252,23 +263,23 @@ def _end_the_late(turn: StateUpdate, event: events.Diagnosed) -> None:
 _ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {
     events.Placed: _placed,
     events.NoRoom: _no_room,
-    events.Ready: _ready,
-    events.Loaded: _loaded,
-    events.DataProgressed: _data_progressed,
+    events.RoleReady: _ready,
+    events.DataLoaded: _loaded,
+    events.PartitionComputed: _data_progressed,
     events.DataReady: _data_ready,
-    events.DataFailed: _data_failed,
-    events.Started: _started,
+    events.DataLost: _data_failed,
+    events.RoleStarted: _started,
     events.Progressed: _progressed,
     events.AwaitsClient: _awaits_client,
     events.ClientWaits: _client_waits,
-    events.Meets: _meets,
-    events.Ended: _ended,
+    events.RoleMeets: _meets,
+    events.RoleEnded: _ended,
     events.StopAsked: _stop_asked,
     events.DriverFailed: _driver_failed,
     events.Diagnosed: _diagnosed,
-    events.Failed: losses.failed,
-    events.Exited: losses.exited,
-    events.WorkerLost: losses.worker_lost,
+    events.RoleFailed: losses.failed,
+    events.RoleExited: losses.exited,
+    events.DaskWorkerLost: losses.worker_lost,
     events.AgentFailed: losses.agent_failed,
     events.Ticked: deadlines.ticked,
 }

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .devices import DeviceRequest, DeviceRoom
-from .placement import Capacity, Place, never, place, why_waiting
-from .runs import Key, Run, Runs
+from .placement import Capacity, RolePlace, never, place, why_waiting
+from .runs import Key, KnownRun, Runs
 from .taken import lock, lock_user, unlock, why_taken
 
 PLUGIN = "dask-train"
@@ -24,7 +24,7 @@ _LOCK = "train-roles-on-{}"
 class PlacementRequest:
     """Room that a run waits for."""
 
-    run: Run
+    run: KnownRun
     roles: list[tuple[Key, dict[str, float]]]
     on: list[str] | None
     devices: DeviceRequest = field(default_factory=DeviceRequest)
@@ -138,7 +138,7 @@ class Gang:
             for address, ids in holders.items()
         }
 
-    def _take(self, run: Run, key: Key, need: dict[str, float], granted: Place) -> None:
+    def _take(self, run: KnownRun, key: Key, need: dict[str, float], granted: RolePlace) -> None:
         if not lock_user(self.scheduler, granted.address):
             lock(self.scheduler, [granted.address], _LOCK.format(granted.address))
         run.places[key] = (granted.address, need)
@@ -150,12 +150,12 @@ class Gang:
         addresses = {capacity.address for capacity in capacities}
         return sum(address in addresses for address, _ in request.run.places.values())
 
-    def free(self, run: Run, keys: Iterable[Key] | None = None) -> None:
+    def free(self, run: KnownRun, keys: Iterable[Key] | None = None) -> None:
         """Give room back, all of a run's where ``keys`` is None, and forget its requests for it."""
         self._give_back(run, keys)
         self.serve()
 
-    def _give_back(self, run: Run, keys: Iterable[Key] | None) -> None:
+    def _give_back(self, run: KnownRun, keys: Iterable[Key] | None) -> None:
         chosen = set(run.places if keys is None else keys)
         for request in [r for r in self.waiting if r.run is run and (keys is None or chosen & {k for k, _ in r.roles})]:
             self.waiting.remove(request)

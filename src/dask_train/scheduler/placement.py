@@ -11,7 +11,7 @@ from .devices import DeviceRoom
 Needs = Mapping[str, float]
 
 
-class Place(NamedTuple):
+class RolePlace(NamedTuple):
     """Where a role goes: a Dask worker's address, and the device that it gets there, empty for none."""
 
     address: str
@@ -48,7 +48,7 @@ def place(
     own: int = 0,
     devices: DeviceRoom | None = None,
     with_device: Sequence[bool] = (),
-) -> list[Place] | None:
+) -> list[RolePlace] | None:
     """Find a place for each role, or return None where they don't all fit now.
 
     A run with more roles than all these Dask workers have threads shares them, once they carry nothing else: four roles
@@ -89,7 +89,7 @@ def place(
         device = choices.get(chosen.address, "")
         if device:
             room.take(chosen.address, device)
-        found.append(Place(chosen.address, device))
+        found.append(RolePlace(chosen.address, device))
     return found
 
 

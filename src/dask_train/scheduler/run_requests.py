@@ -11,7 +11,7 @@ from .computing import computes
 from .devices import DeviceRequest
 from .gang import Gang, PlacementRequest
 from .results import Results
-from .runs import MAX_BEHIND, Run, Runs
+from .runs import MAX_BEHIND, KnownRun, Runs
 from .watched import Watched, changed_within
 
 _GONE = {"status": "gone"}
@@ -69,7 +69,7 @@ class RunRequests:
     ) -> dict[str, Any]:
         if client not in self.scheduler.clients:  # it left while it asked, and nobody would end the run
             return {"status": "no client"}
-        self.runs.by_id[run] = Run(run, client, dict(info), lease_s=lease_s, keys=list(keys))
+        self.runs.by_id[run] = KnownRun(run, client, dict(info), lease_s=lease_s, keys=list(keys))
         self.runs.news(self.runs.by_id[run])
         if self._watching is None or self._watching.done():
             self._watching = asyncio.ensure_future(self._watch_clients())
@@ -170,7 +170,7 @@ class RunRequests:
             self._end(entry, summary)
         return {"status": "OK"}
 
-    def _end(self, run: Run, summary: dict[str, Any]) -> None:
+    def _end(self, run: KnownRun, summary: dict[str, Any]) -> None:
         self._requests = {asked: request for asked, request in self._requests.items() if request.run is not run}
         self.gang.free(run)
         self.runs.end(run, dict(summary))

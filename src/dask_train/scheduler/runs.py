@@ -65,7 +65,7 @@ class Mailbox(Watched):
 
 
 @dataclass
-class Run:
+class KnownRun:
     """One run: who drives it, what it said last of itself, where its roles are."""
 
     id: str
@@ -147,35 +147,35 @@ class Run:
 
 
 # Called with a run and the events that its agents have told, if any; must not raise.
-Observer = Callable[[Run, Sequence[Any]], None]
+Observer = Callable[[KnownRun, Sequence[Any]], None]
 
 
 class Runs:
     """All runs of a scheduler: those that go on, and the records of the last that are over."""
 
     def __init__(self) -> None:
-        self.by_id: dict[str, Run] = {}
-        self.records: deque[Run] = deque(maxlen=KEPT_RECORDS)
+        self.by_id: dict[str, KnownRun] = {}
+        self.records: deque[KnownRun] = deque(maxlen=KEPT_RECORDS)
         self.observers: list[Observer] = []
 
-    def news(self, run: Run, events: Sequence[Any] = ()) -> None:
+    def news(self, run: KnownRun, events: Sequence[Any] = ()) -> None:
         """Tell those who only look, such as a page of the dashboard: a run says something new of itself, or is over."""
         for observer in self.observers:
             observer(run, events)
 
-    def find(self, run: str) -> Run | None:
+    def find(self, run: str) -> KnownRun | None:
         """A run that goes on, or the record of one that is over, by its name or a beginning that no other has."""
         known = [*self.by_id.values(), *reversed(self.records)]
         exact = [entry for entry in known if entry.id == run]
         found = exact[:1] or [entry for entry in known if entry.id.startswith(run)]
         return found[0] if len(found) == 1 else None
 
-    def add_agent(self, run: Run, agent: str, address: str) -> None:
+    def add_agent(self, run: KnownRun, agent: str, address: str) -> None:
         """An agent is about to start; what is posted to it waits for it."""
         run.agents[agent] = address
         run.inboxes[agent] = Mailbox()
 
-    def end(self, run: Run, summary: dict[str, Any]) -> None:
+    def end(self, run: KnownRun, summary: dict[str, Any]) -> None:
         """The run is over: its agents end, its record stays."""
         if run.over:
             return

@@ -43,7 +43,7 @@ from dask_train.searching.to_the_end import trained
 from dask_train.searching.trials import Trials
 from dask_train.searching.worker import TrialLoop
 from dask_train.shared_data.budget import RoleMemory
-from dask_train.shared_data.held import Held
+from dask_train.shared_data.held import HeldDataSets
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
@@ -299,7 +299,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         client = client_or_local(client, 0)
         peer = entered(client, on, needs, workers_per_trial)
         peer.run(check_checkpoints, peer, None if kept is None else kept.place, on)
-        held = Held(peer, sources)
+        held = HeldDataSets(peer, sources)
         stack.callback(held.release)
         held.compute(RoleMemory.of(keras_framework(), workers_per_trial * (concurrency or 1)))
         data = replace(data, columns=data.columns.with_rows(held.segments[_DATA].schema))

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from dask_train.cluster.peer import Peer
 from dask_train.driver.handle import Run
-from dask_train.driver.several_runs import Followed, stop_all, wait_for_any
+from dask_train.driver.several_runs import FollowedRun, stop_all, wait_for_any
 from dask_train.errors import DaskTrainError, DataError, PlacementError, RoleFailedError
 from dask_train.searching.trials import Handed
-from dask_train.searching.worker import Done, EndTrial
+from dask_train.searching.worker import EndTrial, TrialDone
 
 # How often one looks at the cluster's size and at the clock while nothing happens.
 LOOK_S = 0.5
@@ -66,7 +66,7 @@ class Work(Protocol):
     def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
         """See scores; whether it is to end."""
 
-    def done(self, handed: Handed, done: Done) -> None:
+    def done(self, handed: Handed, done: TrialDone) -> None:
         """Take what came of it."""
 
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
@@ -88,7 +88,7 @@ class PoolSlot:
     """
 
     def __init__(self, run: Run[Any]) -> None:
-        self.followed = Followed(run)
+        self.followed = FollowedRun(run)
         self.handed: Handed | None = None
         self.is_closing = False
 
@@ -173,7 +173,7 @@ class Slots:
         handed, slot.handed = slot.handed, None
         assert handed is not None
         self._losses = 0
-        if isinstance(told, Done):
+        if isinstance(told, TrialDone):
             self._trials.done(handed, told)
         elif told.without_metric and self._trials.best is None:  # no trial will have it
             raise ValueError(f"{told.error} Pass one of them as metric.")

@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dask_train.cards import Card, Shown, Table
+from dask_train.cards import Card, CardTable, Shown
 from dask_train.errors import DaskTrainError
 from dask_train.fitting.saved import save_model
 from dask_train.fitting.schemas import note_schema
@@ -143,7 +143,7 @@ class SearchResult(Shown):
         ]
         best_first = sorted(rows, key=lambda row: row[1] != "complete")
         columns = ("trial", "state", "value", *names, "error")
-        tables = [Table(columns=columns, rows=best_first, title="all trials")] if rows else []
+        tables = [CardTable(columns=columns, rows=best_first, title="all trials")] if rows else []
         named = self.study.study_name
         name = "" if named.startswith("no-name-") else named  # which Optuna calls a study that got no name
         return Card(kind="SearchResult", name=name, facts=facts, tables=tables)

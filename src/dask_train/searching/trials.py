@@ -18,7 +18,7 @@ from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
 from dask_train.searching.logged import SearchLog
 from dask_train.searching.opening import optuna_here, points_left
-from dask_train.searching.worker import Done, Order, TrialPlace
+from dask_train.searching.worker import TrialDone, TrialOrder, TrialPlace
 
 # User attributes of trials, which Optuna keeps: why it failed, what it repeats, its best epoch, how long it took.
 ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
@@ -45,7 +45,7 @@ class Handed:
     """
 
     trial: Any
-    order: Order | None = field(default=None, repr=False)
+    order: TrialOrder | None = field(default=None, repr=False)
     began: float = field(default_factory=time.monotonic)
     scores: dict[str, Any] = field(default_factory=dict)
     is_told: bool = False
@@ -53,7 +53,7 @@ class Handed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class EndedTrial:
     """A trial that this call has finished, as the table shows it."""
 
     number: int
@@ -125,7 +125,7 @@ class Trials:
         self._is_stopped = False
         study.stop = self._stop  # samplers that have no more to suggest call it, and Optuna's own is for `optimize`
         self.handed: dict[int, Handed] = {}
-        self.ended: list[Ended] = []
+        self.ended: list[EndedTrial] = []
         self.warnings: dict[str, int] = {}
         self.best: tuple[int, float, Model] | None = None
         self.log, self.schema = log, schema
@@ -141,7 +141,7 @@ class Trials:
         """Be where the search was when it was kept last."""
         self._num_begun, self._num_retries, self._is_stopped = state.num_begun, state.num_retries, state.is_stopped
         self._to_take_up.extend(restore(self.study, state))  # where the sampler may say that it was the last one
-        self.ended, self.warnings = [Ended(**ended) for ended in state.ended], dict(state.warnings)
+        self.ended, self.warnings = [EndedTrial(**ended) for ended in state.ended], dict(state.warnings)
         self._places = {number: list(names) for number, names in state.places.items()}
         if state.best is not None and best is not None:
             self.best = (*state.best, best)
@@ -180,7 +180,7 @@ class Trials:
         return begun + self._num_retries + (0 if self._is_stopped else max(0, self._most - self._num_begun))
 
     @property
-    def best_ended(self) -> Ended | None:
+    def best_ended(self) -> EndedTrial | None:
         """The best one of this call as the table shows it."""
         return next((ended for ended in self.ended if self.best is not None and ended.number == self.best[0]), None)
 
@@ -213,7 +213,7 @@ class Trials:
                     task = self._kept.task(task, name)
                     place = TrialPlace(url=self._kept.url_of(name), earlier=[*map(self._kept.url_of, earlier)])
                     earlier.append(name)
-                handed.order = Order(
+                handed.order = TrialOrder(
                     number=number, task=task, metric=self._metric, mode=self.mode, to_beat=self._to_beat, place=place
                 )
                 self._keep()
@@ -252,7 +252,7 @@ class Trials:
         self._tell(handed, "PRUNED", value)
         return True
 
-    def done(self, handed: Handed, done: Done) -> None:
+    def done(self, handed: Handed, done: TrialDone) -> None:
         """A trial has been gone through."""
         for message in done.warnings:
             self.warnings.setdefault(message, done.number)
@@ -325,7 +325,7 @@ class Trials:
         trial.set_user_attr(SECONDS, round(seconds, 3))
         if error:
             trial.set_user_attr(ERROR, error)
-        ended = Ended(
+        ended = EndedTrial(
             number=trial.number,
             state=state,
             params=dict(trial.params),

@@ -40,7 +40,7 @@ class TrialPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class TrialOrder:
     """A trial, as it is sent to the workers of a slot.
 
     Attributes
@@ -76,7 +76,7 @@ class EndTrial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class TrialDone:
     """A trial has been gone through, to its end or to where it was told to end.
 
     Attributes
@@ -100,7 +100,7 @@ class Done:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed:
+class TrialFailed:
     """A trial has raised; ``error`` is one line, ``traceback`` all of it.
 
     Attributes
@@ -139,11 +139,11 @@ class TrialLoop:
                 order = session.receive()
             except ClosedError:
                 return
-            if not isinstance(order, Order):
+            if not isinstance(order, TrialOrder):
                 continue  # the end of a trial that has ended by itself meanwhile
             began = time.monotonic()
             try:
-                told: Done | Failed | None = _trained(session, order, held, noticed, began)
+                told: TrialDone | TrialFailed | None = _trained(session, order, held, noticed, began)
             except Exception as error:
                 told = _failed(order, error, began)
                 if session.size > 1:
@@ -156,9 +156,9 @@ class TrialLoop:
             _forget(session, held)
 
 
-def _failed(order: Order, error: Exception, began: float) -> Failed:
+def _failed(order: TrialOrder, error: Exception, began: float) -> TrialFailed:
     without_metric = isinstance(error, NoMetricError)
-    return Failed(
+    return TrialFailed(
         number=order.number,
         error=str(error) if without_metric else f"{type(error).__name__}: {error}"[:2000],
         traceback=traceback.format_exc()[-10_000:],
@@ -167,7 +167,9 @@ def _failed(order: Order, error: Exception, began: float) -> Failed:
     )
 
 
-def _trained(session: Session, order: Order, held: dict[str, DataSet], noticed: set[str], began: float) -> Done | None:
+def _trained(
+    session: Session, order: TrialOrder, held: dict[str, DataSet], noticed: set[str], began: float
+) -> TrialDone | None:
     """What came of a trial; None in workers that are not the first."""
     import keras
 
@@ -189,8 +191,8 @@ def _trained(session: Session, order: Order, held: dict[str, DataSet], noticed: 
             memory.close()
     if outcome is None:
         return None
-    best: Best = trial.best
-    return Done(
+    best: BestEpoch = trial.best
+    return TrialDone(
         number=order.number,
         value=best.value,
         epoch=best.epoch,
@@ -211,7 +213,7 @@ def _forget(session: Session, held: dict[str, DataSet]) -> None:
     gc.collect()
 
 
-class Best:
+class BestEpoch:
     """The best epoch of a trial so far, and its model where it has to be kept.
 
     Parameters
@@ -220,7 +222,7 @@ class Best:
         Takes the model apart as it is now.
     """
 
-    def __init__(self, order: Order, parts_of: Callable[[], tuple[dict[str, Any], list[np.ndarray]]]) -> None:
+    def __init__(self, order: TrialOrder, parts_of: Callable[[], tuple[dict[str, Any], list[np.ndarray]]]) -> None:
         self._order, self._parts_of = order, parts_of
         self.value: float | None = None
         self.epoch: int | None = None
@@ -263,7 +265,7 @@ class TrialSession:
     def __init__(
         self,
         session: Session,
-        order: Order,
+        order: TrialOrder,
         meeting: tuple[Any, Any],
         held: dict[str, DataSet],
         told: set[str] | None = None,
@@ -273,7 +275,7 @@ class TrialSession:
         self.meeting = meeting
         self._model: Any = None
         self._is_to_end = False
-        self.best = Best(order, self._parts)
+        self.best = BestEpoch(order, self._parts)
         self._folder: CheckpointFolder | None = None
 
     def __getattr__(self, name: str) -> Any:

@@ -13,7 +13,7 @@ from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.segments import SharedSegments
 
 
-class Held:
+class HeldDataSets:
     """Data sets as segments; those that were there before are taken as they are, and stay.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from dask.utils import format_bytes
 
-from dask_train.cards import Card, Shown, Table
+from dask_train.cards import Card, CardTable, Shown
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.collections import Source, check_data
@@ -91,8 +91,8 @@ class PublishedDataset(Shown):
                 ("size", format_bytes(self.nbytes)),
             ],
             tables=[
-                Table(columns=("column", "dtype", "shape of a row"), rows=columns),
-                Table(columns=("Dask worker", "partitions"), rows=where, title=f"on {len(where)} Dask workers"),
+                CardTable(columns=("column", "dtype", "shape of a row"), rows=columns),
+                CardTable(columns=("Dask worker", "partitions"), rows=where, title=f"on {len(where)} Dask workers"),
             ],
         )
 
@@ -363,7 +363,7 @@ class DatasetNames(tuple[str, ...], Shown):
     def _card(self) -> Card:
         rows = [(name,) for name in self]
         return Card(
-            kind="Data sets", facts=[("published", f"{len(rows):,}")], tables=[Table(columns=("name",), rows=rows)]
+            kind="Data sets", facts=[("published", f"{len(rows):,}")], tables=[CardTable(columns=("name",), rows=rows)]
         )
 
 

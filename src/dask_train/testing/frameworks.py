@@ -22,7 +22,7 @@ from dask_train.errors import LaunchError
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.ranks import num_ranks
 from dask_train.roles import AddressBook
-from dask_train.testing.role_processes import Answer, Key, RoleFunction, RoleProcesses, RoleSession
+from dask_train.testing.role_processes import Key, RoleAnswer, RoleFunction, RoleProcesses, RoleSession
 
 # How much longer than it was allowed a rendezvous may take to fail.
 GRACE_S = 10.0
@@ -35,13 +35,13 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
-class Met(NamedTuple):
+class ContractRun(NamedTuple):
     """A run of real processes, as it went."""
 
     addresses: AddressBook
     free: list[str]
     early: list[Key]
-    answers: dict[Key, Answer]
+    answers: dict[Key, RoleAnswer]
 
 
 class FrameworkTests(ABC):
@@ -95,7 +95,7 @@ class FrameworkTests(ABC):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def met(cls) -> Met:
+    def met(cls) -> ContractRun:
         """The run that most tests look at: all processes at once, which takes as long as importing the framework."""
         suite = cls()
         framework = suite.framework()
@@ -111,7 +111,7 @@ class FrameworkTests(ABC):
             for key in defaults:
                 processes.stop(key)
             answers |= {key: processes.answer(key) for key in defaults}
-        return Met(addresses, free, early, answers)
+        return ContractRun(addresses, free, early, answers)
 
     def test_the_adapter_travels_and_loads_no_framework(self) -> None:
         """Client and scheduler may have no framework, and a Dask worker must not import one."""
@@ -140,29 +140,29 @@ class FrameworkTests(ABC):
             assert num_ranks(self.counts) > 1
         assert framework.can_replace("scorer")
 
-    def test_addresses_are_distinct_and_held(self, met: Met) -> None:
+    def test_addresses_are_distinct_and_held(self, met: ContractRun) -> None:
         """Nobody else is given a port between the time when it is told and the time when it is used."""
         told = [address for _, _, address in met.addresses.tasks() if address]
         assert len(set(told)) == len(told)
         assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in told), told
         assert not met.free, "these ports are not bound"
 
-    def test_rendezvous_gives_what_it_promises(self, met: Met) -> None:
+    def test_rendezvous_gives_what_it_promises(self, met: ContractRun) -> None:
         """A rendezvous gives what it promises, and raises nothing."""
         errors = {key: repr(answer.error) for key, answer in met.answers.items() if answer.error}
         assert not errors
         assert {key: answer.extras for key, answer in met.answers.items()} == dict.fromkeys(met.answers, self.gives)
 
-    def test_the_environment_is_as_it_was(self, met: Met) -> None:
+    def test_the_environment_is_as_it_was(self, met: ContractRun) -> None:
         """After the rendezvous, which may set what the framework reads."""
         changed = {key: answer.changed for key, answer in met.answers.items() if answer.changed}
         assert not changed
 
-    def test_roles_do_something_together(self, met: Met) -> None:
+    def test_roles_do_something_together(self, met: ContractRun) -> None:
         """The subclass says what."""
         self.check_together({key: met.answers[key].value for key in met.answers if key[0] != "ps"})
 
-    def test_roles_by_default_end_when_stopped(self, met: Met) -> None:
+    def test_roles_by_default_end_when_stopped(self, met: ContractRun) -> None:
         """A parameter server serves until then, and no longer."""
         assert not met.early, "these ended before they were stopped"
 

@@ -55,7 +55,7 @@ class RoleSession:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class RoleAnswer:
     """What became of a role process: its function's ``value``, or the exception that left ``rendezvous``.
 
     Attributes
@@ -133,7 +133,7 @@ class RoleProcesses:
         book = AddressBook()
         for key in self._ends:
             address = self._receive(key)
-            if isinstance(address, Answer):
+            if isinstance(address, RoleAnswer):
                 raise RuntimeError(f"{key} could not prepare") from address.error
             book.setdefault(key[0], []).append(address)
         return book
@@ -147,10 +147,10 @@ class RoleProcesses:
         with suppress(BrokenPipeError):  # it has ended
             self._ends[key].send("stop")
 
-    def answer(self, key: Key) -> Answer:
+    def answer(self, key: Key) -> RoleAnswer:
         """What became of one; waits for it."""
         found = self._receive(key)
-        assert isinstance(found, Answer)
+        assert isinstance(found, RoleAnswer)
         return found
 
     def is_done(self, key: Key) -> bool:
@@ -193,7 +193,7 @@ def _be_role(work: bytes, end: Connection) -> None:
             answer = _meet_and_do(work, end)
     except BaseException as error:
         traceback.print_exc()
-        answer = Answer(error=error)
+        answer = RoleAnswer(error=error)
     end.send_bytes(cloudpickle.dumps(answer))
     sys.stderr.flush()
     with suppress(EOFError):
@@ -201,7 +201,7 @@ def _be_role(work: bytes, end: Connection) -> None:
     os._exit(0)
 
 
-def _meet_and_do(work: bytes, end: Connection) -> Answer:
+def _meet_and_do(work: bytes, end: Connection) -> RoleAnswer:
     framework, me, function = cloudpickle.loads(work)
     end.send_bytes(cloudpickle.dumps(framework.prepare(me)))
     peers, timeout_s = end.recv()
@@ -214,4 +214,4 @@ def _meet_and_do(work: bytes, end: Connection) -> Answer:
     except Exception as failure:
         error = failure
     changed = frozenset(key for key, _ in dict(os.environ).items() ^ before.items())
-    return Answer(value=value, error=error, extras=extras, changed=changed, took_s=time.monotonic() - started)
+    return RoleAnswer(value=value, error=error, extras=extras, changed=changed, took_s=time.monotonic() - started)

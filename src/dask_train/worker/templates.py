@@ -9,7 +9,7 @@ from distributed import Worker
 
 from dask_train.cluster.worker_plugin import OwnPlugin
 from dask_train.process.launch import Process
-from dask_train.process.templates import Start, Templates
+from dask_train.process.templates import ProcessStart, Templates
 from dask_train.worker.metrics import WorkerMetrics
 
 
@@ -26,7 +26,7 @@ class TemplateProcesses(OwnPlugin):
         """End all, with the Dask worker."""
         self._templates.close()
 
-    def start(self, start: Start) -> Future[Process]:
+    def start(self, start: ProcessStart) -> Future[Process]:
         """Start a process; from any thread but the event loop's, which must not be waited for there.
 
         It is the event loop that starts it, since a parent-death signal comes with the end of the thread that forked.

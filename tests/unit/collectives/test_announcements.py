@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dask_train.collectives import Hosts, ProcessGroup, meet
-from dask_train.collectives.announcements import PAYLOAD_BYTES, Announcements, Call
+from dask_train.collectives.announcements import PAYLOAD_BYTES, Announcements, CollectiveCall
 from dask_train.errors import StalledError
 
 NAMES = ["worker 0", "ps 0", "worker 1"]
@@ -38,13 +38,13 @@ def payload(*values):
 
 
 def test_calls_are_the_same_where_their_texts_are():
-    assert Call("sum of float64 (3,)") == Call("sum of float64 (3,)")
-    assert Call("sum of float64 (3,)").digest != Call("sum of float64 (4,)").digest
-    assert Call("barrier()").shown == b"barrier()"
+    assert CollectiveCall("sum of float64 (3,)") == CollectiveCall("sum of float64 (3,)")
+    assert CollectiveCall("sum of float64 (3,)").digest != CollectiveCall("sum of float64 (4,)").digest
+    assert CollectiveCall("barrier()").shown == b"barrier()"
 
 
 def test_a_long_call_is_shown_in_part_and_compared_whole():
-    one, other = Call("é" * 400 + "1"), Call("é" * 400 + "2")
+    one, other = CollectiveCall("é" * 400 + "1"), CollectiveCall("é" * 400 + "2")
     assert one.shown == other.shown
     assert one.shown.endswith(b"...")
     assert len(one.shown) < len(one.text.encode())
@@ -55,7 +55,9 @@ def test_a_long_call_is_shown_in_part_and_compared_whole():
 def test_all_ranks_are_told_what_each_has_sent_along(together, size):
     def do(announcements, rank):
         # Several parts, another number of bytes from each, and none from the first.
-        return [bytes(told) for told in announcements.exchange(Call("c"), [payload(rank)] * rank + [payload()])]
+        return [
+            bytes(told) for told in announcements.exchange(CollectiveCall("c"), [payload(rank)] * rank + [payload()])
+        ]
 
     assert together(do, size) == [[bytes([rank] * rank) for rank in range(size)]] * size
 
@@ -63,15 +65,15 @@ def test_all_ranks_are_told_what_each_has_sent_along(together, size):
 def test_as_much_as_a_page_takes(together):
     def do(announcements, rank):
         mine = np.full(PAYLOAD_BYTES, rank + 1, np.uint8)
-        return [bytes(told) for told in announcements.exchange(Call("c" * 5000), [mine])]
+        return [bytes(told) for told in announcements.exchange(CollectiveCall("c" * 5000), [mine])]
 
     assert together(do) == [[bytes([1]) * PAYLOAD_BYTES, bytes([2]) * PAYLOAD_BYTES]] * 2
 
 
 def test_what_was_told_is_good_until_the_next_exchange_but_one(together):
     def do(announcements, rank):
-        first = announcements.exchange(Call("one"), [payload(10 + rank)])
-        second = announcements.exchange(Call("two"), [payload(20 + rank)])
+        first = announcements.exchange(CollectiveCall("one"), [payload(10 + rank)])
+        second = announcements.exchange(CollectiveCall("two"), [payload(20 + rank)])
         return [told[0] for told in (*first, *second)]
 
     assert together(do) == [[10, 11, 20, 21]] * 2
@@ -80,9 +82,9 @@ def test_what_was_told_is_good_until_the_next_exchange_but_one(together):
 def test_a_shorter_call_leaves_nothing_of_a_longer_one(together):
     def do(announcements, rank):
         for _ in range(2):
-            announcements.exchange(Call("a long call, of many words"), [payload(1, 2, 3)])
+            announcements.exchange(CollectiveCall("a long call, of many words"), [payload(1, 2, 3)])
         with pytest.raises(ValueError, match="calls") as error:
-            announcements.exchange(Call(f"c{rank}"), [payload()])
+            announcements.exchange(CollectiveCall(f"c{rank}"), [payload()])
         return str(error.value)
 
     first, second = together(do)
@@ -92,12 +94,12 @@ def test_a_shorter_call_leaves_nothing_of_a_longer_one(together):
 
 def test_one_that_has_left_is_named(together):
     def do(announcements, rank):
-        announcements.exchange(Call("c"))
+        announcements.exchange(CollectiveCall("c"))
         if rank == 2:
             announcements.leave()
             return ""
         with pytest.raises(ValueError, match="has returned") as error:
-            announcements.exchange(Call("d"))
+            announcements.exchange(CollectiveCall("d"))
         return str(error.value)
 
     found = together(do, 3)
@@ -113,7 +115,7 @@ def test_one_that_does_not_come_in_time(together):
             assert left.wait(30)
             return
         with pytest.raises(StalledError, match=r"Rank 1 did not come .* for 0\.05 s"):
-            announcements.exchange(Call("c"))
+            announcements.exchange(CollectiveCall("c"))
         left.set()
 
     together(do, timeout_s=0.05)

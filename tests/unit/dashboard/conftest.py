@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dask_train.dashboard.actions import Reader
+from dask_train.dashboard.actions import PageReader
 from dask_train.dashboard.records import Records
 from dask_train.process.messages import RoleProcess, to_plain
 from dask_train.scheduler.plugin import TrainPlugin
@@ -66,7 +66,7 @@ class Shown:
         pytest.importorskip("bokeh")
         from dask_train.dashboard.page import Page
 
-        self.reader = Reader(may_ask=may_act, may_stop=may_act)
+        self.reader = PageReader(may_ask=may_act, may_stop=may_act)
         self.page = Page(records, self.reader)
 
     def ask(self, handler: str, **message: Any) -> Any:

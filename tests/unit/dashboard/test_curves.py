@@ -8,7 +8,7 @@ pytest.importorskip("bokeh")
 
 from bokeh.models import ColumnDataSource, Div, GlyphRenderer, Scatter
 
-from dask_train.dashboard.curves import MOST_CHARTS, Curves
+from dask_train.dashboard.curves import MOST_CHARTS, CurvePanel
 from dask_train.dashboard.traces import Trace
 
 PLACE = {"role": "worker", "rank": 0, "attempt": 0}
@@ -16,7 +16,7 @@ PLACE = {"role": "worker", "rank": 0, "attempt": 0}
 
 @pytest.fixture
 def curves():
-    return Curves()
+    return CurvePanel()
 
 
 def drawn(curves):

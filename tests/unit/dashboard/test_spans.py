@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_train.dashboard.spans import KINDS, MOST_SPANS, Mark, Span, Spans
+from dask_train.dashboard.spans import KINDS, MOST_SPANS, Mark, RoleSpan, Spans
 from dask_train.run.state import RolePhase
 
 ENDS = {RolePhase.RETURNED, RolePhase.GONE}
@@ -31,12 +31,12 @@ def test_a_role_from_room_over_a_loss_to_its_return():
     note(spans, 9.5, "returned", 1, over=True)
     (course,) = spans.values()
     assert course.spans == [
-        Span("waiting for room", 0, 0.0, 1.0),
-        Span("launching", 0, 1.0, 3.0),
-        Span("training", 0, 3.0, 6.0),
-        Span("waiting for room", 1, 6.0, 7.0),
-        Span("launching", 1, 7.0, 8.0),
-        Span("training", 1, 8.0, 9.0),
+        RoleSpan("waiting for room", 0, 0.0, 1.0),
+        RoleSpan("launching", 0, 1.0, 3.0),
+        RoleSpan("training", 0, 3.0, 6.0),
+        RoleSpan("waiting for room", 1, 6.0, 7.0),
+        RoleSpan("launching", 1, 7.0, 8.0),
+        RoleSpan("training", 1, 8.0, 9.0),
     ]
     assert course.marks == [Mark("lost", 0, 6.0, "worker 0 was killed."), Mark("returned", 1, 9.0)]
 
@@ -45,7 +45,7 @@ def test_what_goes_on_ends_with_the_run():
     spans = Spans()
     note(spans, 1.0, "running")
     note(spans, 2.0, "running", over=True)
-    assert spans["worker", 0].spans == [Span("training", 0, 1.0, 2.0)]
+    assert spans["worker", 0].spans == [RoleSpan("training", 0, 1.0, 2.0)]
 
 
 def test_of_a_role_that_is_restarted_for_ever_the_last_attempts_are_kept():

@@ -23,7 +23,7 @@ from dask_train.dashboard.tables import (
 )
 from dask_train.dashboard.traces import Trace
 from dask_train.dashboard.usage import Usage
-from dask_train.scheduler.runs import Run
+from dask_train.scheduler.runs import KnownRun
 
 RUNNING = {
     "phase": "running",
@@ -32,7 +32,7 @@ RUNNING = {
 
 
 def a_run(name="r", ended=0.0, **summary):
-    run = Run(name, "me", {"roles": {"worker": 2}}, started=100.0, ended=ended)
+    run = KnownRun(name, "me", {"roles": {"worker": 2}}, started=100.0, ended=ended)
     run.summary = {**RUNNING, **summary} if summary else {}
     return run
 

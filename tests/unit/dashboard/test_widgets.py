@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("bokeh")
 
-from dask_train.dashboard.widgets import MOST_ROWS_SEEN, Table, set_data
+from dask_train.dashboard.widgets import MOST_ROWS_SEEN, ScrolledTable, set_data
 
 
 def test_a_table_grows_with_its_rows_up_to_a_height():
-    table, heights = Table(("run", "time")), []
+    table, heights = ScrolledTable(("run", "time")), []
     for count in (0, 1, 2, MOST_ROWS_SEEN, 5 * MOST_ROWS_SEEN):
         assert table.show({"run": ["r"] * count, "time": [1.0] * count}) == count
         heights.append(table.root.height)
@@ -20,7 +20,7 @@ def test_a_table_grows_with_its_rows_up_to_a_height():
 
 
 def test_what_is_the_same_is_not_sent_again():
-    table, sent = Table(("run",)), []
+    table, sent = ScrolledTable(("run",)), []
     table.source.on_change("data", lambda attr, old, new: sent.append(new))
     for run in ("r", "r", "s"):
         set_data(table.source, {"run": [run]})

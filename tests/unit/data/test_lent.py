@@ -12,7 +12,7 @@ import pytest
 
 from dask_train.data.borrowing import borrow
 from dask_train.data.columns import Columns, column_of
-from dask_train.data.lent import Lent, LentSegment
+from dask_train.data.lent import LentSegment, MappedMemory
 from dask_train.data.rows import Rows, held_by
 
 # Row shapes of float32: of 4 bytes, of 3136, which has 64 in common with a page, and of 12.
@@ -31,7 +31,7 @@ def lent(parts: list[list[np.ndarray]], at: int = 64) -> Iterator[list[LentSegme
             offsets.append(end)
             os.pwrite(file, array.tobytes(), end)
             end = -(-(end + array.nbytes) // at) * at
-        place = Lent(descriptor=file, inode=os.fstat(file).st_ino, offsets=tuple(offsets), owner=parts)
+        place = MappedMemory(descriptor=file, inode=os.fstat(file).st_ino, offsets=tuple(offsets), owner=parts)
         found.append(LentSegment([column_of(array) for array in arrays], len(arrays[0]), place))
     try:
         yield found

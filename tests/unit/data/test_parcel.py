@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_train.data.parcel import LARGE_BYTES, Lent, Parcel, reachable
+from dask_train.data.parcel import LARGE_BYTES, Parcel, PooledBytes, reachable
 from dask_train.errors import LaunchError
 
 VALUES = {"large": np.arange(LARGE_BYTES // 8 + 5), "small": np.arange(3.0), "turned": np.ones((3, LARGE_BYTES)).T}
@@ -52,7 +52,7 @@ def test_another_process_has_the_value_and_can_change_it_for_itself(lends):
 def test_what_is_lent_is_small_whatever_it_holds():
     parcel = parcel_of(VALUES)
     assert len(pickle.dumps(parcel.lent())) < 10_000
-    assert [type(buffer) for buffer in parcel.lent().buffers] == [Lent, bytearray, Lent]
+    assert [type(buffer) for buffer in parcel.lent().buffers] == [PooledBytes, bytearray, PooledBytes]
 
 
 def test_each_has_its_own_copy_once_it_writes():

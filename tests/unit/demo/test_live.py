@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dask_train.demo.live import LiveLine, Progress
+from dask_train.demo.live import DemoProgress, LiveLine
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -40,7 +40,7 @@ class Clock:
         return self.now_s
 
 
-def make_progress(**changes: Any) -> Progress:
+def make_progress(**changes: Any) -> DemoProgress:
     plain: dict[str, Any] = {
         "phase": "training",
         "rows_prepared": 1_100_000,
@@ -51,7 +51,7 @@ def make_progress(**changes: Any) -> Progress:
         "target": 0.1,
         "elapsed_s": 42.3,
     }
-    return Progress(**{**plain, **changes})
+    return DemoProgress(**{**plain, **changes})
 
 
 @pytest.fixture
@@ -272,11 +272,11 @@ def test_terminal_is_left_clean_by_a_ctrl_c_before_a_line_is_written(
 PROGRAM = """
 import itertools, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from dask_train.demo.live import LiveLine, Progress
+from dask_train.demo.live import DemoProgress, LiveLine
 with LiveLine() as line:
     line.phase_done("started", 1.0)
     for n in itertools.count():
-        line.update(Progress(phase=f"phase {n}", rows_prepared=7, rows_total=9, rows_trained=1_000_000 * n,
+        line.update(DemoProgress(phase=f"phase {n}", rows_prepared=7, rows_total=9, rows_trained=1_000_000 * n,
                              rows_per_s=123_456, score=0.5, target=0.1, elapsed_s=n))
 """
 

@@ -14,11 +14,11 @@ import pytest
 from dask_train.demo import main_job
 from dask_train.demo.live import LiveLine
 from dask_train.demo.main_job import MainJob, run_main_job
-from dask_train.demo.pipeline import Outcome, Settings
+from dask_train.demo.pipeline import DemoOutcome, DemoSettings
 from dask_train.errors import RoleFailedError
 from dask_train.extras import MissingPackageError
 
-SETTINGS = Settings(ps=1, workers=2, copies=2)
+SETTINGS = DemoSettings(ps=1, workers=2, copies=2)
 LAST_TEST = {"step": 30.0, "test_loss": 0.25, "test_accuracy": 0.914}
 
 
@@ -57,7 +57,7 @@ def outcome(**changes):
         },
         "test": LAST_TEST,
     }
-    return Outcome(**known | changes)
+    return DemoOutcome(**known | changes)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_the_record_has_what_each_role_did(parts):
 
 
 def test_of_synchronous_steps_nobody_knows_how_many_rows_they_were(parts):
-    settings = Settings(ps=1, workers=2, copies=2, sync=True)
+    settings = DemoSettings(ps=1, workers=2, copies=2, sync=True)
     _, record = MainJob(settings, Line()).run(None, keep_cluster=False)
     assert [score.rows_trained for score in record.scores] == [None]
     assert dict(record.summary)["training"] == "synchronous"

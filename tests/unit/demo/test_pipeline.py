@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dask_train.demo import pipeline
-from dask_train.demo.pipeline import Prepared, feed_until_over, mnist_many_times, pictures, results_of
+from dask_train.demo.pipeline import PreparedData, feed_until_over, mnist_many_times, pictures, results_of
 from dask_train.errors import RoleFailedError, RoleLostError, StalledError
 
 
@@ -51,7 +51,7 @@ class Feeding:
 
 
 def feed(net, roles=None, seconds=60.0, tick=lambda boards: None):
-    prepared = Prepared(None, None, ["a", "b"])
+    prepared = PreparedData(None, None, ["a", "b"])
     return feed_until_over(net, prepared, net, roles or {}, time.monotonic() + seconds, tick)
 
 
@@ -117,7 +117,7 @@ def test_blocks_have_the_rows_of_a_batch():
 def test_pictures_are_of_all_rows():
     images = np.random.default_rng(0).random((6, 784), np.float32)
     with dask.config.set(scheduler="synchronous"):
-        shown = pictures(Prepared(dask.array.from_array(images, chunks=(2, 784)), None))
+        shown = pictures(PreparedData(dask.array.from_array(images, chunks=(2, 784)), None))
     assert {name: rows.shape for name, rows in shown.items()} == dict.fromkeys(shown, (28, 28))
     assert np.array_equal(shown["one image"].reshape(-1), images[1])
     assert np.allclose(shown["mean"].reshape(-1), images.mean(0), rtol=1e-5)

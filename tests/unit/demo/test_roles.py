@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dask_train.demo import roles
-from dask_train.demo.roles import Account, Boards, Stopwatch, flat, means_applied, mini_batches, one_hot
+from dask_train.demo.roles import DemoBoards, Stopwatch, WorkerProgress, flat, means_applied, mini_batches, one_hot
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_spans_follow_each_other_and_short_ones_are_left_to_the_next(clock):
 
 def test_progress_is_told_twice_a_second_at_most(clock):
     progress = []
-    account = Account(3, progress)
+    account = WorkerProgress(3, progress)
     for seconds in (0.0, 0.4, 0.6):
         clock.now = 100.0 + seconds
         account.add(10)
@@ -66,7 +66,7 @@ def test_progress_is_told_twice_a_second_at_most(clock):
     ],
 )
 def test_when_the_training_is_over(scores, stop, good_enough, over):
-    boards = Boards([{"loss": loss} for loss in scores], [], stop, target=0.1)
+    boards = DemoBoards([{"loss": loss} for loss in scores], [], stop, target=0.1)
     assert (boards.good_enough(), boards.over()) == (good_enough, over)
 
 
@@ -86,7 +86,7 @@ class Queue:
 
 
 def test_batches_are_cut_into_views_until_the_training_is_over():
-    boards, images = Boards([], [], [], 0.1), np.arange(5)
+    boards, images = DemoBoards([], [], [], 0.1), np.arange(5)
     found = list(mini_batches(Queue(boards, (images, images * 10), None), 2, boards, Stopwatch("starting")))
     assert [(rows.tolist(), labels.tolist()) for rows, labels in found] == [
         ([0, 1], [0, 10]),
@@ -97,7 +97,7 @@ def test_batches_are_cut_into_views_until_the_training_is_over():
 
 
 def test_a_batch_is_left_where_the_training_is_over():
-    boards = Boards([], [], [], 0.1)
+    boards = DemoBoards([], [], [], 0.1)
     batches = mini_batches(Queue(boards, (np.arange(4), np.arange(4)), None), 1, boards, Stopwatch("starting"))
     next(batches)
     boards.stop.append("enough")

@@ -48,7 +48,7 @@ async def test_a_dask_worker_that_has_left_before_its_agent_came_is_lost(driven)
         it.scheduler.answers["train_run_agent"] = {"status": "gone"}
     assert it.scheduler.agents == {}
     assert it.driver.finish.verdict is Verdict.ROLE_LOST
-    assert happened(it, events.WorkerLost)[0].address == "a"
+    assert happened(it, events.DaskWorkerLost)[0].address == "a"
 
 
 async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_another(driven):

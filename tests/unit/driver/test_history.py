@@ -42,9 +42,9 @@ class Drive:
     def running(self, time: float) -> None:
         self.happens(events.Placed, time, places={"worker/0": "a", "worker/1": "b"})
         for rank in range(2):
-            self.of(rank, events.Ready, time, pid=1, peer="")
+            self.of(rank, events.RoleReady, time, pid=1, peer="")
         for rank in range(2):
-            self.of(rank, events.Started, time)
+            self.of(rank, events.RoleStarted, time)
 
     def replayed(self) -> list[str]:
         """What a replay of the log wants done, which has to be what it wanted then."""
@@ -62,11 +62,11 @@ def test_the_log_leaves_out_what_changes_nothing():
         run.happens(events.Ticked, 2.0 + number)
         run.of(0, events.Progressed, 2.5 + number)
         run.of(1, events.Progressed, 2.5 + number)
-        run.happens(events.DataProgressed, 2.5 + number)
+        run.happens(events.PartitionComputed, 2.5 + number)
     assert len(run.history.log) == length
-    run.of(0, events.Ended, 200.0)
+    run.of(0, events.RoleEnded, 200.0)
     assert len(run.history.log) == length + 4, "the last progress of each, and the end"
-    run.of(1, events.Ended, 201.0)
+    run.of(1, events.RoleEnded, 201.0)
     assert run.replayed() == run.said
 
 
@@ -77,8 +77,8 @@ def test_progress_that_ended_a_diagnosis_replays():
     run.of(0, events.Progressed, 12.5)
     run.happens(events.Diagnosed, 13.0, stalled=("x",))
     for rank in range(2):
-        run.of(rank, events.Ended, 14.0)
-    assert run.said[-2:] == ["Diagnose", "Finish"]
+        run.of(rank, events.RoleEnded, 14.0)
+    assert run.said[-2:] == ["DiagnoseRoles", "Finish"]
     assert run.replayed() == run.said
 
 
@@ -97,11 +97,11 @@ def test_ticks_that_change_the_state_replay():
 def test_attempts():
     run = Drive(recovery=RecoveryPolicy(scope="gang", max_restarts=1))
     run.running(1.0)
-    run.of(1, events.Exited, 2.0, cause="it fell.")
-    run.of(0, events.Exited, 3.0, cause="killed.")
+    run.of(1, events.RoleExited, 2.0, cause="it fell.")
+    run.of(0, events.RoleExited, 3.0, cause="killed.")
     run.running(4.0)
-    run.of(0, events.Exited, 5.0, cause="it fell again.")
-    run.of(1, events.Exited, 6.0, cause="killed.")
+    run.of(0, events.RoleExited, 5.0, cause="it fell again.")
+    run.of(1, events.RoleExited, 6.0, cause="killed.")
     run.history.finished(Finish(verdict=Verdict.ROLE_LOST, what="worker 0 is lost."))
     first, second = run.history.attempts
     assert (first.number, first.started, first.ended, first.reason) == (0, 0.0, 2.0, "worker 1 is lost: it fell.")

@@ -252,7 +252,7 @@ async def test_what_the_scheduler_is_told_has_no_secrets(driven):
 async def test_what_is_lost_with_a_dask_worker_has_left_nothing(driven):
     async with driven({}, {"recovery": RecoveryPolicy(scope="gang")}, worker=2) as it:
         await it.running()
-        it.driver.happened(events.WorkerLost(time=it.driver.now(), address="b"))
+        it.driver.happened(events.DaskWorkerLost(time=it.driver.now(), address="b"))
         await it.scheduler.until(lambda: ("worker", 1) in it.data.have_left)
         await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
         assert it.data.have_left == [("worker", 1)]

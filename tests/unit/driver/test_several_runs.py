@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from dask_train.driver.several_runs import Followed, stop_all, wait_for_any
+from dask_train.driver.several_runs import FollowedRun, stop_all, wait_for_any
 from dask_train.run.state import Phase
 from dask_train.scheduler.watched import Watched, changed_within
 
@@ -41,7 +41,7 @@ class Driver:
             self.num_waiting -= 1
 
 
-def followed() -> tuple[Followed, Driver]:
+def followed() -> tuple[FollowedRun, Driver]:
     driver, reasons = Driver(), list[str]()
 
     async def stop(reason: str) -> None:
@@ -50,7 +50,7 @@ def followed() -> tuple[Followed, Driver]:
         driver.over = True
 
     run: Any = SimpleNamespace(_driver=driver, _stop=stop, stop_soon=reasons.append, reasons=reasons)
-    return Followed(run), driver
+    return FollowedRun(run), driver
 
 
 PEER: Any = SimpleNamespace(run=lambda function, *args: asyncio.run(function(*args)))
@@ -74,7 +74,7 @@ def test_its_trials_are_known_to_who_looks_from_elsewhere():
 
 
 def test_each_kind_of_news_ends_the_wait_once_until_it_is_looked_at():
-    async def moves(run: Followed, *, soon: bool) -> None:
+    async def moves(run: FollowedRun, *, soon: bool) -> None:
         """Whether there is something at once."""
         moved = asyncio.ensure_future(run.moved(time.monotonic() + LONG_S))
         for _ in range(3):

@@ -23,7 +23,7 @@ from dask_train.errors import PredictionError, StalledError
 from dask_train.predicting.model_process import ModelProcess, ProcessLostError
 from dask_train.predicting.server.values import Call, ModelParts
 from dask_train.process.launch import Process, spawn
-from dask_train.process.templates import Start
+from dask_train.process.templates import ProcessStart
 
 # Takes the place of torch: adds its weights to each row, unless the first value is an order.
 FRAMEWORK = """
@@ -65,7 +65,7 @@ CALL = Call(verb="predict", columns=Columns.of_batch(1).with_rows([COLUMN]), out
 LIMITS = replace(PredictLimits.from_dask_config(), launch_s=30.0, timeout_s=20.0, template_idle_s=0.0)
 
 
-def started_now(start: Start) -> Future[Process]:
+def started_now(start: ProcessStart) -> Future[Process]:
     """Start a process as a Dask worker would whose event loop is free."""
     done: Future[Process] = Future()
     done.set_result(spawn(start.launch))
@@ -162,9 +162,9 @@ def test_tasks_take_turns_and_an_end_wakes_them(model):
 
 def test_a_start_that_takes_too_long_is_ended_when_it_comes(model, monkeypatch, no_leaks):
     awaited: Future[Process] = Future()
-    orders: list[Start] = []
+    orders: list[ProcessStart] = []
 
-    def later(start: Start) -> Future[Process]:
+    def later(start: ProcessStart) -> Future[Process]:
         orders.append(start)
         return awaited
 

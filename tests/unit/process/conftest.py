@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dask_train.process.launch import Launch, Preload, Process
-from dask_train.process.templates import Start, Templates
+from dask_train.process.templates import ProcessStart, Templates
 
 # Its value says which process has imported it.
 FRAMEWORK = """
@@ -173,7 +173,7 @@ def begin() -> Callable[..., Any]:
     """Starts a child, and says what it said."""
 
     async def start(templates: Templates, child: Talking, preload: Preload | None, **settings: Any) -> dict[str, Any]:
-        process = await templates.start(Start(child.launch(preload, **settings)))
+        process = await templates.start(ProcessStart(child.launch(preload, **settings)))
         return await asyncio.to_thread(child.started, process)
 
     return start

@@ -15,7 +15,7 @@ import pytest
 
 from dask_train.process.child import GONE_S, Child
 from dask_train.process.launch import Launch, Process, spawn
-from dask_train.process.templates import GivenUpError, Start
+from dask_train.process.templates import GivenUpError, ProcessStart
 
 # Says that it is there, and does as it is told.
 OBEDIENT = """
@@ -40,7 +40,7 @@ os._exit(7)
 Made = Callable[..., Child]
 
 
-def started_now(start: Start) -> Future[Process]:
+def started_now(start: ProcessStart) -> Future[Process]:
     """Start a process as a Dask worker would whose event loop is free."""
     done: Future[Process] = Future()
     done.set_result(spawn(start.launch))
@@ -134,9 +134,9 @@ def test_stacks_that_are_asked_for_too_early_end_nothing(make: Made) -> None:
 
 def test_one_that_is_closed_while_it_starts_is_ended_as_soon_as_it_has(make: Made) -> None:
     child, awaited = make(), Future[Process]()
-    orders: list[Start] = []
+    orders: list[ProcessStart] = []
 
-    def later(start: Start) -> Future[Process]:
+    def later(start: ProcessStart) -> Future[Process]:
         orders.append(start)
         return awaited
 
@@ -153,7 +153,7 @@ def test_one_that_is_closed_while_it_starts_is_ended_as_soon_as_it_has(make: Mad
 
 @pytest.mark.parametrize("what", ["no room", "cancelled", "no loop"])
 def test_a_start_that_fails(what: str, make: Made) -> None:
-    def failing(_: Start) -> Future[Process]:
+    def failing(_: ProcessStart) -> Future[Process]:
         if what == "no loop":
             raise RuntimeError("Event loop is closed")
         awaited: Future[Process] = Future()
@@ -175,7 +175,7 @@ def test_one_that_was_killed_before_its_start(make: Made) -> None:
     child = make()
     child.kill()
 
-    def checked(start: Start) -> Future[Process]:
+    def checked(start: ProcessStart) -> Future[Process]:
         awaited: Future[Process] = Future()
         with pytest.raises(GivenUpError) as given_up:
             start.check()

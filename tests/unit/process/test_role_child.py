@@ -18,7 +18,7 @@ from dask_train.process.messages import (
     Message,
 )
 from dask_train.process.role_child import RoleChild
-from dask_train.process.templates import GivenUpError, Start
+from dask_train.process.templates import GivenUpError, ProcessStart
 from dask_train.transport.frames import MAX_DESCRIPTORS, descriptors_of, messages_from
 
 # Letters with descriptors
@@ -121,7 +121,7 @@ def test_a_child_that_is_killed_before_it_has_a_process_has_ended(no_leaks, tmp_
     ended = []
     awaited: Future[Any] = Future()
 
-    def starting(start: Start) -> Future[Any]:
+    def starting(start: ProcessStart) -> Future[Any]:
         start.give_up = lambda: awaited.set_exception(GivenUpError())  # type: ignore[method-assign]
         start.template_pid = os.getpid()
         return awaited
@@ -150,7 +150,7 @@ def test_a_start_that_is_cut_short_leaves_nothing(no_leaks, tmp_path):
     """As where an agent ends that has waited long enough for a template that imports."""
     awaited: Future[Any] = Future()
 
-    def starting(start: Start) -> Future[Any]:
+    def starting(start: ProcessStart) -> Future[Any]:
         start.give_up = lambda: awaited.set_exception(GivenUpError())  # type: ignore[method-assign]
         return awaited
 

@@ -16,7 +16,7 @@ import pytest
 
 from dask_train.process import templates as templates_module
 from dask_train.process.launch import Preload, spawn
-from dask_train.process.templates import GivenUpError, Start, Templates
+from dask_train.process.templates import GivenUpError, ProcessStart, Templates
 
 
 def template_of(templates: Templates) -> int:
@@ -298,7 +298,7 @@ def test_a_start_is_given_up_while_its_template_imports(
     (modules / "slow_framework.py").write_text("import time; time.sleep(60)")
 
     async def test(templates: Templates) -> None:
-        start = Start(children().launch(replace(preload, modules=("slow_framework",))))
+        start = ProcessStart(children().launch(replace(preload, modules=("slow_framework",))))
         starting = asyncio.create_task(templates.start(start))
         while not start.template_pid:
             await asyncio.sleep(0)
@@ -312,7 +312,7 @@ def test_a_start_is_given_up_while_its_template_imports(
 
 def test_a_start_that_was_given_up_starts_nothing_anew(children: Any, with_templates: Any) -> None:
     async def test(templates: Templates) -> None:
-        start = Start(children().launch(None))
+        start = ProcessStart(children().launch(None))
         start.give_up()
         with pytest.raises(GivenUpError):
             await templates.start(start)
@@ -341,6 +341,6 @@ def test_nothing_starts_once_they_are_closed(children: Any, with_templates: Any,
         templates.close()
         assert not psutil.pid_exists(old)
         with pytest.raises(OSError, match="the Dask worker closes"):
-            await templates.start(Start(children().launch(preload)))
+            await templates.start(ProcessStart(children().launch(preload)))
 
     with_templates(test)

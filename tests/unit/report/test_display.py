@@ -8,7 +8,7 @@ import pytest
 
 from dask_train.cards import Card
 from dask_train.report.display import WRITE_INTERVAL_S, Display, facts_of
-from dask_train.report.fitted import Field
+from dask_train.report.fitted import LineField
 
 
 class Clock:
@@ -27,8 +27,8 @@ class Counting(Display):
 
     def _fields(self):
         return [
-            Field(rank=0, text="counting", brief="counting"),
-            Field(rank=1, text=f"{self.count} in all", brief=f"{self.count}"),
+            LineField(rank=0, text="counting", brief="counting"),
+            LineField(rank=1, text=f"{self.count} in all", brief=f"{self.count}"),
         ]
 
     def _below(self):

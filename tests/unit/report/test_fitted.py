@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from dask_train.report.fitted import Field, Wording, fitted
+from dask_train.report.fitted import LineField, Wording, fitted
 
 
 def joined(fields):
@@ -16,10 +16,10 @@ def joined(fields):
 
 
 FIELDS = [
-    Field(rank=0, text="training", brief="training"),
-    Field(rank=3, text="1,100,000 rows trained", brief="1.1M rows"),
-    Field(rank=1, text="score 0.0912", brief="0.0912"),
-    Field(rank=2, text="12 s", brief="12 s"),
+    LineField(rank=0, text="training", brief="training"),
+    LineField(rank=3, text="1,100,000 rows trained", brief="1.1M rows"),
+    LineField(rank=1, text="score 0.0912", brief="0.0912"),
+    LineField(rank=2, text="12 s", brief="12 s"),
 ]
 
 
@@ -45,14 +45,14 @@ def test_the_first_stays_even_where_it_is_too_wide():
 
 
 def test_letters_of_two_columns_count_twice():
-    wide = [Field(rank=0, text="ab", brief="ab"), Field(rank=1, text="訓練", brief="訓練")]
+    wide = [LineField(rank=0, text="ab", brief="ab"), LineField(rank=1, text="訓練", brief="訓練")]
     assert len(fitted(wide, 9, joined)) == 2
     assert len(fitted(wide, 8, joined)) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.text(max_size=9), st.text(max_size=5)), min_size=1), st.integers(1, 99))
 def test_it_fits_or_is_one_and_the_order_stays(given_fields, width):
-    fields = [Field(rank=rank, text=text, brief=brief) for rank, text, brief in given_fields]
+    fields = [LineField(rank=rank, text=text, brief=brief) for rank, text, brief in given_fields]
     left = fitted(fields, width, joined)
     assert len(left) == 1 or cell_len(joined(left)) <= width
     ranks = iter(field.rank for field in fields)

@@ -15,9 +15,9 @@ Key = tuple[str, int]
 
 
 def told(command: commands.Command) -> str:
-    """``Start worker/0#1@a`` is the start of worker 0, attempt 1, on a."""
+    """``StartRole worker/0#1@a`` is the start of worker 0, attempt 1, on a."""
     name = type(command).__name__
-    if isinstance(command, commands.OfRole):
+    if isinstance(command, commands.RoleCommand):
         return f"{name} {command.role}/{command.rank}#{command.attempt}@{command.address}"
     if isinstance(command, commands.Finish):
         return f"{name} {command.verdict}"
@@ -70,7 +70,7 @@ class Course:
         if key:
             role, rank = key.split("/")
             more = {"role": role, "rank": int(rank), "attempt": self[key].attempt, **more}
-        if kind is events.Ready:
+        if kind is events.RoleReady:
             more = {"pid": 1, "peer": "", **more}
         return self.takes(kind(time=self.time, **more))
 
@@ -85,11 +85,11 @@ class Course:
 
     def up(self, *keys: str) -> list[str]:
         """These roles, or all, get ready."""
-        return [text for key in keys or self.phases for text in self.happens(events.Ready, key)]
+        return [text for key in keys or self.phases for text in self.happens(events.RoleReady, key)]
 
     def starts(self, *keys: str) -> list[str]:
         """These roles, or all, enter the user's function."""
-        return [text for key in keys or self.phases for text in self.happens(events.Started, key)]
+        return [text for key in keys or self.phases for text in self.happens(events.RoleStarted, key)]
 
     def running(self) -> Course:
         """Go on until all roles are in the user's function."""
@@ -100,13 +100,13 @@ class Course:
         return self
 
     def exits(self, *keys: str, cause: str = "it was killed.") -> list[str]:
-        return [text for key in keys for text in self.happens(events.Exited, key, cause=cause)]
+        return [text for key in keys for text in self.happens(events.RoleExited, key, cause=cause)]
 
     def fails(self, key: str, error: str = "ValueError: no.", *, launching: bool = False, **more: Any) -> list[str]:
-        return self.happens(events.Failed, key, error=error, launching=launching, **more)
+        return self.happens(events.RoleFailed, key, error=error, launching=launching, **more)
 
     def returns(self, *keys: str) -> list[str]:
-        return [text for key in keys for text in self.happens(events.Ended, key)]
+        return [text for key in keys for text in self.happens(events.RoleEnded, key)]
 
     def stopped(self, reason: str = "val_loss < 0.1") -> list[str]:
         return self.happens(events.StopAsked, reason=reason)

@@ -17,7 +17,7 @@ def test_roles_that_do_not_start(a_run):
     run.placed()
     run.up("worker/0")
     assert run.tick(59) == []
-    assert run.tick(1.1) == ["Kill ps/0#0@a", "Kill worker/0#0@b", "Kill worker/1#0@c"]
+    assert run.tick(1.1) == ["KillRole ps/0#0@a", "KillRole worker/0#0@b", "KillRole worker/1#0@c"]
     assert run.exits("ps/0", "worker/0", "worker/1") == ["Finish LaunchError"]
     assert run.finish.what == "Only 1 of 3 roles started within 60 s; missing: ps 0 on a; worker 1 on c."
     assert "busy, paused or short of memory" in run.finish.cause
@@ -40,7 +40,7 @@ def test_a_replacement_that_does_not_start_is_lost_again(a_run):
     run.placed("worker/1", on="c")
     for _ in range(60):
         run.happens(events.Progressed, "worker/0", after=0.99)
-    assert run.tick(1) == ["Kill worker/1#1@c", "Place worker/1"]
+    assert run.tick(1) == ["KillRole worker/1#1@c", "PlaceRoles worker/1"]
     assert run.state.losses[-1] == "worker 1 is lost: it did not start on c within 60 s."
     assert run["worker/1"].attempt == 2
 
@@ -49,7 +49,12 @@ def test_two_replacements_that_do_not_start_where_one_more_may(a_run):
     run = a_run(counts={"worker": 3}, launch_s=60, recovery=RecoveryPolicy(max_restarts=3)).running()
     run.exits("worker/0", "worker/1")
     run.placed("worker/0", "worker/1")
-    assert run.tick(61) == ["Kill worker/0#1@a", "Place worker/0", "Kill worker/1#1@b", "Kill worker/2#0@c"]
+    assert run.tick(61) == [
+        "KillRole worker/0#1@a",
+        "PlaceRoles worker/0",
+        "KillRole worker/1#1@b",
+        "KillRole worker/2#0@c",
+    ]
     assert run.exits("worker/2") == ["Finish RoleLostError"]
     assert run.finish.what == "worker 1 is lost: it did not start on b within 60 s."
 
@@ -60,7 +65,7 @@ def test_roles_that_do_not_meet(a_run):
     run.up()
     run.starts("worker/0")
     assert run.tick(30 + RENDEZVOUS_MARGIN_S - 1) == [], "it raises by itself"
-    assert run.tick(1.1) == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
+    assert run.tick(1.1) == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish LaunchError"]
     assert run.finish.what == "worker 1 did not meet the other roles within 30 s."
     assert run.finish.change == "Try dask train doctor, or raise train.rendezvous.timeout."
@@ -71,12 +76,12 @@ def test_data_that_does_not_come(a_run):
     run.placed()
     run.up()
     assert run.tick(119) == []
-    run.happens(events.DataProgressed)
+    run.happens(events.PartitionComputed)
     assert run.tick(119) == []
     run.happens(events.DataReady)
     assert run.tick(119) == []
-    run.happens(events.Loaded, "worker/0")
-    assert run.tick(121) == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
+    run.happens(events.DataLoaded, "worker/0")
+    assert run.tick(121) == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish StalledError"]
     assert run.finish.what == "The data of the run made no progress for 120 s."
     assert "train.progress.timeout" in run.finish.change
@@ -87,10 +92,10 @@ def test_a_run_without_progress_is_looked_into_and_ended(a_run):
     assert run.tick(100) == []
     run.happens(events.Progressed, "worker/1")
     assert run.tick(119) == []
-    assert run.tick(1.1) == ["Diagnose worker/0 worker/1"]
+    assert run.tick(1.1) == ["DiagnoseRoles worker/0 worker/1"]
     assert run.tick(1) == [], "it is being looked into"
     said = run.happens(events.Diagnosed, stalled=("worker 0 (process 7) does not answer: it is stopped by a signal",))
-    assert said == ["Kill worker/0#0@a", "Kill worker/1#0@b"]
+    assert said == ["KillRole worker/0#0@a", "KillRole worker/1#0@b"]
     assert run.exits("worker/0", "worker/1") == ["Finish StalledError"]
     assert run.finish.what == (
         "No role made progress for 120 s: worker 0 (process 7) does not answer: it is stopped by a signal."
@@ -100,12 +105,12 @@ def test_a_run_without_progress_is_looked_into_and_ended(a_run):
 
 def test_progress_while_it_is_looked_into(a_run):
     run = a_run(progress_s=120).running()
-    assert run.tick(121) == ["Diagnose worker/0 worker/1"]
+    assert run.tick(121) == ["DiagnoseRoles worker/0 worker/1"]
     run.happens(events.Progressed, "worker/1")
     assert run.happens(events.Diagnosed, stalled=("x",)) == []
     assert run.phase is Phase.RUNNING
     assert run.tick(119) == []
-    assert run.tick(1.1) == ["Diagnose worker/0 worker/1"]
+    assert run.tick(1.1) == ["DiagnoseRoles worker/0 worker/1"]
     run.happens(events.Diagnosed, stalled=())
     run.exits("worker/0", "worker/1")
     assert run.finish.what == "No role made progress for 120 s: all of them answer."
@@ -132,21 +137,21 @@ def test_all_start_again_while_it_is_looked_into(a_run):
     assert run.happens(events.Diagnosed, after=500, stalled=("x",)) == []
     assert run.phase is Phase.PLACING
     run.running()
-    assert run.tick(121) == ["Diagnose worker/0 worker/1"]
+    assert run.tick(121) == ["DiagnoseRoles worker/0 worker/1"]
 
 
 def test_a_scorer_that_reports_for_ever_hides_no_stall(a_run):
     run = a_run(counts={"worker": 1, "scorer": 1}, progress_s=120).running()
     run.tick(119)
     run.happens(events.Progressed, "scorer/0")
-    assert run.tick(2) == ["Diagnose worker/0 scorer/0"]
+    assert run.tick(2) == ["DiagnoseRoles worker/0 scorer/0"]
 
 
 def test_a_worker_that_hangs_is_not_hidden_by_one_that_has_returned(a_run):
     run = a_run(progress_s=120).running()
     run.tick(100)
     run.returns("worker/0")
-    assert run.tick(21) == ["Diagnose worker/1"]
+    assert run.tick(21) == ["DiagnoseRoles worker/1"]
 
 
 def test_one_worker_of_several_may_work_alone(a_run):
@@ -163,8 +168,8 @@ def test_a_scorer_that_hangs_at_the_end(a_run):
     run.tick(100)
     run.returns("worker/0")
     assert run.tick(119) == []
-    assert run.tick(2) == ["Diagnose scorer/0"]
-    assert run.happens(events.Diagnosed, stalled=("scorer 0 is scoring",)) == ["Kill scorer/0#0@b"]
+    assert run.tick(2) == ["DiagnoseRoles scorer/0"]
+    assert run.happens(events.Diagnosed, stalled=("scorer 0 is scoring",)) == ["KillRole scorer/0#0@b"]
     assert run.exits("scorer/0") == ["Finish ok"]
     assert run.finish.notes == (
         "scorer 0 had not returned 120 s after the training roles and was ended: scorer 0 is scoring.",
@@ -176,10 +181,10 @@ def test_a_scorer_that_goes_on_for_ever_at_the_end(a_run):
     run.returns("worker/0", "keeper/0")
     for _ in range(12):
         assert run.happens(events.Progressed, "scorer/0", after=9) == []
-    assert run.tick(20) == ["Diagnose scorer/0 ps/0"]
-    assert run.happens(events.Diagnosed, stalled=()) == ["Kill scorer/0#0@b"]
+    assert run.tick(20) == ["DiagnoseRoles scorer/0 ps/0"]
+    assert run.happens(events.Diagnosed, stalled=()) == ["KillRole scorer/0#0@b"]
     run.exits("scorer/0")
-    assert run.tick(5.1) == ["Kill ps/0#0@d"]
+    assert run.tick(5.1) == ["KillRole ps/0#0@d"]
     assert run.exits("ps/0") == ["Finish ok"]
 
 
@@ -197,14 +202,14 @@ def test_a_scorer_that_is_not_replaced_in_time_at_the_end(a_run, until):
     if until == "placing":
         assert said == ["Free scorer/0", "Finish ok"]
     else:
-        assert said == ["Kill scorer/0#1@b"]
+        assert said == ["KillRole scorer/0#1@b"]
         assert run.exits("scorer/0") == ["Finish ok"]
     assert run.finish.notes[0].startswith("scorer 0 had not returned 120 s after the training roles")
 
 
 def test_a_look_that_was_begun_before_the_end_ends_nobody(a_run):
     run = a_run(counts={"worker": 1, "scorer": 1}, progress_s=120).running()
-    assert run.tick(121) == ["Diagnose worker/0 scorer/0"]
+    assert run.tick(121) == ["DiagnoseRoles worker/0 scorer/0"]
     run.returns("worker/0")
     assert run.happens(events.Diagnosed, stalled=("x",)) == []
     assert run.phase is Phase.COMPLETING
@@ -219,7 +224,7 @@ def test_a_role_may_wait_for_a_client_that_does_not_wait_itself(a_run):
     assert run.tick(100_000) == []
     run.happens(events.ClientWaits, waits=True)
     assert run.tick(119) == []
-    assert run.tick(2) == ["Diagnose worker/0 worker/1"], "nobody is left to get on"
+    assert run.tick(2) == ["DiagnoseRoles worker/0 worker/1"], "nobody is left to get on"
 
 
 def test_a_role_may_wait_for_the_client_before_it_is_known_to_run(a_run):
@@ -258,10 +263,10 @@ def test_roles_whose_agent_is_silent_are_lost_in_a_stall(a_run, scope):
     run.tick(121)
     said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),))
     if scope == "role":
-        assert said == ["Kill worker/1#0@b", "Place worker/1"]
+        assert said == ["KillRole worker/1#0@b", "PlaceRoles worker/1"]
     else:
-        assert said == ["Kill worker/1#0@b", "Kill worker/0#0@a"]
-        assert run.exits("worker/0") == ["Place worker/0 worker/1"]
+        assert said == ["KillRole worker/1#0@b", "KillRole worker/0#0@a"]
+        assert run.exits("worker/0") == ["PlaceRoles worker/0 worker/1"]
     assert run.state.losses == (
         "worker 1 on b is lost: the agent there does not answer. Its Dask worker hangs, or its host is cut off.",
     )
@@ -271,11 +276,11 @@ def test_roles_whose_agent_is_silent_are_lost_in_a_stall(a_run, scope):
 @pytest.mark.parametrize("scope", ["role", "gang"])
 def test_the_silent_one_is_lost_when_a_healthy_one_raises_for_want_of_an_answer(a_run, scope, agree):
     run = a_run(recovery=RecoveryPolicy(scope=scope), agree=agree).running()
-    assert run.fails("worker/0", "StalledError: no rows.", unanswered=True) == ["Diagnose worker/1"]
+    assert run.fails("worker/0", "StalledError: no rows.", unanswered=True) == ["DiagnoseRoles worker/1"]
     assert run.tick(2) == []
     said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),))
-    again = ["Place worker/1 worker/0"] if scope == "role" and not agree else ["Place worker/0 worker/1"]
-    assert said == ["Kill worker/1#0@b", *again]
+    again = ["PlaceRoles worker/1 worker/0"] if scope == "role" and not agree else ["PlaceRoles worker/0 worker/1"]
+    assert said == ["KillRole worker/1#0@b", *again]
     assert run.state.losses[0].startswith("worker 1 on b is lost")
     run.placed()
     run.up()
@@ -288,14 +293,14 @@ def test_all_that_raised_for_want_of_an_answer_start_again_with_the_silent_one(a
     run.fails("worker/0", "StalledError: no rows.", unanswered=True)
     assert run.fails("worker/1", "StalledError: no rows.", unanswered=True) == []
     said = run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 2),))
-    assert said == ["Kill worker/2#0@c", "Place worker/2 worker/0 worker/1"]
+    assert said == ["KillRole worker/2#0@c", "PlaceRoles worker/2 worker/0 worker/1"]
 
 
 def test_without_recovery_the_silent_one_is_blamed(a_run):
     run = a_run().running()
     run.fails("worker/0", "StalledError: no rows.", unanswered=True)
     assert run.happens(events.Diagnosed, stalled=("x",), silent=(("worker", 1),)) == [
-        "Kill worker/1#0@b",
+        "KillRole worker/1#0@b",
         "Finish RoleLostError",
     ]
     assert (run.finish.role, run.finish.rank) == ("worker", 1)
@@ -306,7 +311,7 @@ def test_one_that_raises_for_want_of_an_answer_where_all_answer(a_run, told):
     run = a_run(recovery=RecoveryPolicy(scope="gang")).running()
     run.fails("worker/0", "StalledError: no.", unanswered=True)
     said = run.happens(events.Diagnosed, stalled=()) if told else run.tick(10.1)
-    assert said == ["Kill worker/1#0@b"]
+    assert said == ["KillRole worker/1#0@b"]
     assert run.exits("worker/1") == ["Finish RoleFailedError"]
     assert (run.finish.role, run.finish.rank) == ("worker", 0)
 
@@ -337,14 +342,14 @@ def test_a_replacement_whose_data_does_not_come_is_lost_again(a_run):
     run.happens(events.DataReady)
     run.placed()
     for key in ("worker/0", "worker/1"):
-        run.happens(events.Loaded, key)
+        run.happens(events.DataLoaded, key)
     run.up()
     run.starts()
     run.exits("worker/1")
     run.placed("worker/1", on="c")
     run.up("worker/1")
     run.happens(events.Progressed, "worker/0", after=50)
-    assert run.tick(1) == ["Kill worker/1#1@c", "Place worker/1"]
+    assert run.tick(1) == ["KillRole worker/1#1@c", "PlaceRoles worker/1"]
     assert run.state.losses[-1] == "worker 1 is lost: its data did not reach it within 50 s."
 
 
@@ -354,7 +359,7 @@ FROZEN = {"stalled": ("worker 1 (process 7) does not answer: it is stopped by a 
 def test_a_frozen_role_that_can_be_replaced_alone_is_replaced(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     run.tick(121)
-    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "Place worker/1"]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1"]
     assert run.state.losses == (
         "worker 1 is lost: its process does not answer, and for 120 s no role has made progress.",
     )
@@ -363,10 +368,10 @@ def test_a_frozen_role_that_can_be_replaced_alone_is_replaced(a_run):
 
 def test_with_it_a_role_that_has_waited_for_it_in_vain(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
-    assert run.happens(events.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True) == [
-        "Diagnose worker/1"
-    ]
-    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "Place worker/1 worker/0"]
+    assert run.happens(
+        events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True
+    ) == ["DiagnoseRoles worker/1"]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1 worker/0"]
 
 
 @pytest.mark.parametrize(
@@ -383,7 +388,7 @@ def test_a_frozen_role_that_can_not_be_replaced_alone_ends_the_run(a_run, settin
 @pytest.mark.parametrize("agree", [False, True])
 def test_a_frozen_role_is_named_and_not_the_one_that_has_waited_for_it(a_run, agree):
     run = a_run(progress_s=120, recovery=RecoveryPolicy(scope="gang"), agree=agree).running()
-    run.happens(events.Failed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
+    run.happens(events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
     run.happens(events.Diagnosed, **FROZEN)
     run.exits("worker/1")
     assert run.finish.verdict == "StalledError"
@@ -398,8 +403,8 @@ def others_go_on(run, seconds):
 def test_a_frozen_role_is_replaced_while_others_go_on(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     assert others_go_on(run, 119) == []
-    assert others_go_on(run, 3) == ["Diagnose worker/0 worker/1"]
-    assert run.happens(events.Diagnosed, **FROZEN) == ["Kill worker/1#0@b", "Place worker/1"]
+    assert others_go_on(run, 3) == ["DiagnoseRoles worker/0 worker/1"]
+    assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1"]
     cause = "its process does not answer, and for 120 s it has made no progress, while others have."
     assert run.state.losses == (f"worker 1 is lost: {cause}",)
 
@@ -407,7 +412,10 @@ def test_a_frozen_role_is_replaced_while_others_go_on(a_run):
 def test_a_role_whose_agent_is_silent_is_replaced_while_others_go_on(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
     others_go_on(run, 122)
-    assert run.happens(events.Diagnosed, stalled=(), silent=(("worker", 1),)) == ["Kill worker/1#0@b", "Place worker/1"]
+    assert run.happens(events.Diagnosed, stalled=(), silent=(("worker", 1),)) == [
+        "KillRole worker/1#0@b",
+        "PlaceRoles worker/1",
+    ]
 
 
 def test_where_it_can_not_be_replaced_the_run_ends_and_names_it(a_run):
@@ -421,10 +429,10 @@ def test_where_it_can_not_be_replaced_the_run_ends_and_names_it(a_run):
 
 def test_a_role_that_works_for_long_and_answers_is_left_and_looked_into_now_and_then(a_run):
     run = a_run(progress_s=120, recovery=ROLE).running()
-    assert others_go_on(run, 122) == ["Diagnose worker/0 worker/1"]
+    assert others_go_on(run, 122) == ["DiagnoseRoles worker/0 worker/1"]
     assert run.happens(events.Diagnosed, stalled=("worker 1 is fitting",)) == []
     assert others_go_on(run, 118) == []
-    assert others_go_on(run, 4) == ["Diagnose worker/0 worker/1"]
+    assert others_go_on(run, 4) == ["DiagnoseRoles worker/0 worker/1"]
     run.happens(events.Progressed, "worker/1")
     assert run.happens(events.Diagnosed, **FROZEN) == [], "it moved while the picture was taken"
     assert run.phase is Phase.RUNNING

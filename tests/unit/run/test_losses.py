@@ -23,7 +23,7 @@ def test_only_the_lost_role_starts_again(a_run):
     said += run.placed("worker/1", on="e")
     said += run.up("worker/1")
     said += run.starts("worker/1")
-    assert said == ["Place worker/1", "Start worker/1#1@e", "Go worker/1#1@e"]
+    assert said == ["PlaceRoles worker/1", "StartRole worker/1#1@e", "EnterFunction worker/1#1@e"]
     assert {key: run[key] for key in others} == others, "untouched"
     assert (run["worker/1"].phase, run["worker/1"].address) == (RolePhase.RUNNING, "e")
     assert run.state.losses == ("worker 1 is lost: its process 7 was killed by SIGKILL.",)
@@ -41,24 +41,24 @@ def test_it_is_given_its_data_again(a_run):
     run = a_run(recovery=ROLE, with_data=frozenset({"worker"}))
     run.happens(events.DataReady)
     run.placed()
-    run.happens(events.Loaded, "worker/0")
-    run.happens(events.Loaded, "worker/1")
+    run.happens(events.DataLoaded, "worker/0")
+    run.happens(events.DataLoaded, "worker/1")
     run.up()
     run.starts()
     run.exits("worker/1")
-    assert run.placed("worker/1", on="c") == ["Start worker/1#1@c", "Load worker/1#1@c"]
+    assert run.placed("worker/1", on="c") == ["StartRole worker/1#1@c", "LoadData worker/1#1@c"]
     assert run.up("worker/1") == []
-    assert run.happens(events.Loaded, "worker/1") == ["Go worker/1#1@c"]
+    assert run.happens(events.DataLoaded, "worker/1") == ["EnterFunction worker/1#1@c"]
 
 
 def test_a_role_lost_while_all_launch_is_replaced_and_waited_for(a_run):
     run = a_run(recovery=ROLE)
     run.placed()
     run.up("worker/0")
-    assert run.exits("worker/1") == ["Place worker/1"]
+    assert run.exits("worker/1") == ["PlaceRoles worker/1"]
     assert run.phase is Phase.LAUNCHING
-    assert run.placed("worker/1", on="c") == ["Start worker/1#1@c"]
-    assert run.up("worker/1") == ["Go worker/0#0@a", "Go worker/1#1@c"]
+    assert run.placed("worker/1", on="c") == ["StartRole worker/1#1@c"]
+    assert run.up("worker/1") == ["EnterFunction worker/0#0@a", "EnterFunction worker/1#1@c"]
 
 
 def test_a_dask_worker_with_two_roles_counts_once(a_run):
@@ -66,19 +66,19 @@ def test_a_dask_worker_with_two_roles_counts_once(a_run):
     run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
     run.up()
     run.starts()
-    assert run.happens(events.WorkerLost, address="a") == ["Place worker/0 worker/1"]
-    assert run.happens(events.WorkerLost, address="a") == []
+    assert run.happens(events.DaskWorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
+    assert run.happens(events.DaskWorkerLost, address="a") == []
     assert run.state.num_restarts == 1
     assert run.state.losses == ("worker 0, worker 1 are lost: the Dask worker a left the cluster.",)
     run.placed("worker/0", "worker/1", on="b")
     run.up("worker/0", "worker/1")
-    assert run.happens(events.WorkerLost, address="c") == [], "no role of the run is there"
+    assert run.happens(events.DaskWorkerLost, address="c") == [], "no role of the run is there"
 
 
 def test_results_of_a_dask_worker_that_is_lost_later_stay(a_run):
     run = a_run(recovery=ROLE).running()
     run.returns("worker/0")
-    assert run.happens(events.WorkerLost, address="a") == []
+    assert run.happens(events.DaskWorkerLost, address="a") == []
     assert run["worker/0"].phase is RolePhase.RETURNED
     assert run.returns("worker/1") == ["Finish ok"]
 
@@ -89,7 +89,7 @@ def test_no_room_for_a_replacement(a_run):
     run.placed("worker/1")
     run.exits("worker/1", cause="two.")
     assert run.happens(events.NoRoom, wanted="w", why="0 of 2 threads are free.", change="Wait.") == [
-        "Kill worker/0#0@a"
+        "KillRole worker/0#0@a"
     ]
     assert run.exits("worker/0") == ["Finish RoleLostError"]
     assert run.finish.what == "worker 1 is lost: two. There is no room to replace it: 0 of 2 threads are free."
@@ -102,14 +102,14 @@ def test_no_room_for_a_replacement(a_run):
 
 def test_all_start_again_when_all_are_gone(a_run):
     run = a_run(counts={"ps": 1, "worker": 2}, recovery=GANG, placement_s=44).running()
-    assert run.exits("worker/0") == ["Kill ps/0#0@a", "Kill worker/1#0@c"]
+    assert run.exits("worker/0") == ["KillRole ps/0#0@a", "KillRole worker/1#0@c"]
     assert run.phase is Phase.RESTARTING
     assert run.exits("ps/0") == []
-    assert run.exits("worker/1") == ["Place ps/0 worker/0 worker/1"], "in place of the room that they had"
+    assert run.exits("worker/1") == ["PlaceRoles ps/0 worker/0 worker/1"], "in place of the room that they had"
     assert run.log[-1][1][0].timeout_s == 44
     assert run.phase is Phase.PLACING
-    assert run.placed() == ["Start ps/0#1@a", "Start worker/0#1@b", "Start worker/1#1@c"]
-    assert run.up() == ["Go ps/0#1@a", "Go worker/0#1@b", "Go worker/1#1@c"]
+    assert run.placed() == ["StartRole ps/0#1@a", "StartRole worker/0#1@b", "StartRole worker/1#1@c"]
+    assert run.up() == ["EnterFunction ps/0#1@a", "EnterFunction worker/0#1@b", "EnterFunction worker/1#1@c"]
     run.starts()
     run.returns("worker/0", "worker/1")
     assert run.returns("ps/0") == ["Finish ok"]
@@ -118,7 +118,7 @@ def test_all_start_again_when_all_are_gone(a_run):
 def test_those_that_had_returned_start_again_too(a_run):
     run = a_run(recovery=GANG).running()
     run.returns("worker/1")
-    assert run.exits("worker/0") == ["Place worker/0 worker/1"]
+    assert run.exits("worker/0") == ["PlaceRoles worker/0 worker/1"]
     assert [run[key].attempt for key in ("worker/0", "worker/1")] == [1, 1]
 
 
@@ -126,16 +126,16 @@ def test_a_role_that_does_not_say_that_it_is_gone_is_waited_for_so_long(a_run):
     run = a_run(recovery=GANG, stop_s=5).running()
     run.exits("worker/0")
     assert run.tick(4.9) == []
-    assert run.tick(0.2) == ["Place worker/0 worker/1"]
+    assert run.tick(0.2) == ["PlaceRoles worker/0 worker/1"]
 
 
 def test_what_cannot_be_replaced_alone_takes_all_with_it(a_run):
     run = a_run(counts={"chief": 1, "worker": 1}, recovery=ROLE).running()
-    assert run.exits("worker/0") == ["Place worker/0"]
+    assert run.exits("worker/0") == ["PlaceRoles worker/0"]
     run.placed("worker/0")
     run.up("worker/0")
-    assert run.exits("chief/0") == ["Kill worker/0#1@b"]
-    assert run.exits("worker/0") == ["Place chief/0 worker/0"]
+    assert run.exits("chief/0") == ["KillRole worker/0#1@b"]
+    assert run.exits("worker/0") == ["PlaceRoles chief/0 worker/0"]
     assert (run["chief/0"].attempt, run["worker/0"].attempt) == (1, 2)
 
 
@@ -144,26 +144,26 @@ def test_a_dask_worker_with_a_role_that_cannot_be_replaced_alone(a_run):
     run.happens(events.Placed, places={"chief/0": "b", "worker/0": "b", "worker/1": "c"})
     run.up()
     run.starts()
-    assert run.happens(events.WorkerLost, address="b") == ["Kill worker/1#0@c"]
+    assert run.happens(events.DaskWorkerLost, address="b") == ["KillRole worker/1#0@c"]
 
 
 def test_roles_that_wait_for_each_other_start_again_together(a_run):
     """Whatever the framework says of one: the loss is an exception in the others."""
     run = a_run(counts={"worker": 2, "scorer": 1}, recovery=ROLE, agree=True).running()
-    assert run.exits("scorer/0") == ["Place scorer/0"]
+    assert run.exits("scorer/0") == ["PlaceRoles scorer/0"]
     run.placed("scorer/0")
-    assert run.exits("worker/0") == ["Kill worker/1#0@b", "Kill scorer/0#1@c"]
+    assert run.exits("worker/0") == ["KillRole worker/1#0@b", "KillRole scorer/0#1@c"]
     assert run.fails("worker/1") == [], "an echo"
-    assert run.exits("scorer/0") == ["Place worker/0 worker/1 scorer/0"]
+    assert run.exits("scorer/0") == ["PlaceRoles worker/0 worker/1 scorer/0"]
 
 
 def test_a_role_that_waits_for_room_starts_again_with_all(a_run):
     run = a_run(counts={"chief": 1, "worker": 2}, recovery=ROLE).running()
-    assert run.exits("worker/0") == ["Place worker/0"]
-    assert run.exits("chief/0") == ["Kill worker/1#0@c"]
+    assert run.exits("worker/0") == ["PlaceRoles worker/0"]
+    assert run.exits("chief/0") == ["KillRole worker/1#0@c"]
     assert run.happens(events.NoRoom, wanted="w", why="y", change="c") == [], "all wait for room soon"
     assert run.placed("worker/0") == ["Free worker/0"]
-    assert run.exits("worker/1") == ["Place chief/0 worker/0 worker/1"]
+    assert run.exits("worker/1") == ["PlaceRoles chief/0 worker/0 worker/1"]
 
 
 # How often
@@ -181,7 +181,7 @@ def test_the_last_error_tells_of_every_attempt(a_run, scope):
             run.placed("worker/0")
             run.up("worker/0")
             run.starts("worker/0")
-    assert run.exits("worker/0", cause="cause 2.") == [f"Kill worker/1#{2 if scope == 'gang' else 0}@b"]
+    assert run.exits("worker/0", cause="cause 2.") == [f"KillRole worker/1#{2 if scope == 'gang' else 0}@b"]
     assert run.exits("worker/1") == ["Finish RoleLostError"]
     assert run.finish.what == "worker 0 is lost: cause 2."
     assert run.finish.cause == (
@@ -195,7 +195,7 @@ def test_the_last_error_tells_of_every_attempt(a_run, scope):
 
 def test_without_recovery_the_first_loss_ends_it(a_run):
     run = a_run().running()
-    assert run.exits("worker/0", cause="it fell.") == ["Kill worker/1#0@b"]
+    assert run.exits("worker/0", cause="it fell.") == ["KillRole worker/1#0@b"]
     assert run.exits("worker/1") == ["Finish RoleLostError"]
     assert (run.finish.what, run.finish.cause) == ("worker 0 is lost: it fell.", "")
     assert "pass recovery=" in run.finish.change
@@ -206,7 +206,7 @@ def test_without_recovery_the_first_loss_ends_it(a_run):
 
 def test_an_exception_ends_it(a_run):
     run = a_run(recovery=ROLE).running()
-    assert run.fails("worker/1", "ValueError: no such column.") == ["Kill worker/0#0@a"]
+    assert run.fails("worker/1", "ValueError: no such column.") == ["KillRole worker/0#0@a"]
     assert run.exits("worker/1") == [], "it had said so"
     assert run.exits("worker/0") == ["Finish RoleFailedError"]
     assert run.finish.what == "worker 1 raised ValueError: no such column."
@@ -218,11 +218,11 @@ def test_an_exception_ends_it(a_run):
 def test_an_exception_may_count_as_a_loss(a_run, scope):
     run = a_run(recovery=RecoveryPolicy(scope=scope, retry_errors=True, max_restarts=1)).running()
     if scope == "gang":
-        assert run.fails("worker/1", "E: one.") == ["Kill worker/0#0@a"]
+        assert run.fails("worker/1", "E: one.") == ["KillRole worker/0#0@a"]
         run.exits("worker/0")
         run.running()
     else:
-        assert run.fails("worker/1", "E: one.") == ["Place worker/1"]
+        assert run.fails("worker/1", "E: one.") == ["PlaceRoles worker/1"]
         run.placed("worker/1")
         run.up("worker/1")
     run.fails("worker/1", "E: two.")
@@ -235,7 +235,7 @@ def test_where_roles_wait_for_each_other_an_exception_settles_first(a_run):
     run = a_run(recovery=GANG, agree=True).running()
     assert run.fails("worker/1", "RuntimeError: connection closed by peer.") == []
     assert run.tick(SETTLE_S - 0.1) == []
-    assert run.tick(0.1) == ["Kill worker/0#0@a"], "no loss was told of: it was its own"
+    assert run.tick(0.1) == ["KillRole worker/0#0@a"], "no loss was told of: it was its own"
     assert run.exits("worker/0") == ["Finish RoleFailedError"]
 
 
@@ -246,11 +246,13 @@ def test_an_exception_before_a_loss_is_its_echo(a_run, loss):
     if loss == "exited":
         said = run.exits("worker/0", cause="it was killed.")
     elif loss == "worker lost":
-        said = run.happens(events.WorkerLost, address="a")
+        said = run.happens(events.DaskWorkerLost, address="a")
     else:
         said = run.happens(events.AgentFailed, address="a", error="it ended.")
-    assert said == ["Kill worker/2#0@c"]
-    assert run.fails("worker/2", "RuntimeError: connection closed by peer.") == ["Place worker/0 worker/1 worker/2"]
+    assert said == ["KillRole worker/2#0@c"]
+    assert run.fails("worker/2", "RuntimeError: connection closed by peer.") == [
+        "PlaceRoles worker/0 worker/1 worker/2"
+    ]
     assert run.state.num_restarts == 1
     assert run.state.losses[0].startswith("worker 0")
     assert run.tick(SETTLE_S) == []
@@ -267,7 +269,7 @@ def test_several_exceptions_are_one_and_the_first_is_to_blame(a_run):
     run = a_run(agree=True, recovery=RETRY).running()
     run.fails("worker/1", "E: first.")
     run.fails("worker/0", "E: second.")
-    assert run.tick(SETTLE_S) == ["Place worker/0 worker/1"]
+    assert run.tick(SETTLE_S) == ["PlaceRoles worker/0 worker/1"]
     assert run.state.num_restarts == 1
     assert run.state.losses == ("worker 1 raised E: first.",)
 
@@ -277,7 +279,7 @@ def test_several_that_raise_beside_the_training_are_replaced_together(a_run):
     run = a_run(counts={"worker": 2, "scorer": 2}, agree=True, recovery=policy).running()
     run.fails("scorer/1", "E: first.")
     run.fails("scorer/0", "E: second.")
-    assert run.tick(SETTLE_S) == ["Place scorer/0 scorer/1"]
+    assert run.tick(SETTLE_S) == ["PlaceRoles scorer/0 scorer/1"]
 
 
 def test_all_have_returned_or_raised_and_it_still_settles(a_run):
@@ -291,8 +293,8 @@ def test_all_have_returned_or_raised_and_it_still_settles(a_run):
 def test_the_loss_of_another_role_while_an_exception_settles_is_mended_beside_it(a_run):
     run = a_run(counts={"worker": 2, "scorer": 1}, agree=True, recovery=ROLE).running()
     run.fails("worker/1", "E: own.")
-    assert run.exits("scorer/0") == ["Place scorer/0"]
-    assert run.tick(SETTLE_S) == ["Kill worker/0#0@a"]
+    assert run.exits("scorer/0") == ["PlaceRoles scorer/0"]
+    assert run.tick(SETTLE_S) == ["KillRole worker/0#0@a"]
     assert run.exits("worker/0") == ["Finish RoleFailedError"]
     assert run.finish.what == "worker 1 raised E: own."
 
@@ -319,7 +321,7 @@ def test_a_role_that_cannot_start_ends_it(a_run):
     run = a_run(recovery=RETRY)
     run.placed()
     said = run.fails("worker/1", "ModuleNotFoundError: No module named 'mine'.", launching=True)
-    assert said == ["Kill worker/0#0@a"]
+    assert said == ["KillRole worker/0#0@a"]
     assert run.exits("worker/0") == ["Finish LaunchError"]
     assert run.finish.what == "worker 1 could not start: ModuleNotFoundError: No module named 'mine'."
     assert (run.finish.role, run.finish.rank) == ("worker", 1)
@@ -330,7 +332,7 @@ def test_a_role_that_fails_to_meet_the_others_may_be_the_echo_of_a_loss(a_run):
     run.placed()
     run.up()
     assert run.fails("worker/1", "RuntimeError: no peer.", launching=True) == []
-    assert run.exits("worker/0") == ["Place worker/0 worker/1"]
+    assert run.exits("worker/0") == ["PlaceRoles worker/0 worker/1"]
 
 
 def test_an_agent_that_cannot_start_ends_it(a_run):
@@ -338,14 +340,14 @@ def test_an_agent_that_cannot_start_ends_it(a_run):
     run.happens(events.Placed, places={"worker/0": "a", "worker/1": "a", "worker/2": "b"})
     assert run.happens(events.AgentFailed, address="c", error="e.") == []
     said = run.happens(events.AgentFailed, address="a", error="Python 3.12 there and 3.11 here.")
-    assert said == ["Kill worker/2#0@b"]
+    assert said == ["KillRole worker/2#0@b"]
     assert run.exits("worker/2") == ["Finish LaunchError"]
     assert run.finish.what == "No role can start on a: Python 3.12 there and 3.11 here."
 
 
 def test_an_agent_that_ends_later_has_lost_its_roles(a_run):
     run = a_run(recovery=ROLE).running()
-    assert run.happens(events.AgentFailed, address="a", error="it was cancelled.") == ["Place worker/0"]
+    assert run.happens(events.AgentFailed, address="a", error="it was cancelled.") == ["PlaceRoles worker/0"]
     assert run.state.losses == ("worker 0: the agent on a has ended: it was cancelled.",)
 
 
@@ -355,20 +357,20 @@ def test_what_had_returned_there_stays(a_run):
     run.up()
     run.starts()
     run.returns("worker/0")
-    assert run.happens(events.AgentFailed, address="a", error="e.") == ["Place worker/1"]
+    assert run.happens(events.AgentFailed, address="a", error="e.") == ["PlaceRoles worker/1"]
 
 
 def test_an_agent_that_ends_while_its_roles_are_killed(a_run):
     run = a_run(recovery=GANG).running()
     run.exits("worker/1")
-    assert run.happens(events.AgentFailed, address="a", error="e.") == ["Place worker/0 worker/1"]
+    assert run.happens(events.AgentFailed, address="a", error="e.") == ["PlaceRoles worker/0 worker/1"]
     assert run.state.num_restarts == 1
 
 
 def test_a_dask_worker_that_leaves_while_its_roles_are_killed(a_run):
     run = a_run(recovery=GANG).running()
     run.exits("worker/1")
-    assert run.happens(events.WorkerLost, address="a") == ["Place worker/0 worker/1"]
+    assert run.happens(events.DaskWorkerLost, address="a") == ["PlaceRoles worker/0 worker/1"]
     assert run.state.num_restarts == 1
 
 
@@ -378,7 +380,7 @@ def test_roles_that_cannot_meet_are_a_launch_that_failed(a_run):
     run.up()
     assert run.fails("worker/1", "LaunchError: nobody came.", launching=True) == []
     said = run.tick(SETTLE_S)
-    assert said == ["Kill worker/0#0@a"]
+    assert said == ["KillRole worker/0#0@a"]
     run.exits("worker/0")
     assert (run.finish.verdict, run.finish.what) == (
         "LaunchError",
@@ -390,7 +392,7 @@ def test_an_agent_that_cannot_start_a_replacement_is_another_loss(a_run):
     run = a_run(recovery=ROLE).running()
     run.exits("worker/1")
     run.placed("worker/1", on="c")
-    assert run.happens(events.AgentFailed, address="c", error="another version.") == ["Place worker/1"]
+    assert run.happens(events.AgentFailed, address="c", error="another version.") == ["PlaceRoles worker/1"]
     assert (run.phase, run["worker/1"].attempt) == (Phase.RUNNING, 2)
 
 
@@ -405,7 +407,7 @@ def test_a_service_that_raises_when_nobody_needs_it_any_more(a_run):
 
 
 def meets(run, key):
-    return run.happens(events.Meets, key, address=f"at {key}")
+    return run.happens(events.RoleMeets, key, address=f"at {key}")
 
 
 def test_training_roles_are_told_where_all_are_when_all_wait(a_run):
@@ -418,7 +420,7 @@ def test_training_roles_are_told_where_all_are_when_all_wait(a_run):
 def test_one_lost_before_they_have_met_is_replaced_alone(a_run):
     run = a_run(recovery=ROLE).running()
     meets(run, "worker/0")
-    assert run.exits("worker/1") == ["Place worker/1"]
+    assert run.exits("worker/1") == ["PlaceRoles worker/1"]
     run.placed("worker/1", on="c")
     run.up("worker/1")
     run.starts("worker/1")
@@ -430,11 +432,11 @@ def test_one_that_has_met_the_others_is_lost_with_all_of_them(a_run):
     for key in ("worker/0", "worker/1"):
         meets(run, key)
     assert run.fails("worker/0", "StalledError: worker 1 is gone.") == [], "it may be an echo"
-    assert run.exits("worker/1") == ["Place worker/0 worker/1"], "all start again"
+    assert run.exits("worker/1") == ["PlaceRoles worker/0 worker/1"], "all start again"
     run.placed()
     run.up()
     run.starts()
-    assert run.exits("worker/1") == ["Place worker/1"], "they have not met in this attempt"
+    assert run.exits("worker/1") == ["PlaceRoles worker/1"], "they have not met in this attempt"
 
 
 @pytest.mark.parametrize("returns_first", [True, False])

@@ -38,19 +38,19 @@ def test_there_and_back(a_run, recovery):
         recovery=recovery,
         progress_s=10,
     )
-    run.happens(events.DataProgressed)
+    run.happens(events.PartitionComputed)
     run.happens(events.DataReady)
     for _ in range(2):
         run.placed()
-        run.happens(events.Loaded, "worker/0")
-        run.happens(events.Loaded, "worker/1")
+        run.happens(events.DataLoaded, "worker/0")
+        run.happens(events.DataLoaded, "worker/1")
         run.up()
         run.starts()
         run.tick(11)
         run.happens(events.Progressed, "worker/0")
         run.happens(events.Diagnosed, stalled=("worker 1 does not answer",))
         run.fails("worker/1", "E: closed.")
-        run.happens(events.WorkerLost, address="b")
+        run.happens(events.DaskWorkerLost, address="b")
         run.exits("ps/0", "worker/0", "worker/1", "scorer/0")
         if recovery is None:
             break
@@ -60,7 +60,7 @@ def test_there_and_back(a_run, recovery):
     assert len(compared) == len(run.log)
     assert [now for _, now in compared] == [then for then, _ in compared]
     said = [command["is"] for _, now in compared for command in now]
-    assert (said.count("Place"), said.count("Diagnose"), said[-1]) == (
+    assert (said.count("PlaceRoles"), said.count("DiagnoseRoles"), said[-1]) == (
         (0, 1, "Finish") if recovery is None else (1, 2, "Finish")
     )
 
@@ -77,7 +77,7 @@ def test_what_has_changed_since_is_seen(a_run):
 def test_every_kind_of_event_is_found_again(a_run):
     run = a_run().running()
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
-    leaves = [kind for kind in kinds if kind not in (events.Event, events.OfRole)]
+    leaves = [kind for kind in kinds if kind not in (events.Event, events.RoleEvent)]
     of_role = {"role": "worker", "rank": 0, "attempt": 0}
     texts = dict.fromkeys(("wanted", "why", "change", "error", "cause", "reason", "address", "peer"), "x")
     values = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dask_train.run import commands
-from dask_train.run.commands import Finish, Free, Kill, Place, Verdict
+from dask_train.run.commands import Finish, Free, KillRole, PlaceRoles, Verdict
 from dask_train.run.state import Phase, Role, RolePhase, RunPlan, RunState, Suspicion
 from dask_train.run.state_update import StateUpdate
 
@@ -68,7 +68,7 @@ def test_a_process_is_killed_once_and_one_that_has_ended_never():
         for key in phases:
             turn.kill(key)
     _, todo = turn.result()
-    assert [type(command) for command in todo] == [Kill]
+    assert [type(command) for command in todo] == [KillRole]
     assert turn.roles[A].phase is RolePhase.KILLED
 
 
@@ -77,7 +77,7 @@ def test_room_that_is_waited_for_is_given_back():
     turn.forget(A)
     turn.forget(B)
     _, todo = turn.result()
-    assert [type(command) for command in todo] == [Free, Kill]
+    assert [type(command) for command in todo] == [Free, KillRole]
     assert (turn.roles[A].phase, turn.roles[B].phase) == (RolePhase.GONE, RolePhase.KILLED)
 
 
@@ -151,6 +151,6 @@ def test_all_are_placed_again_when_all_are_gone():
     )
     turn.finish_when_gone()
     after, todo = turn.result()
-    assert todo == (Place(roles=PLAN.role_keys(), timeout_s=7.0),)
+    assert todo == (PlaceRoles(roles=PLAN.role_keys(), timeout_s=7.0),)
     assert (after.phase, after.met) == (Phase.PLACING, False)
     assert {(role.phase, role.attempt) for role in after.roles.values()} == {(RolePhase.PLACING, 2)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dask_train.scheduler.devices import DeviceRequest, DeviceRoom, Offer
-from dask_train.scheduler.placement import Capacity, Place, place
+from dask_train.scheduler.placement import Capacity, RolePlace, place
 
 ROLES = frozenset({"worker"})
 
@@ -13,7 +13,7 @@ def request(*, may_share: bool = False, **offers: tuple[str, int]) -> DeviceRequ
     return DeviceRequest(ROLES, may_share, {name: Offer(tuple(seen), most) for name, (seen, most) in offers.items()})
 
 
-def placed(count: int, asked: DeviceRequest, threads: int = 4, **room) -> list[Place] | None:
+def placed(count: int, asked: DeviceRequest, threads: int = 4, **room) -> list[RolePlace] | None:
     workers = [Capacity(address, "h", threads) for address in asked.offers]
     room = DeviceRoom(asked, **room)
     return place([{}] * count, workers, devices=room, with_device=[True] * count)

@@ -9,7 +9,7 @@ import pytest
 
 from dask_train.scheduler.devices import DeviceRequest, Offer
 from dask_train.scheduler.gang import Gang, PlacementRequest
-from dask_train.scheduler.runs import Run, Runs
+from dask_train.scheduler.runs import KnownRun, Runs
 
 
 class Cluster:
@@ -20,8 +20,8 @@ class Cluster:
         self.runs = Runs()
         self.gang = Gang(scheduler, self.runs)
 
-    def run(self, name: str) -> Run:
-        return self.runs.by_id.setdefault(name, Run(name, "me", {}))
+    def run(self, name: str) -> KnownRun:
+        return self.runs.by_id.setdefault(name, KnownRun(name, "me", {}))
 
     def request(
         self, name: str, count: int, *, on: list[str] | None = None, first: int = 0, **needs: float

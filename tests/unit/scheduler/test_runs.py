@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dask_train.process.messages import Diagnose, RoleProcess, Stop, from_plain
-from dask_train.scheduler.runs import KEPT_OUTPUT, KEPT_RECORDS, Mailbox, Run, Runs, worker_lost
+from dask_train.scheduler.runs import KEPT_OUTPUT, KEPT_RECORDS, KnownRun, Mailbox, Runs, worker_lost
 
 
 def test_post_waits_until_it_is_taken():
@@ -32,7 +32,7 @@ def test_post_wakes_who_waits():
 def make(*names: str) -> Runs:
     runs = Runs()
     for name in names:
-        runs.by_id[name] = Run(name, "me", {})
+        runs.by_id[name] = KnownRun(name, "me", {})
     return runs
 
 
@@ -56,7 +56,7 @@ def test_those_that_are_over_count_too():
 
 
 def test_output_is_kept_by_attempt_the_newest_first():
-    run = Run("run-1", "me", {})
+    run = KnownRun("run-1", "me", {})
     run.keep_output(("worker", 0), 0, 900, b"first\n")
     run.keep_output(("worker", 0), 0, 906, b"first\nlater\n")
     run.keep_output(("worker", 0), 2, 4, b"new\n")

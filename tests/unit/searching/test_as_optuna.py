@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from dask_train.searching.trials import Trials
-from dask_train.searching.worker import Done
+from dask_train.searching.worker import TrialDone
 
 OF_SAMPLERS = (
     "before_trial",
@@ -108,7 +108,7 @@ def searched(study, scores_of, trials):
             if search.scored(handed, {"epoch": epoch, "score": score}):
                 break
         best = max(score for score in scores if score == score)
-        search.done(handed, Done(number=handed.trial.number, value=best, epoch=1, parts=("", []), seconds=1.0))
+        search.done(handed, TrialDone(number=handed.trial.number, value=best, epoch=1, parts=("", []), seconds=1.0))
     search.close()
 
 

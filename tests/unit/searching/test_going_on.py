@@ -16,7 +16,7 @@ from dask_train.searching.kept import KeptSearch, kept_search
 from dask_train.searching.opening import open_study
 from dask_train.searching.result import SearchResult
 from dask_train.searching.trials import Trials
-from dask_train.searching.worker import Done
+from dask_train.searching.worker import TrialDone
 
 NUM_TRIALS = 12  # the first ten of Optuna's own sampler are random
 ARGUMENTS = {"metric": "score", "direction": "maximize", "epochs": 3, "seed": 1}
@@ -62,7 +62,7 @@ def call(folder, storage=None, *, resume=False, arguments=ARGUMENTS, sampler=Non
                 searched.lost(handed, "its worker left")
                 continue
             parts = ({"of": number, "bytes": b"\x00"}, [np.arange(number)])
-            searched.done(handed, Done(number=number, value=value, epoch=0, parts=parts, seconds=1.0))
+            searched.done(handed, TrialDone(number=number, value=value, epoch=0, parts=parts, seconds=1.0))
         kept.end()
     return searched, trained
 
@@ -163,7 +163,7 @@ def test_a_sampler_that_had_no_more_to_suggest_has_none_in_the_next_call(tmp_pat
             while (handed := found.next()) is not None:
                 number = handed.trial.number
                 parts = ({"of": number}, [])
-                found.done(handed, Done(number=number, value=float(number), epoch=0, parts=parts, seconds=1.0))
+                found.done(handed, TrialDone(number=number, value=float(number), epoch=0, parts=parts, seconds=1.0))
             return len(study.trials)
 
     assert (searched(False), searched(True)) == (3, 3)

@@ -11,7 +11,7 @@ from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.data.columns import Columns
 from dask_train.fitting.spec import FitTask
-from dask_train.searching.worker import Order, TrialPlace, TrialSession
+from dask_train.searching.worker import TrialOrder, TrialPlace, TrialSession
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
 
@@ -36,7 +36,7 @@ def begun(tmp_path):
         session = Session(tmp_path / f"scratch of {name}")
         place = TrialPlace(url=str(tmp_path / name), earlier=[str(tmp_path / each) for each in earlier])
         task = FitTask(header={"config": "that of the model"}, arrays=[], columns=Columns(features=0), run=name)
-        order = Order(number=3, task=task, metric="val_loss", mode="min", to_beat=to_beat, place=place)
+        order = TrialOrder(number=3, task=task, metric="val_loss", mode="min", to_beat=to_beat, place=place)
         return TrialSession(session, order, (None, None), {}), session
 
     return trial

@@ -13,7 +13,7 @@ from dask_train.searching.checks import OtherKindError, check_built
 from dask_train.searching.opening import open_study
 from dask_train.searching.result import SearchResult
 from dask_train.searching.trials import Trials
-from dask_train.searching.worker import Best, Done
+from dask_train.searching.worker import BestEpoch, TrialDone
 
 
 def opened(sampler=None, **settings):
@@ -30,7 +30,7 @@ def trials(study=None, *, build=built, most=3, timeout_s=None):
 
 
 def done(handed, value, parts=("header", [])):
-    return Done(number=handed.trial.number, value=value, epoch=1, parts=parts, seconds=1.0)
+    return TrialDone(number=handed.trial.number, value=value, epoch=1, parts=parts, seconds=1.0)
 
 
 def test_what_is_lost_is_begun_once_more_with_the_same_parameters_and_on_top():
@@ -161,7 +161,7 @@ def test_weights_are_taken_at_the_best_epoch_that_beats_the_others(mode, values,
         to_beat = 2.0
 
     Ordered.mode = mode
-    found = Best(Ordered(), lambda: taken.append(found.value) or taken)
+    found = BestEpoch(Ordered(), lambda: taken.append(found.value) or taken)
     for epoch, value in enumerate(values):
         found.epoch_ended(epoch, value)
     assert (found.epoch, found.value) == (best, values[best])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.errors import ClosedError, StalledError
-from dask_train.searching.worker import Best, EndTrial, NoMetricError, Order, TrialSession
+from dask_train.searching.worker import BestEpoch, EndTrial, NoMetricError, TrialOrder, TrialSession
 
 
 class Session:
@@ -42,7 +42,7 @@ class Session:
 
 
 def order(**more):
-    return Order(
+    return TrialOrder(
         **{
             "number": 7,
             "task": SimpleNamespace(header={"config": 1}),
@@ -58,7 +58,7 @@ def trial(*words, stops=False, held=None, told=None, **more):
     session = Session(*words, stops=stops)
     found = TrialSession(session, order(**more), (None, None), {} if held is None else held, told)
     found._parts = lambda: "the model"
-    found.best = Best(found._order, lambda: f"after {found.best.epoch}")
+    found.best = BestEpoch(found._order, lambda: f"after {found.best.epoch}")
     return found, session
 
 

@@ -10,7 +10,7 @@ import pytest
 from dask_train.collections import check_data
 from dask_train.errors import DataError
 from dask_train.shared_data.budget import RoleMemory
-from dask_train.shared_data.held import Held
+from dask_train.shared_data.held import HeldDataSets
 
 Y = da.arange(10, chunks=4)
 NO_ROLES = RoleMemory(num_roles=0, role_bytes=0)
@@ -23,7 +23,7 @@ def scheduled(client, segments):
 
 def test_what_is_new_is_computed_and_forgotten_and_what_was_there_stays(peer, client, shared):
     there = shared(Y + 1)
-    held = Held(peer, {"data": check_data("data", Y), "validation": there})
+    held = HeldDataSets(peer, {"data": check_data("data", Y), "validation": there})
     held.compute(NO_ROLES)
     assert list(held.segments) == ["data", "validation"]
     assert held.segments["validation"] is there
@@ -33,7 +33,7 @@ def test_what_is_new_is_computed_and_forgotten_and_what_was_there_stays(peer, cl
 
 
 def test_nothing_is_computed_of_what_does_not_fit(peer, client):
-    held, before = Held(peer, {"data": check_data("data", Y)}), set(client.cluster.scheduler.tasks)
+    held, before = HeldDataSets(peer, {"data": check_data("data", Y)}), set(client.cluster.scheduler.tasks)
     with (
         dask.config.set({"train.memory.limit": "30 B"}),
         pytest.raises(DataError, match=r"takes 80 B \(data: 80 B\), and 2 Dask workers can take \d+ B"),
@@ -46,7 +46,7 @@ def test_nothing_is_computed_of_what_does_not_fit(peer, client):
 
 def test_one_that_can_not_be_computed_is_named_and_the_others_are_released(peer, client):
     bad = Y.map_blocks(lambda block: 1 // 0, dtype=Y.dtype, meta=np.arange(0))
-    held = Held(peer, {"data": check_data("data", Y), "validation": check_data("validation", bad)})
+    held = HeldDataSets(peer, {"data": check_data("data", Y), "validation": check_data("validation", bad)})
     with pytest.raises(DataError, match="A partition of validation can't be computed: ZeroDivisionError"):
         held.compute(NO_ROLES)
     assert scheduled(client, held.segments["data"]) == 3
@@ -56,7 +56,7 @@ def test_one_that_can_not_be_computed_is_named_and_the_others_are_released(peer,
 
 def test_what_will_lie_in_memory_twice_is_told(peer, client, capsys):
     persisted = client.persist(Y)
-    held = Held(peer, {"data": check_data("data", persisted)})
+    held = HeldDataSets(peer, {"data": check_data("data", persisted)})
     held.compute(NO_ROLES)
     held.release()
     assert "data['data'] is persisted (80 B), and its rows are copied into shared memory" in capsys.readouterr().err
@@ -67,4 +67,4 @@ def test_one_that_was_there_and_is_lost(peer, client, shared):
     client.cancel(there.futures, force=True)
     peer.run(peer.ask, "train_run_who_has", keys=there.keys, some=False, timeout_s=20.0)
     with pytest.raises(DataError, match="Partition 0 of 3 of data is lost"):
-        Held(peer, {"data": there}).compute(NO_ROLES)
+        HeldDataSets(peer, {"data": there}).compute(NO_ROLES)

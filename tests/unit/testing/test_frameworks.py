@@ -14,8 +14,8 @@ from dask_train.errors import LaunchError
 from dask_train.frameworks.base import Framework
 from dask_train.roles import AddressBook
 from dask_train.testing import frameworks
-from dask_train.testing.frameworks import FrameworkTests, Met, _is_free, _look_at_batches
-from dask_train.testing.role_processes import Answer
+from dask_train.testing.frameworks import ContractRun, FrameworkTests, _is_free, _look_at_batches
+from dask_train.testing.role_processes import RoleAnswer
 
 
 class Suite(FrameworkTests):
@@ -38,8 +38,8 @@ def met(**changes):
     """A run in which all went well, but for the changes."""
     addresses = AddressBook(worker=["127.0.0.1:5001", "127.0.0.1:5002"], ps=[""])
     keys = [("worker", 0), ("worker", 1), ("ps", 0)]
-    answers = {key: Answer(value=key[1], extras=frozenset({"rank"})) for key in keys}
-    return Met(**{"addresses": addresses, "free": [], "early": [], "answers": answers} | changes)
+    answers = {key: RoleAnswer(value=key[1], extras=frozenset({"rank"})) for key in keys}
+    return ContractRun(**{"addresses": addresses, "free": [], "early": [], "answers": answers} | changes)
 
 
 CHECKS = [
@@ -58,7 +58,7 @@ def test_what_holds_passes(check):
 
 def with_answer(**changes):
     known = {"value": 1, "extras": frozenset({"rank"})} | changes
-    return {"answers": {**met().answers, ("worker", 1): Answer(**known)}}
+    return {"answers": {**met().answers, ("worker", 1): RoleAnswer(**known)}}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_peer_that_never_comes_has_to_be_told_with_its_address(error, is_found
         yield SimpleNamespace(
             addresses=lambda: met().addresses,
             meet=lambda key, addresses, timeout_s: asked.append((key, timeout_s)),
-            answer=lambda key: Answer(error=error, took_s=3.0),
+            answer=lambda key: RoleAnswer(error=error, took_s=3.0),
         )
 
     monkeypatch.setattr(frameworks, "RoleProcesses", processes)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dask_train.cards import Card, Shown, Table
+from dask_train.cards import Card, CardTable, Shown
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
@@ -155,7 +155,7 @@ class FrameSchema(Shown):
     def _card(self) -> Card:
         rows = [(repr(one.name), one.kind, _told(one)) for one in self.columns]
         rows += [(repr(one.name), f"{one.kind}, target", _told(one)) for one in self.targets]
-        table = Table(columns=("column", "kind", "values"), rows=rows, title="columns")
+        table = CardTable(columns=("column", "kind", "values"), rows=rows, title="columns")
         return Card(kind="FrameSchema", name=", ".join(repr(one.name) for one in self.columns[:6]), tables=[table])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.report import Curves, write_page
+from dask_train.fitting.report import MetricCurves, write_page
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import note_schema
 from dask_train.fitting.trees.task import EvalSet, Grown
@@ -75,8 +75,8 @@ class TreesResult(FitResult):
             files += [*self._page(folder), path]
         return files
 
-    def _metrics(self) -> Curves:
-        return Curves(self.history, self.epoch, "round", {"val_": "validation", **self.eval_sets})
+    def _metrics(self) -> MetricCurves:
+        return MetricCurves(self.history, self.epoch, "round", {"val_": "validation", **self.eval_sets})
 
     def _values(self) -> list[tuple[str, str]]:
         (_, rounds), *others = super()._values()[1:]

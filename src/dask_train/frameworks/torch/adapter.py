@@ -14,7 +14,7 @@ from dask_train.extras import install_command
 from dask_train.frameworks.base import ALONE_S, TRAINING_ROLES, Framework, NumberedRows, RoleInfo
 from dask_train.frameworks.ports import address_of
 from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
-from dask_train.frameworks.torch.group import RankPlace, process_group
+from dask_train.frameworks.torch.group import GroupPlace, process_group
 from dask_train.frameworks.torch.imports import TORCH_IMPORTS
 from dask_train.frameworks.torch.meeting import Meetings, hint
 from dask_train.roles import AddressBook
@@ -108,7 +108,7 @@ class TorchFramework(Framework):
         if me.role not in TRAINING_ROLES:
             yield {}
             return
-        place = RankPlace(
+        place = GroupPlace(
             rank=rank_of(me),
             num_ranks=num_ranks(me.counts),
             host=me.host,

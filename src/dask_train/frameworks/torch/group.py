@@ -28,7 +28,7 @@ RETRY_S = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankPlace:
+class GroupPlace:
     """One rank's place in its group.
 
     Attributes
@@ -54,7 +54,7 @@ class RankPlace:
 
 
 @contextmanager
-def process_group(place: RankPlace, timeout_s: float) -> Iterator[Meetings]:
+def process_group(place: GroupPlace, timeout_s: float) -> Iterator[Meetings]:
     """The default process group while it lasts; the environment is as it was afterwards.
 
     ``init_process_group()`` of a loop that makes the group, or that makes it once more, meets at the same store.
@@ -73,7 +73,7 @@ def process_group(place: RankPlace, timeout_s: float) -> Iterator[Meetings]:
             _leave()
 
 
-def _join_or_explain(place: RankPlace, timeout_s: float) -> Any:
+def _join_or_explain(place: GroupPlace, timeout_s: float) -> Any:
     try:
         return _join(place, timeout_s)
     except (RuntimeError, OSError) as error:  # torch's DistError is a RuntimeError
@@ -86,7 +86,7 @@ def _join_or_explain(place: RankPlace, timeout_s: float) -> Any:
         ) from error
 
 
-def _join(place: RankPlace, timeout_s: float) -> Any:
+def _join(place: GroupPlace, timeout_s: float) -> Any:
     """The store at which the ranks have met, and a group of them where the loop makes none itself."""
     deadline = time.monotonic() + timeout_s
     store = _open_store(place, timeout_s)
@@ -97,7 +97,7 @@ def _join(place: RankPlace, timeout_s: float) -> Any:
     return store
 
 
-def _make_group(store: Any, place: RankPlace, seats: Sequence[Seat], deadline: float) -> None:
+def _make_group(store: Any, place: GroupPlace, seats: Sequence[Seat], deadline: float) -> None:
     import torch.distributed as dist
 
     backend, device = choose_backend(seats, place.rank)
@@ -113,7 +113,7 @@ def _make_group(store: Any, place: RankPlace, seats: Sequence[Seat], deadline: f
     dist.distributed_c10d._set_pg_timeout(usual)
 
 
-def _open_store(place: RankPlace, timeout_s: float) -> Any:
+def _open_store(place: GroupPlace, timeout_s: float) -> Any:
     from torch.distributed import TCPStore
 
     host, _, port = place.store.rpartition(":")
@@ -138,7 +138,7 @@ def _wait_for_store(host: str, port: int, deadline: float) -> None:
             time.sleep(RETRY_S)
 
 
-def _tell_each_other(store: Any, place: RankPlace, deadline: float) -> list[Seat]:
+def _tell_each_other(store: Any, place: GroupPlace, deadline: float) -> list[Seat]:
     """Where every rank is. Waits for all."""
     import torch
 
@@ -150,7 +150,7 @@ def _tell_each_other(store: Any, place: RankPlace, deadline: float) -> list[Seat
     return [Seat(*json.loads(store.get(key))) for key in keys]
 
 
-def _set_environment(place: RankPlace, seats: Sequence[Seat]) -> None:
+def _set_environment(place: GroupPlace, seats: Sequence[Seat]) -> None:
     os.environ.update(variables_of(place.rank, seats, place.store))
     # Without it gloo takes the address that the host's name resolves to, often a loopback one (127.0.1.1).
     interface = interface_of(place.host, psutil.net_if_addrs())

@@ -59,7 +59,7 @@ class Ask(ModelMessage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened(ModelMessage):
+class ModelOpened(ModelMessage):
     """The model is open."""
 
 

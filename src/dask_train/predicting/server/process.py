@@ -17,7 +17,7 @@ import numpy as np
 
 from dask_train.data.text import unpacked
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
-from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelMessage, Open, Opened, Raised
+from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelMessage, ModelOpened, Open, Raised
 from dask_train.predicting.server.runners import Runner, opened
 from dask_train.predicting.server.values import views
 from dask_train.role.main import told
@@ -55,7 +55,7 @@ class _Server:
         except BaseException as error:  # also SystemExit of a module that the model needs
             self._say(Raised(**told(error)))
             os._exit(1)
-        self._say(Opened())
+        self._say(ModelOpened())
 
     def answer(self, asked: Ask) -> None:
         try:

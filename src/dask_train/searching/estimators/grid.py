@@ -12,14 +12,14 @@ from dask_train.errors import RoleFailedError
 from dask_train.input_errors import warn_at_the_call
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.kept import GridState, KeptGrid
-from dask_train.searching.estimators.prefixes import Score, candidate_of
+from dask_train.searching.estimators.prefixes import FoldScore, candidate_of
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.table import results_table
 from dask_train.searching.estimators.texts import text_of
 from dask_train.searching.estimators.units import Candidates, Refit
 from dask_train.searching.logged import SearchLog
-from dask_train.searching.trials import Ended, Handed
-from dask_train.searching.worker import Done, Order
+from dask_train.searching.trials import EndedTrial, Handed
+from dask_train.searching.worker import TrialDone, TrialOrder
 
 _TIMES = 2  # that a unit is begun, where its process is lost
 
@@ -82,9 +82,9 @@ class GridWork:
         self._kept, self.log, self._logged = kept, log, set[int]()
         self._handed: dict[int, tuple[Any, int]] = {}
         self._num_handed = 0
-        self._scores: dict[tuple[int, int], Score] = {}
+        self._scores: dict[tuple[int, int], FoldScore] = {}
         self._warnings: dict[str, None] = {}
-        self.ended: list[Ended] = []
+        self.ended: list[EndedTrial] = []
         self.table: dict[str, Any] = {}
         self.best_index: int | None = None
         self.best_estimator: Any = None
@@ -142,7 +142,7 @@ class GridWork:
         return len(self._units)
 
     @property
-    def best_ended(self) -> Ended | None:
+    def best_ended(self) -> EndedTrial | None:
         """The best candidate so far, for the display."""
         scored = [each for each in self.ended if each.value is not None and not math.isnan(each.value)]
         return max(scored, key=lambda each: each.value or 0.0, default=None)
@@ -157,7 +157,7 @@ class GridWork:
         if self.log is not None and isinstance(unit, Candidates):
             self._log_begun(self.log, unit)
         shown = unit.params if isinstance(unit, Refit) else {"fold": unit.fold, "candidates": len(unit.params)}
-        order = Order(number=number, task=unit, metric="score", mode="max", to_beat=None)
+        order = TrialOrder(number=number, task=unit, metric="score", mode="max", to_beat=None)
         return Handed(trial=UnitTrial(number=number, params=shown), order=order)
 
     def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
@@ -165,7 +165,7 @@ class GridWork:
         handed.scores = scores
         return False
 
-    def done(self, handed: Handed, done: Done) -> None:
+    def done(self, handed: Handed, done: TrialDone) -> None:
         """A unit has been gone through."""
         unit, _ = self._handed.pop(handed.trial.number)
         self._warnings.update(dict.fromkeys(done.warnings))
@@ -181,7 +181,7 @@ class GridWork:
         unit, _ = self._handed.pop(handed.trial.number)
         if isinstance(unit, Refit):
             raise RoleFailedError(f"The best candidate could not be fitted on all rows: {error}", traceback)
-        self._take(unit, [Score(candidate=number, error=f"{error}\n{traceback}") for number in unit.params])
+        self._take(unit, [FoldScore(candidate=number, error=f"{error}\n{traceback}") for number in unit.params])
 
     def lost(self, handed: Handed, error: str) -> None:
         """The process of a unit is gone: it is begun once more."""
@@ -192,7 +192,7 @@ class GridWork:
         else:
             self._units.append((unit, times + 1))
 
-    def _take(self, unit: Candidates, found: Sequence[Score]) -> None:
+    def _take(self, unit: Candidates, found: Sequence[FoldScore]) -> None:
         for score in found:
             self._scores[score.candidate, unit.fold] = score
             if self.log is not None and score.scores:
@@ -210,7 +210,7 @@ class GridWork:
                 value = sum(score.scores.get(name, math.nan) for score in scores) / len(scores)
                 error = next((score.error for score in scores if score.error), "")
                 self.ended.append(
-                    Ended(
+                    EndedTrial(
                         number=number,
                         state="FAIL" if error else "COMPLETE",
                         params=dict(self._candidates[number]),
@@ -228,7 +228,7 @@ class GridWork:
         error = "The search was ended before."
         for number in range(len(self._candidates)):
             for fold in range(len(self._splits)):
-                self._scores.setdefault((number, fold), Score(candidate=number, error=error))
+                self._scores.setdefault((number, fold), FoldScore(candidate=number, error=error))
         self.table = results_table(self._candidates, self._scores, len(self._splits), list(self._scoring.scorers))
         if self._refit is not None and any(not score.error for score in self._scores.values()):
             self.best_index = int(self.table[f"rank_test_{self._refit}"].argmin())
@@ -259,7 +259,7 @@ class GridWork:
                 self._logged.add(number)
                 log.begin(number, {name: text_of(value) for name, value in params.items()})
 
-    def _log_ended(self, ended: Ended) -> None:
+    def _log_ended(self, ended: EndedTrial) -> None:
         if self.log is None or ended.number not in self._logged:
             return  # it ended in an earlier call
         value = None if ended.value is None or math.isnan(ended.value) else ended.value

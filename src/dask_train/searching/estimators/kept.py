@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.searching import best_model
-from dask_train.searching.estimators.prefixes import Score
+from dask_train.searching.estimators.prefixes import FoldScore
 from dask_train.searching.kept_place import KeptPlace
 from dask_train.training.launch import place_of
 
@@ -33,7 +33,7 @@ class GridState:
         The best candidate, fitted on all rows; None before.
     """
 
-    scores: dict[tuple[int, int], Score]
+    scores: dict[tuple[int, int], FoldScore]
     warnings: list[str]
     num_fits: int
     refit_s: float

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_train.data.columns import Columns
 from dask_train.errors import ClosedError
-from dask_train.searching.estimators.rows import Table
-from dask_train.searching.worker import Failed, Order
+from dask_train.searching.estimators.rows import RowTable
+from dask_train.searching.worker import TrialFailed, TrialOrder
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 ALIVE_S = 2.0
 
 
-class Work(Protocol):
+class UnitWork(Protocol):
     """What an order holds for this loop."""
 
-    def __call__(self, order: Order, session: Session, tables: dict[str, Table]) -> Any:
+    def __call__(self, order: TrialOrder, session: Session, tables: dict[str, RowTable]) -> Any:
         """Do it; what is returned is sent to the client."""
 
 
@@ -49,16 +49,16 @@ class EstimatorLoop:
     def __call__(self, session: Session) -> None:
         """Serve orders until the run ends."""
         assert session._data is not None
-        tables = {"data": Table(session._data.rows_by_number(), self.columns)}
+        tables = {"data": RowTable(session._data.rows_by_number(), self.columns)}
         if self.validation is not None:
             name, columns = self.validation
-            tables["validation"] = Table(session.dataset(name).rows_by_number(), columns)
+            tables["validation"] = RowTable(session.dataset(name).rows_by_number(), columns)
         while True:
             try:
                 order = session.receive()
             except ClosedError:
                 return
-            if not isinstance(order, Order):
+            if not isinstance(order, TrialOrder):
                 continue  # the end of a trial that has ended by itself meanwhile
             began = time.monotonic()
             try:
@@ -67,7 +67,7 @@ class EstimatorLoop:
                     work: Any = order.task
                     told = work(order, session, tables)
             except Exception as error:
-                told = Failed(
+                told = TrialFailed(
                     number=order.number,
                     error=f"{type(error).__name__}: {error}"[:2000],
                     traceback=traceback.format_exc()[-10_000:],

@@ -16,7 +16,7 @@ from dask_train.searching.estimators.loop import EstimatorLoop
 from dask_train.searching.pool import Crew, Slots, Work
 from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
 from dask_train.shared_data.budget import RoleMemory
-from dask_train.shared_data.held import Held
+from dask_train.shared_data.held import HeldDataSets
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
@@ -27,12 +27,12 @@ DATA, VALIDATION = "data", "validation_data"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class DataPlace:
     """The cluster, and its data there."""
 
     client: Client
     peer: Peer
-    held: Held
+    held: HeldDataSets
     needs: Mapping[str, Any]
     run: RunSettings
     concurrency: int | None
@@ -49,7 +49,7 @@ class Place:
 
 
 @contextmanager
-def opened(data: Mapping[str, FitData], concurrency: int | None, run: RunSettings) -> Iterator[Place]:
+def opened(data: Mapping[str, FitData], concurrency: int | None, run: RunSettings) -> Iterator[DataPlace]:
     """The cluster with the data in shared memory, which is released in the end."""
     needs = run.needs(["worker"]).get("worker", {})
     sources = {what: each.source(what) for what, each in data.items()}
@@ -57,9 +57,9 @@ def opened(data: Mapping[str, FitData], concurrency: int | None, run: RunSetting
         check_some_rows(what, source)
     client = client_or_local(run.client, 0)
     peer = entered(client, run.on, needs, 1)
-    held = Held(peer, sources)
+    held = HeldDataSets(peer, sources)
     try:
         held.compute(RoleMemory.of(find_framework(None), concurrency or 1))
-        yield Place(client=client, peer=peer, held=held, needs=needs, run=run, concurrency=concurrency)
+        yield DataPlace(client=client, peer=peer, held=held, needs=needs, run=run, concurrency=concurrency)
     finally:
         held.release()

@@ -25,7 +25,7 @@ _PASSED = (None, "passthrough")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class FoldScore:
     """What came of a candidate on one fold; seconds of all of its steps, also of those that it shares."""
 
     candidate: int
@@ -79,7 +79,7 @@ def candidate_of(number: int, estimator: Any, params: Mapping[str, Any]) -> Cand
     return Candidate(number=number, whole=whole, steps=steps)
 
 
-def scored(candidates: Sequence[Candidate], fold: Fold, scoring: Scoring) -> tuple[list[Score], int]:
+def scored(candidates: Sequence[Candidate], fold: Fold, scoring: Scoring) -> tuple[list[FoldScore], int]:
     """Fit all of them on a fold.
 
     Returns
@@ -95,7 +95,7 @@ class _Tree:
     def __init__(self, scoring: Scoring, raw: Fold) -> None:
         self._scoring = scoring
         self._raw = None if scoring.of_last_step else _copied(raw)  # steps may write into theirs
-        self.found: list[Score] = []
+        self.found: list[FoldScore] = []
         self.num_fits = 0
 
     def go(self, members: list[Candidate], fold: Fold, depth: int) -> None:
@@ -117,7 +117,7 @@ class _Tree:
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"[:2000]
                 trace = traceback.format_exc()[-4000:]
-                self.found += [Score(candidate=each.number, error=f"{why}\n{trace}") for each in group]
+                self.found += [FoldScore(candidate=each.number, error=f"{why}\n{trace}") for each in group]
                 continue
             self.go(group, own, depth + 1)
             del own
@@ -150,7 +150,7 @@ class _Tree:
         ended = time.perf_counter()
         for each in group:
             self.found.append(
-                Score(
+                FoldScore(
                     candidate=each.number,
                     scores=scores,
                     fit_s=fold.fit_s + fitted - began,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from dask_train.cards import Card, Shown, Table
+from dask_train.cards import Card, CardTable, Shown
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.errors import DaskTrainError
 from dask_train.fitting.saved import save_model
@@ -134,7 +134,7 @@ class GridResult(Shown):
         if self._knows_best:
             facts += [("best value", score_text(self.best_value))]
             facts += [(name, _text(value)) for name, value in self.best_params.items()]
-        table = Table(columns=(*scores, *names), rows=rows, title="all candidates")
+        table = CardTable(columns=(*scores, *names), rows=rows, title="all candidates")
         return Card(kind="GridResult", facts=facts, tables=[table])
 
     def __repr__(self) -> str:

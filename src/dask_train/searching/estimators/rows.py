@@ -16,7 +16,7 @@ from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.missing_text import is_text, unmarked
 
 
-class Part(NamedTuple):
+class FoldRows(NamedTuple):
     """Some rows: features, and targets and weights, each None where there are none."""
 
     X: Any
@@ -24,7 +24,7 @@ class Part(NamedTuple):
     weight: Any
 
     @classmethod
-    def of(cls, columns: Columns, arrays: Sequence[np.ndarray]) -> Part:
+    def of(cls, columns: Columns, arrays: Sequence[np.ndarray]) -> FoldRows:
         """Return the rows of a batch as estimators take them."""
         features, labels, weights = columns.pack(arrays)
         if isinstance(columns.labels, int):
@@ -43,18 +43,18 @@ def features_of(columns: Columns, features: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Table:
+class RowTable:
     """Rows by their numbers, which their user may write to."""
 
     rows: RowsByNumber
     columns: Columns
 
-    def take(self, numbers: np.ndarray) -> Part:
+    def take(self, numbers: np.ndarray) -> FoldRows:
         """Rows by their numbers: one copy."""
-        return Part.of(self.columns, self.rows.take(numbers))
+        return FoldRows.of(self.columns, self.rows.take(numbers))
 
     @contextmanager
-    def fold(self, split: Split) -> Iterator[tuple[Part, Part]]:
+    def fold(self, split: Split) -> Iterator[tuple[FoldRows, FoldRows]]:
         """The rows of a fold to train on, and those to test on; all of them may be written to.
 
         The data set is in shared memory once a host. Rows to train on are copied, once a fold for all candidates of a
@@ -66,9 +66,9 @@ class Table:
         tested = split.test
         consecutive = len(tested) > 0 and bool((np.diff(tested) == 1).all())
         with self.rows.lent(int(tested[0]), len(tested)) if consecutive else nullcontext(None) as lent:
-            yield self.take(split.train), self.take(tested) if lent is None else Part.of(self.columns, lent)
+            yield self.take(split.train), self.take(tested) if lent is None else FoldRows.of(self.columns, lent)
 
-    def all(self) -> Part:
+    def all(self) -> FoldRows:
         """All rows: one copy."""
         return self.take(np.arange(len(self.rows)))
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from dask_train.searching.estimators.prefixes import Score
+from dask_train.searching.estimators.prefixes import FoldScore
 
 
 def results_table(
     candidates: Sequence[Mapping[str, Any]],
-    scores: Mapping[tuple[int, int], Score],
+    scores: Mapping[tuple[int, int], FoldScore],
     num_folds: int,
     names: Sequence[str],
 ) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from dask_train.checkpoint.best import is_better
 from dask_train.errors import ClosedError, StalledError
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.prefixes import copied
-from dask_train.searching.estimators.rows import Part, Table
+from dask_train.searching.estimators.rows import FoldRows, RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.units import texts_of
 from dask_train.searching.estimators.weights import check_takes_weight, fit
-from dask_train.searching.worker import Done, EndTrial, Order
+from dask_train.searching.worker import EndTrial, TrialDone, TrialOrder
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -50,7 +50,7 @@ class EstimatorTask:
     splits: tuple[Split, ...] | None = field(repr=False)
     rounds: int = 1
 
-    def __call__(self, order: Order, session: Session, tables: Mapping[str, Table]) -> Done:
+    def __call__(self, order: TrialOrder, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:
         """Fit it, round by round on all folds; the best round counts."""
         began = time.monotonic()
         value: float | None = None
@@ -72,11 +72,11 @@ class EstimatorTask:
             if self.splits is not None and value is not None and is_better(value, order.to_beat, mode=order.mode):
                 kept = self._on_all_rows(tables["data"], (best_round or 0) + 1)
         seconds = time.monotonic() - began
-        return Done(
+        return TrialDone(
             number=order.number, value=value, epoch=best_round, parts=kept, seconds=seconds, warnings=texts_of(told)
         )
 
-    def _by_round(self, tables: Mapping[str, Table]) -> Iterator[tuple[list[float], Any]]:
+    def _by_round(self, tables: Mapping[str, RowTable]) -> Iterator[tuple[list[float], Any]]:
         """Scores on all folds after each round, and the estimator of the last fold."""
         if self.rounds == 1:  # a fold in memory at a time
             yield self._once(tables)
@@ -93,13 +93,13 @@ class EstimatorTask:
                 scores.append(self._score(fitted, test._replace(X=copied(test.X))))  # for the next round
             yield scores, fitted
 
-    def _copied(self, tables: Mapping[str, Table], number: int) -> tuple[Part, Part]:
+    def _copied(self, tables: Mapping[str, RowTable], number: int) -> tuple[FoldRows, FoldRows]:
         if self.splits is None:
             return tables["data"].all(), tables["validation"].all()
         split = self.splits[number]
         return tables["data"].take(split.train), tables["data"].take(split.test)
 
-    def _once(self, tables: Mapping[str, Table]) -> tuple[list[float], Any]:
+    def _once(self, tables: Mapping[str, RowTable]) -> tuple[list[float], Any]:
         scores, fitted = [], None
         for number in range(1 if self.splits is None else len(self.splits)):
             with self._fold(tables, number) as (train, test):
@@ -107,16 +107,16 @@ class EstimatorTask:
                 scores.append(self._score(fitted, test))
         return scores, fitted
 
-    def _fold(self, tables: Mapping[str, Table], number: int) -> AbstractContextManager[tuple[Part, Part]]:
+    def _fold(self, tables: Mapping[str, RowTable], number: int) -> AbstractContextManager[tuple[FoldRows, FoldRows]]:
         if self.splits is None:
             return nullcontext(self._copied(tables, number))
         return tables["data"].fold(self.splits[number])
 
-    def _score(self, fitted: Any, rows: Part) -> float:
+    def _score(self, fitted: Any, rows: FoldRows) -> float:
         (found,) = self.scoring(fitted, *rows).values()
         return found
 
-    def _on_all_rows(self, rows: Table, num_rounds: int) -> Any:
+    def _on_all_rows(self, rows: RowTable, num_rounds: int) -> Any:
         """The estimator, fitted on all rows for as many rounds as were best."""
         if self.rounds == 1:
             return fit(clone(self.estimator), *rows.all())
@@ -152,7 +152,7 @@ def check_rounds(estimator: Any, rounds: Any, *, has_weights: bool = False) -> N
         raise ValueError(f"rounds={rounds} of n_estimators={params['n_estimators']}; pass no more rounds than that.")
 
 
-def fitting(estimator: Any, rows: Part, rounds: int) -> Iterator[Any]:
+def fitting(estimator: Any, rows: FoldRows, rounds: int) -> Iterator[Any]:
     """The estimator, fitted a round further each time.
 
     Steps of a pipeline before the last one are fitted once. A round of ``partial_fit`` goes through all rows once; one
@@ -179,7 +179,7 @@ def _last(estimator: Any) -> Any:
     return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
 
 
-def _is_to_end(order: Order, session: Session) -> bool:
+def _is_to_end(order: TrialOrder, session: Session) -> bool:
     """Whether the client, or the run, has the trial end."""
     while True:
         try:

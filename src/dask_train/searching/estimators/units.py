@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.prefixes import Fold, candidate_of, scored
-from dask_train.searching.estimators.rows import Table
+from dask_train.searching.estimators.rows import RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.weights import fit
-from dask_train.searching.worker import Done, Order
+from dask_train.searching.worker import TrialDone, TrialOrder
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -39,7 +39,7 @@ class Candidates:
     split: Split
     scoring: Scoring
 
-    def __call__(self, order: Order, session: Session, tables: Mapping[str, Table]) -> Done:  # noqa: ARG002 - of Work
+    def __call__(self, order: TrialOrder, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:  # noqa: ARG002 - of Work
         """Fit and score them."""
         began = time.monotonic()
         candidates = [candidate_of(number, self.estimator, params) for number, params in self.params.items()]
@@ -57,7 +57,7 @@ class Refit:
     estimator: Any = field(repr=False)
     params: Mapping[str, Any]
 
-    def __call__(self, order: Order, session: Session, tables: Mapping[str, Table]) -> Done:  # noqa: ARG002 - of Work
+    def __call__(self, order: TrialOrder, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:  # noqa: ARG002 - of Work
         """Fit it."""
         began = time.monotonic()
         whole = candidate_of(0, self.estimator, self.params).whole
@@ -68,9 +68,9 @@ class Refit:
         return _done(order, whole, began, told)
 
 
-def _done(order: Order, parts: Any, began: float, told: list[warnings.WarningMessage]) -> Done:
+def _done(order: TrialOrder, parts: Any, began: float, told: list[warnings.WarningMessage]) -> TrialDone:
     seconds = time.monotonic() - began
-    return Done(number=order.number, value=None, epoch=None, parts=parts, seconds=seconds, warnings=texts_of(told))
+    return TrialDone(number=order.number, value=None, epoch=None, parts=parts, seconds=seconds, warnings=texts_of(told))
 
 
 def texts_of(told: Sequence[warnings.WarningMessage]) -> list[str]:

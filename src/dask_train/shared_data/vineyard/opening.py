@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_train.data.columns import column_of
-from dask_train.data.lent import Lent, LentSegment
+from dask_train.data.lent import LentSegment, MappedMemory
 from dask_train.data.segment import Segment
 from dask_train.errors import DataError
 from dask_train.shared_data.vineyard.daemon import Daemon, connected
@@ -121,7 +121,7 @@ def segment(
     columns = [column_of(array) for array in arrays]
     here = spots(arrays) if lease is not None else None
     if here is not None and LentSegment.fits(columns, [spot.offset for spot in here]):
-        lent = Lent(
+        lent = MappedMemory(
             descriptor=here[0].descriptor,
             inode=here[0].inode,
             offsets=tuple(spot.offset for spot in here),

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_train.scheduler.watched import Watched
 
-from .networks import RUNNING, Network
+from .networks import RUNNING, LeasedNetwork
 
 MAX_TRIES = 3
 
@@ -27,7 +27,7 @@ class FeedState(Watched):
     """
 
     id: str
-    network: Network
+    network: LeasedNetwork
     job: str
     keys: list[Any]
     todo: dict[Any, None] = field(init=False)
@@ -115,7 +115,7 @@ class Feeds:
             blamed = task.exception_blame or task
             feed.fail(key, f"ended in an error: {blamed.exception_text or 'unknown'}")
 
-    def take(self, network: Network, address: str) -> dict[str, Any] | None:
+    def take(self, network: LeasedNetwork, address: str) -> dict[str, Any] | None:
         """The next batch for the Dask worker at ``address``, or None where none is ready."""
         if network.state != RUNNING:
             return None

@@ -23,7 +23,7 @@ _UNFINISHED = ("processing", "no-worker", "queued")
 
 
 @dataclass
-class Network(Watched):
+class LeasedNetwork(Watched):
     """One network: its tasks, the Dask workers under them, and its state.
 
     ``jobs`` are Dask workers by job and index, ``members`` the same the other way round.
@@ -49,17 +49,17 @@ class Networks:
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
-        self.by_id: dict[str, Network] = {}
+        self.by_id: dict[str, LeasedNetwork] = {}
         self.spent: dict[str, str] = {}  # Dask workers with a server of a network that ended without their restart
-        self._roles: dict[Any, Network] = {}
+        self._roles: dict[Any, LeasedNetwork] = {}
 
-    def of_member(self, address: str) -> list[Network]:
+    def of_member(self, address: str) -> list[LeasedNetwork]:
         return [net for net in self.by_id.values() if address in net.members]
 
-    def of_client(self, client: str) -> list[Network]:
+    def of_client(self, client: str) -> list[LeasedNetwork]:
         return [net for net in self.by_id.values() if net.client == client]
 
-    def reserve(self, net: Network, counts: dict[str, int], on: list[str] | None) -> dict[str, Any]:
+    def reserve(self, net: LeasedNetwork, counts: dict[str, int], on: list[str] | None) -> dict[str, Any]:
         """Place one task a Dask worker, all or nothing; without counts, job ``worker`` takes every Dask worker."""
         if net.client not in self.scheduler.clients:  # it left while it asked, and nobody would end the lease
             return {"status": "no client"}
@@ -107,7 +107,7 @@ class Networks:
             return f"holds a server of network {network_id}, which ended without a restart"
         return ""
 
-    def add_roles(self, net: Network, keys: Iterable[Any]) -> None:
+    def add_roles(self, net: LeasedNetwork, keys: Iterable[Any]) -> None:
         """Take tasks for roles of ``net``; they end with it, also where they come too late."""
         net.role_keys.update(keys)
         self._roles.update(dict.fromkeys(net.role_keys, net))
@@ -125,7 +125,7 @@ class Networks:
         elif finish in (*_UNFINISHED, "waiting") and net.state not in (RESERVED, RUNNING):
             self.scheduler.loop.add_callback(self.end_roles, net)  # a transition may not start another one
 
-    def end_roles(self, net: Network) -> None:
+    def end_roles(self, net: LeasedNetwork) -> None:
         """End the unfinished role tasks of a network that is lost or closed with an error.
 
         A task that is pinned to a dead worker would wait for it for ever, and its peers may hang inside TensorFlow,
@@ -153,7 +153,7 @@ class Networks:
             follow_up |= self.scheduler.transition(key, "erred", stimulus)
         self.scheduler.transitions(follow_up, stimulus)
 
-    def forget(self, net: Network, *, spent: bool = False) -> None:
+    def forget(self, net: LeasedNetwork, *, spent: bool = False) -> None:
         """The lease is over; ``spent`` Dask workers hold a server and can't be used before they restart.
 
         Two servers share the threads of a process, and a server that expects to be alone there leaves too few.

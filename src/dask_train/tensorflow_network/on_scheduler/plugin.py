@@ -17,7 +17,7 @@ from .boards import Boards, RingBuffer
 from .drain import restart_emptied, stuck
 from .feeds import Feeds, FeedState
 from .lost_worker_checks import LostWorkerChecks
-from .networks import CLOSING, LOST, PLUGIN, RESERVED, RUNNING, Network, Networks
+from .networks import CLOSING, LOST, PLUGIN, RESERVED, RUNNING, LeasedNetwork, Networks
 
 logger = logging.getLogger("dask_train.scheduler")
 
@@ -66,7 +66,7 @@ class NetworksPlugin(SchedulerPlugin):
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    async def _close_for(self, net: Network) -> None:
+    async def _close_for(self, net: LeasedNetwork) -> None:
         """Close the network of a client that left, which can't be asked about other clients' data."""
         try:
             answer = await self.train_close(network=net.id, force=False, timeout_s=net.close_s)
@@ -104,7 +104,7 @@ class NetworksPlugin(SchedulerPlugin):
         errors: dict[str, bytes],
         close_s: float,
     ) -> dict[str, Any]:
-        net = Network(network, client, leave_servers, errors, close_s)
+        net = LeasedNetwork(network, client, leave_servers, errors, close_s)
         return self.networks.reserve(net, counts, None if on is None else list(on))
 
     async def train_started(self, *, network: str) -> dict[str, Any]:
@@ -154,7 +154,9 @@ class NetworksPlugin(SchedulerPlugin):
                 return {"status": "held", "keys": held}
             return await self._restart(net, members, timeout_s, force=force)
 
-    async def _restart(self, net: Network, members: list[str], timeout_s: float, *, force: bool) -> dict[str, Any]:
+    async def _restart(
+        self, net: LeasedNetwork, members: list[str], timeout_s: float, *, force: bool
+    ) -> dict[str, Any]:
         net.state = CLOSING
         self._stop(net)
         try:
@@ -178,17 +180,17 @@ class NetworksPlugin(SchedulerPlugin):
             await asyncio.sleep(0.05)
         return held
 
-    def _lose(self, net: Network, loss: str) -> None:
+    def _lose(self, net: LeasedNetwork, loss: str) -> None:
         """The network can't go on, and whoever waits on it learns why."""
         net.state, net.loss = LOST, loss
         self._stop(net)
 
-    def _end(self, net: Network, *, spent: bool = False) -> None:
+    def _end(self, net: LeasedNetwork, *, spent: bool = False) -> None:
         """The lease is over."""
         self.networks.forget(net, spent=spent)
         self._stop(net)
 
-    def _stop(self, net: Network) -> None:
+    def _stop(self, net: LeasedNetwork) -> None:
         """End what goes on in a network that is lost, closing or closed, and let everyone look again."""
         self.feeds.drop_network(net.id)
         self.networks.end_roles(net)

@@ -17,7 +17,7 @@ import pytest
 from dask_train.errors import LaunchError
 from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.torch import group
-from dask_train.frameworks.torch.group import RankPlace, process_group
+from dask_train.frameworks.torch.group import GroupPlace, process_group
 
 
 class Store:
@@ -92,7 +92,7 @@ def holder():
 
 
 def place_of(rank, holder, **settings):
-    return RankPlace(
+    return GroupPlace(
         rank=rank,
         num_ranks=2,
         host="127.0.0.1",

@@ -13,7 +13,7 @@ import pytest
 from dask_train.data.columns import Column, Columns
 from dask_train.data.text import packed
 from dask_train.predicting.server import process
-from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelFiles, Open, Opened, Raised
+from dask_train.predicting.server.messages import Answered, Ask, Beat, ModelFiles, ModelOpened, Open, Raised
 from dask_train.predicting.server.values import Call, size_bytes, views
 from dask_train.settings.process import Settings
 from dask_train.transport.frames import messages_from, send
@@ -128,7 +128,7 @@ def world(ends, files, monkeypatch):
 
 
 def test_a_model_is_opened_with_its_arrays_which_are_mapped(world):
-    assert world.open(b"its header") == Opened()
+    assert world.open(b"its header") == ModelOpened()
     kind, header, (array,), num_threads = world.model.opened
     assert (kind, header, num_threads) == ("torch", b"its header", 3)
     assert array.tolist() == [0, 1, 2]
@@ -139,7 +139,7 @@ def test_a_model_is_opened_with_its_arrays_which_are_mapped(world):
 
 def test_a_model_without_values_has_its_arrays_too(world):
     os.ftruncate(world.arrays, 0)
-    assert world.open(places=(("<f8", (0, 3), 0), ("<f4", (0,), 0))) == Opened()
+    assert world.open(places=(("<f8", (0, 3), 0), ("<f4", (0,), 0))) == ModelOpened()
     assert [(array.dtype.str, array.shape) for array in world.model.opened[2]] == [("<f8", (0, 3)), ("<f4", (0,))]
 
 

@@ -37,7 +37,7 @@ from dask_train.searching.estimators.data import estimator_data
 from dask_train.searching.estimators.folds import Folds, Split
 from dask_train.searching.estimators.grid import GridWork
 from dask_train.searching.estimators.result import GridResult
-from dask_train.searching.estimators.rows import Part, Table
+from dask_train.searching.estimators.rows import FoldRows, RowTable
 from dask_train.searching.estimators.scoring import Scoring, scoring_of
 from dask_train.searching.estimators.trial import check_rounds, fitting
 
@@ -100,7 +100,7 @@ def searched(estimator, params, cv, *, scorers=None, refit="score", by_hand=Fals
 
 
 def through(work, *columns):
-    tables = {"data": Table(Rows(*columns), Columns.of_batch(len(columns)))}
+    tables = {"data": RowTable(Rows(*columns), Columns.of_batch(len(columns)))}
     while (handed := work.next()) is not None:
         work.done(handed, handed.order.task(handed.order, None, tables))
 
@@ -252,7 +252,7 @@ def test_fits_that_fail_have_no_score_and_all_of_them_are_an_error():
 def test_a_unit_whose_process_is_lost_is_begun_once_more():
     splits = Folds(3, len(X), (5,), Y).of(Ridge())
     work = GridWork(Ridge(), [{}], splits, Scoring(scorers={"score": check_scoring(Ridge())}, of_last_step=True), None)
-    tables = {"data": Table(Rows(X, Y), Columns.of_batch(2))}
+    tables = {"data": RowTable(Rows(X, Y), Columns.of_batch(2))}
     work.lost(work.next(), "RoleLostError: gone")
     assert work.num_left == 3
     while work.num_left > 1:
@@ -286,12 +286,12 @@ def test_frames_keep_their_names_and_types():
     dtypes = (np.dtype("f4"), kinds, kinds)
     described = described.with_origins({n: (Origin(name="aky"[n], dtype=each),) for n, each in enumerate(dtypes)})
     columns = [np.ones(3, "f4"), np.array([0, -1, 1]), np.array([1, 1, 0])]
-    frame = Part.of(described, columns).X
+    frame = FoldRows.of(described, columns).X
     assert frame.dtypes.tolist() == [np.float32, kinds]
     assert frame["k"].isna().tolist() == [False, True, False]
-    assert Part.of(described, columns).y.tolist() == ["v", "v", "u"]
+    assert FoldRows.of(described, columns).y.tolist() == ["v", "v", "u"]
     with pytest.raises(ValueError, match=r"y has 1 rows without a category\. Fill them in"):
-        Part.of(described, [*columns[:2], np.array([0, -1, 1])])
+        FoldRows.of(described, [*columns[:2], np.array([0, -1, 1])])
 
 
 def test_columns_of_frames_are_taken_as_they_are():
@@ -323,7 +323,7 @@ def test_columns_of_frames_are_taken_as_they_are():
 def test_rounds_of_estimators():
     scaled = StandardScaler().fit_transform(X)
     for weights in (None, WEIGHTS):
-        steps = fitting(make_pipeline(StandardScaler(), SGDClassifier(random_state=0)), Part(X, Y, weights), 3)
+        steps = fitting(make_pipeline(StandardScaler(), SGDClassifier(random_state=0)), FoldRows(X, Y, weights), 3)
         alone = SGDClassifier(random_state=0)
         for _ in range(3):
             found = next(steps)
@@ -342,7 +342,7 @@ def test_a_grid_that_is_cut_short_keeps_what_it_has_found():
     work = GridWork(
         Ridge(), [{"alpha": 1.0}, {"alpha": 9.0}], splits, Scoring(scorers=scorers, of_last_step=True), "score"
     )
-    tables = {"data": Table(Rows(X, X[:, 0]), Columns.of_batch(2))}
+    tables = {"data": RowTable(Rows(X, X[:, 0]), Columns.of_batch(2))}
     for _ in range(3):
         handed = work.next()
         work.done(handed, handed.order.task(handed.order, None, tables))

@@ -21,7 +21,7 @@ from dask_train.errors import CheckpointError
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.grid import GridWork
 from dask_train.searching.estimators.kept import kept_grid
-from dask_train.searching.estimators.rows import Table
+from dask_train.searching.estimators.rows import RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.tasks import EstimatorTasks
 from dask_train.searching.estimators.texts import text_of
@@ -52,7 +52,7 @@ class Rows:
 PIPE = make_pipeline(StandardScaler(), LogisticRegression())
 PARAMS = {"standardscaler__with_mean": [True, False], "logisticregression__C": [0.1, 1.0, -1.0]}
 ASKED = {"params": text_of(PARAMS)}
-TABLES = {"data": Table(Rows(), Columns.of_batch(2))}
+TABLES = {"data": RowTable(Rows(), Columns.of_batch(2))}
 
 
 class Log:

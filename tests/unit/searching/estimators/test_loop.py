@@ -11,11 +11,11 @@ import pytest
 from dask_train.errors import ClosedError
 from dask_train.searching.estimators import loop as loop_module
 from dask_train.searching.estimators.loop import EstimatorLoop
-from dask_train.searching.worker import Failed, Order
+from dask_train.searching.worker import TrialFailed, TrialOrder
 
 
-def order(number: int, task: Any) -> Order:
-    return Order(number=number, task=task, metric="score", mode="max", to_beat=None)
+def order(number: int, task: Any) -> TrialOrder:
+    return TrialOrder(number=number, task=task, metric="score", mode="max", to_beat=None)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def served():
 def test_orders_are_done_one_after_the_other_on_the_same_rows(served):
     seen = []
 
-    def work(given: Order, session: Any, tables: Any) -> Any:
+    def work(given: TrialOrder, session: Any, tables: Any) -> Any:
         seen.append((given.number, tables["data"].rows, tables["validation"].rows, tables["validation"].columns))
         return f"done {given.number}"
 
@@ -59,7 +59,7 @@ def test_what_fails_is_told_and_the_next_is_done(served):
 
     it = served(order(1, fails), order(2, lambda *_: "done"))
     failed, done = it.sent
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, TrialFailed)
     assert (failed.number, done) == (1, "done")
     assert failed.error.startswith("ValueError: xxx")
     assert len(failed.error) == 2000, "it goes through the scheduler"
@@ -71,7 +71,7 @@ def test_that_it_is_at_work_is_told_all_the_while_and_no_longer(served, monkeypa
     monkeypatch.setattr(loop_module, "ALIVE_S", 0.001)
     enough = threading.Event()
 
-    def work(_: Order, session: Any, __: Any) -> str:
+    def work(_: TrialOrder, session: Any, __: Any) -> str:
         while len(session.moves) < 5:
             assert not enough.wait(0.001)
         return "done"

@@ -10,7 +10,7 @@ import pytest
 from dask_train.data.columns import Columns, Origin
 from dask_train.data.text import packed, unpacked
 from dask_train.searching.estimators.missing_text import marked
-from dask_train.searching.estimators.rows import Part
+from dask_train.searching.estimators.rows import FoldRows
 
 
 def there_and_back(column):
@@ -19,7 +19,7 @@ def there_and_back(column):
     image = packed(values)
     made = unpacked(image, np.arange(len(values)), ())
     columns, _ = Columns.of({"a": made})
-    return Part.of(columns.with_origins({0: (Origin(name="a", dtype=DTYPE),)}), [made]).X["a"]
+    return FoldRows.of(columns.with_origins({0: (Origin(name="a", dtype=DTYPE),)}), [made]).X["a"]
 
 
 DTYPE = np.dtype(object)

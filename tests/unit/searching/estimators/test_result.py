@@ -13,7 +13,7 @@ from dask import dataframe as dd
 
 import dask_train as dt
 from dask_train.errors import DaskTrainError
-from dask_train.searching.estimators.prefixes import Score
+from dask_train.searching.estimators.prefixes import FoldScore
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.table import results_table
 
@@ -26,7 +26,7 @@ def found(
     """Of three candidates on two folds; the second is the best one by ``r2``, the third by ``mae``."""
     values = {"r2": [0.1, 0.9, 0.5], "mae": [-3.0, -2.0, -1.0]}
     scores = {
-        (candidate, fold): Score(candidate=candidate, scores={name: values[name][candidate] for name in scorers})
+        (candidate, fold): FoldScore(candidate=candidate, scores={name: values[name][candidate] for name in scorers})
         for candidate in range(3)
         for fold in range(2)
     }

@@ -10,7 +10,7 @@ import pytest
 
 from dask_train.data.columns import Columns, Origin
 from dask_train.searching.estimators.folds import Split
-from dask_train.searching.estimators.rows import Part, Table, decoded
+from dask_train.searching.estimators.rows import FoldRows, RowTable, decoded
 
 COLUMNS = [np.arange(12.0).reshape(6, 2), np.array([0, 1, 1, 0, 1, 0]), np.linspace(0, 1, 6)]
 PLAIN = Columns.of_batch(3)
@@ -45,26 +45,26 @@ class Rows:
 
 
 def test_a_matrix_stays_one_and_what_is_not_there_is_none():
-    found = Part.of(Columns.of_batch(1), COLUMNS[:1])
+    found = FoldRows.of(Columns.of_batch(1), COLUMNS[:1])
     assert found.X is COLUMNS[0]
     assert (found.y, found.weight) == (None, None)
 
 
 def test_columns_of_a_frame_get_their_names_and_types_back():
     dtypes = {"number": np.dtype("i4"), "answer": YES_NO}
-    found = Part.of(of_frame(dtypes), [np.arange(3.0), np.array([1, 0, 1])]).X
+    found = FoldRows.of(of_frame(dtypes), [np.arange(3.0), np.array([1, 0, 1])]).X
     assert found.dtypes.to_dict() == dtypes
     assert found["answer"].tolist() == ["yes", "no", "yes"]
 
 
 def test_a_missing_category_of_a_feature_stays_missing():
-    found = Part.of(of_frame({"answer": YES_NO}), [np.array([1, -1])])
+    found = FoldRows.of(of_frame({"answer": YES_NO}), [np.array([1, -1])])
     assert found.X["answer"].isna().tolist() == [False, True]
 
 
 def test_targets_that_are_categories_are_told_by_their_names():
     columns = PLAIN.with_origins({1: (Origin(name="y", dtype=YES_NO),)})
-    assert Part.of(columns, COLUMNS).y.tolist()[:3] == ["no", "yes", "yes"]
+    assert FoldRows.of(columns, COLUMNS).y.tolist()[:3] == ["no", "yes", "yes"]
 
 
 def test_values_without_categories_are_as_they_are():
@@ -78,7 +78,7 @@ def test_rows_without_a_category_are_counted_and_refused():
 
 def test_consecutive_rows_to_test_on_are_lent_and_given_back():
     rows = Rows(COLUMNS)
-    with Table(rows, PLAIN).fold(Split.of(6, [0, 1, 2, 3], [4, 5])) as (trained, tested):
+    with RowTable(rows, PLAIN).fold(Split.of(6, [0, 1, 2, 3], [4, 5])) as (trained, tested):
         assert np.shares_memory(tested.X, COLUMNS[0])
         assert not np.shares_memory(trained.X, COLUMNS[0])
         assert (trained.weight.tolist(), tested.y.tolist()) == (COLUMNS[2][:4].tolist(), [1, 0])
@@ -89,16 +89,16 @@ def test_consecutive_rows_to_test_on_are_lent_and_given_back():
 @pytest.mark.parametrize("tested", [[0, 2], [5, 4], []], ids=["gaps", "backwards", "none"])
 def test_other_rows_to_test_on_are_copied(tested):
     rows = Rows(COLUMNS)
-    with Table(rows, PLAIN).fold(Split.of(6, [1, 3], tested)) as (_, part):
+    with RowTable(rows, PLAIN).fold(Split.of(6, [1, 3], tested)) as (_, part):
         assert part.y.tolist() == [COLUMNS[1][number] for number in tested]
     assert rows.lent_to == []
 
 
 def test_rows_over_two_partitions_are_copied_too():
-    with Table(Rows(COLUMNS), PLAIN).fold(Split.of(6, [0, 5], [1, 2, 3, 4])) as (_, tested):
+    with RowTable(Rows(COLUMNS), PLAIN).fold(Split.of(6, [0, 5], [1, 2, 3, 4])) as (_, tested):
         assert tested.X.tolist() == COLUMNS[0][1:5].tolist()
         assert not np.shares_memory(tested.X, COLUMNS[0])
 
 
 def test_all_rows_come_in_order():
-    assert Table(Rows(COLUMNS), PLAIN).all().X.tolist() == COLUMNS[0].tolist()
+    assert RowTable(Rows(COLUMNS), PLAIN).all().X.tolist() == COLUMNS[0].tolist()

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.searching.estimators.prefixes import Score
+from dask_train.searching.estimators.prefixes import FoldScore
 from dask_train.searching.estimators.table import results_table
 
 
 def table(values: list[list[float]], params: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """Of candidates with these scores on each fold, of whom one that is None has failed."""
     scores = {
-        (candidate, fold): Score(candidate=candidate, scores={"s": value}, fit_s=1.0 + fold, score_s=0.5)
+        (candidate, fold): FoldScore(candidate=candidate, scores={"s": value}, fit_s=1.0 + fold, score_s=0.5)
         if value is not None
-        else Score(candidate=candidate, error="it raised")
+        else FoldScore(candidate=candidate, error="it raised")
         for candidate, row in enumerate(values)
         for fold, value in enumerate(row)
     }

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dask_train.errors import ClosedError, StalledError
-from dask_train.searching.estimators.rows import Part
+from dask_train.searching.estimators.rows import FoldRows
 from dask_train.searching.estimators.scoring import scoring_of
 from dask_train.searching.estimators.trial import EstimatorTask, check_rounds, fitting
 from dask_train.searching.worker import EndTrial
@@ -28,10 +28,10 @@ SPLITS = tuple(SimpleNamespace(train=np.delete(np.arange(20), test), test=test) 
 class Table:
     """Rows by their numbers: a copy each time."""
 
-    def take(self, numbers: np.ndarray) -> Part:
-        return Part(X[numbers], Y[numbers], None)
+    def take(self, numbers: np.ndarray) -> FoldRows:
+        return FoldRows(X[numbers], Y[numbers], None)
 
-    def all(self) -> Part:
+    def all(self) -> FoldRows:
         return self.take(np.arange(len(X)))
 
     def fold(self, split: Any) -> Any:
@@ -153,7 +153,7 @@ def test_what_can_not_be_fitted_in_rounds_is_refused(estimator, rounds, says):
 @pytest.mark.parametrize(("total", "rounds", "sizes"), [(6, 3, [2, 4, 6]), (5, 3, [2, 4, 5]), (3, 3, [1, 2, 3])])
 def test_a_warm_start_adds_its_part_each_round(total, rounds, sizes):
     model = GradientBoostingRegressor(n_estimators=total, warm_start=True, random_state=0)
-    seen = [len(each.estimators_) for each in fitting(model, Part(X, Y, None), rounds)]
+    seen = [len(each.estimators_) for each in fitting(model, FoldRows(X, Y, None), rounds)]
     assert seen == sizes
     whole = GradientBoostingRegressor(n_estimators=total, random_state=0).fit(X, Y)
     np.testing.assert_allclose(model.predict(X), whole.predict(X))
@@ -161,6 +161,6 @@ def test_a_warm_start_adds_its_part_each_round(total, rounds, sizes):
 
 def test_classes_are_known_from_the_first_round_on():
     labels = np.array(["a", "b"] * 10)
-    steps = fitting(SGDClassifier(random_state=0), Part(X, labels, np.ones(20)), 2)
+    steps = fitting(SGDClassifier(random_state=0), FoldRows(X, labels, np.ones(20)), 2)
     assert next(steps).classes_.tolist() == ["a", "b"]
     assert next(steps).t_ > 20

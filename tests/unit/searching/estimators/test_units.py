@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from dask_train.searching.estimators.rows import Part
+from dask_train.searching.estimators.rows import FoldRows
 from dask_train.searching.estimators.scoring import scoring_of
 from dask_train.searching.estimators.units import Candidates, Refit, texts_of
 
@@ -25,13 +25,13 @@ class Table:
 
     is_lent = False
 
-    def all(self) -> Part:
-        return Part(X, Y, WEIGHT)
+    def all(self) -> FoldRows:
+        return FoldRows(X, Y, WEIGHT)
 
     @contextmanager
     def fold(self, split: int) -> Any:
         self.is_lent = True
-        yield Part(X[:split], Y[:split], WEIGHT[:split]), Part(X[split:], Y[split:], WEIGHT[split:])
+        yield FoldRows(X[:split], Y[:split], WEIGHT[:split]), FoldRows(X[split:], Y[split:], WEIGHT[split:])
         self.is_lent = False
 
 

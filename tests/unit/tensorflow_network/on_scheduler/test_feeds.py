@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dask_train.tensorflow_network.on_scheduler.feeds import MAX_TRIES, Feeds, FeedState
-from dask_train.tensorflow_network.on_scheduler.networks import LOST, RUNNING, Network
+from dask_train.tensorflow_network.on_scheduler.networks import LOST, RUNNING, LeasedNetwork
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Cluster:
         self.loop = Loop()
         for key, holders in where.items():
             self.put(key, holders)
-        self.network = Network("n1", "client", False, {}, 60.0, state=RUNNING)
+        self.network = LeasedNetwork("n1", "client", False, {}, 60.0, state=RUNNING)
         self.network.members = {"a": ("worker", 0), "b": ("worker", 1)}
         self.feeds = Feeds(self)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from dask_train.tensorflow_network.on_scheduler.networks import LOST, Network, Networks
+from dask_train.tensorflow_network.on_scheduler.networks import LOST, LeasedNetwork, Networks
 
 
 @dataclass
@@ -50,7 +50,7 @@ def reserve(
     networks: Networks, name: str = "n1", on: list[str] | None = None, client: str = "me", **counts: int
 ) -> Any:
     leave = counts.pop("leave_servers", False)
-    return networks.reserve(Network(name, client, bool(leave), {}, 60.0), counts, on)
+    return networks.reserve(LeasedNetwork(name, client, bool(leave), {}, 60.0), counts, on)
 
 
 def test_tasks_are_spread_over_the_hosts():
@@ -149,7 +149,7 @@ class Tasks:
 def test_unfinished_roles_end_with_the_reason():
     cluster = Tasks(running="processing", dead="no-worker", early="waiting", done="memory", failed="erred")
     networks = Networks(cluster)
-    net = Network("n1", "me", False, {"lost": b"lost: @reason@", "closed": b"closed: @reason@"}, 60.0)
+    net = LeasedNetwork("n1", "me", False, {"lost": b"lost: @reason@", "closed": b"closed: @reason@"}, 60.0)
     networks.add_roles(net, [*cluster.tasks, "unknown"])
     assert cluster.ended == {}
     net.state, net.loss = LOST, "ps 0 is gone:\nits Dask worker left."
@@ -166,6 +166,8 @@ def test_unfinished_roles_end_with_the_reason():
 
 def test_roles_that_come_too_late_end_at_once():
     cluster = Tasks(late="processing")
-    net = Network("n1", "me", False, {"lost": b"lost: @reason@", "closed": b"closed: @reason@"}, 60.0, state="closed")
+    net = LeasedNetwork(
+        "n1", "me", False, {"lost": b"lost: @reason@", "closed": b"closed: @reason@"}, 60.0, state="closed"
+    )
     Networks(cluster).add_roles(net, ["late"])
     assert cluster.ended == {"late": b"closed: Network n1 was closed."}

@@ -12,7 +12,7 @@ import pytest
 
 from dask_train.scheduler.plugin import TrainPlugin
 from dask_train.tensorflow_network.on_scheduler import plugin
-from dask_train.tensorflow_network.on_scheduler.networks import RUNNING, Network
+from dask_train.tensorflow_network.on_scheduler.networks import RUNNING, LeasedNetwork
 from dask_train.tensorflow_network.on_scheduler.plugin import NetworksPlugin
 
 
@@ -28,7 +28,7 @@ def closing(monkeypatch):
     )
     plug = NetworksPlugin()
     plug.start(scheduler)
-    net = Network("n1", "me", False, {"closed": b"@reason@", "lost": b"@reason@"}, 60.0, state=RUNNING)
+    net = LeasedNetwork("n1", "me", False, {"closed": b"@reason@", "lost": b"@reason@"}, 60.0, state=RUNNING)
     net.members = {"a": ("ps", 0), "b": ("worker", 0)}
     plug.networks.by_id["n1"] = net
 
