@@ -1,6 +1,6 @@
 """The templates of one Dask worker, as it sees them: made when they are first needed, asked for forks, ended.
 
-Everything here runs on one event loop, the Dask worker's; only :meth:`ProcessStart.give_up` may be called from any thread.
+Everything here runs on one event loop, the Dask worker's; only :meth:`ProcessStart.give_up` may be called from others.
 """
 
 from __future__ import annotations
