@@ -21,6 +21,7 @@ from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.logged import params_of_trees
 from dask_train.fitting.schemas import learnt_for
+from dask_train.fitting.settings import of_run
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.fitting.trees.categories import check_going_on
 from dask_train.fitting.trees.result import TreesResult, grown
@@ -199,9 +200,8 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         evals=tuple(sets),
         start=fitting.first,
         settings=fitting.options,
-        keeps=run.checkpoint is not None,
-        resume=run.resume,
         streamed=is_streamed,
+        **of_run(run),
     )
     callbacks = fitting.options.get("callbacks") or ()
     begin: Any = run_in_process if settings.in_process else launch

@@ -9,7 +9,6 @@ them. LightGBM's ranks score their own rows only, so the first one scores whole 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from operator import attrgetter
 from typing import Any
 from unittest.mock import patch
@@ -23,14 +22,18 @@ from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
 from dask_train.fitting.trees.parts import Part, classes_of
-from dask_train.fitting.trees.rounds import Rounds, fits_of
 from dask_train.fitting.trees.spool import taken
-from dask_train.fitting.trees.task import Grown, TreesTask
+from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
+from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.rounds import RoundLoop
+
+# Parameters with which rounds may go on that were begun with others.
+FREE = frozenset({"n_estimators", "n_jobs", "verbosity"})
 
 
-def grow(task: TreesTask, session: Session) -> Grown:
-    """Fit it; the same estimator on all ranks.
+def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
+    """Fit it; the same estimator on all ranks, which is returned by its name, with the user's callbacks.
 
     Raises
     ------
@@ -43,10 +46,9 @@ def grow(task: TreesTask, session: Session) -> Grown:
     is_classifier = isinstance(estimator, lightgbm.LGBMClassifier)
     classes = classes_of(session, parts) if is_classifier else None
     estimator.set_params(n_jobs=session.num_threads)
-    rounds = Rounds(session, task, fits_of(task, session, free={"n_estimators", "n_jobs", "verbosity"}))
     sets = DataSets(session, task, parts, classes)
     del parts  # what is spooled goes when its data set is made
-    loop = Loop(rounds, session, sets)
+    boosting = Boosting(task, session, loop, sets)
     labels = np.zeros(2) if classes is None else np.resize(classes, max(2, len(classes)))
     stand_in = np.zeros((len(labels), *task.columns.matrix.row_shape))
     settings = {**task.settings, "init_model": task.start}
@@ -58,16 +60,10 @@ def grow(task: TreesTask, session: Session) -> Grown:
         settings["eval_names"] = [each.name for each in task.evals]
         if task.columns.groups is not None:
             settings["eval_group"] = [settings["group"] for _ in task.evals]
-    with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", loop.train):
+    with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", boosting.train):
         estimator.fit(stand_in, labels, **settings)
     estimator._class_weight = None  # as before: it was counted over all rows
-    callbacks = task.settings.get("callbacks")
-    return Grown(
-        estimator=estimator,
-        history=rounds.history,
-        num_rounds=rounds.num_rounds,
-        callbacks=loop.own_callbacks(callbacks),
-    )
+    return {"estimator": estimator, "callbacks": boosting.callbacks[: len(task.settings.get("callbacks") or ())]}
 
 
 def _check_rows(session: Session, parts: Sequence[Part]) -> None:
@@ -81,27 +77,32 @@ def _check_rows(session: Session, parts: Sequence[Part]) -> None:
         )
 
 
-class Loop:
-    """The rounds of ``lightgbm.train``, between which a rank does what a run wants of it.
+class Boosting:
+    """The rounds of ``lightgbm.train``, in a loop that all ranks pass together.
 
     Parameters
     ----------
-    rounds
-        What is done between them.
-    session
+    task, session
         Of the role.
+    loop
+        In which they are.
     sets
         Makes the data.
+
+    Attributes
+    ----------
+    callbacks
+        Those of the rounds, the user's first; as they are now.
     """
 
-    def __init__(self, rounds: Rounds, session: Session, sets: DataSets) -> None:
-        self._rounds, self._session, self._sets = rounds, session, sets
-        self._callbacks: list[Any] = []
+    def __init__(self, task: TreesTask, session: Session, loop: RoundLoop, sets: DataSets) -> None:
+        self._task, self._session, self._loop, self._sets = task, session, loop, sets
+        self.callbacks: list[Any] = []
+        self._booster: Any = None
         self._objective: Any = None
-
-    def own_callbacks(self, given: Sequence[Any] | None) -> list[Any]:
-        """The user's callbacks as they are in the end."""
-        return self._callbacks[: len(given or ())]
+        self._begin = 0  # the rounds of the model that was gone on with
+        self._best = 0  # the best round so far as early stopping has told it
+        self._ended = False  # whether a callback has ended the rounds
 
     def train(
         self,
@@ -116,49 +117,39 @@ class Loop:
         **_: Any,
     ) -> Any:
         """As ``lightgbm.train``, but that it begins with the last checkpoint, if there is one."""
-        rounds, sets, kept = self._rounds, self._sets, self._rounds.load()
+        sets = self._sets
         *own, record = callbacks  # the last one keeps the scores for the estimator
         settings, total, stopping = settled(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))
-        begin, best = 0, 0
-        if kept is not None:
-            model, own, history, begin, best = kept.state
-            record.eval_result.update(history)
-            sets.start = lightgbm.Booster(model_str=model)
-            self._tell_of_other_draws(settings, ended=kept.ended)
-        else:
-            own += stopping
-        if kept is None and init_model is not None:
+        self.callbacks = [*own, *stopping]
+        if self._loop.keep(self._state(record)).steps:
+            self._tell_of_other_draws(settings)
+        elif init_model is not None:
             sets.start = (
                 init_model if isinstance(init_model, lightgbm.Booster) else lightgbm.Booster(model_file=init_model)
             )
-            begin = sets.start.current_iteration()
+            self._begin = sets.start.current_iteration()
             sets.check_start()
         if callable(objective := settings["objective"]):
             self._objective, settings["objective"] = objective, "none"
-        booster = self._booster(settings, train_set, valid_sets, valid_names)
-        self._callbacks = list(own)
-        self._ended = kept is not None and kept.ended
-        numbers = range(begin + rounds.num_rounds, begin + total)
-        if self._ended or not numbers:
-            booster.best_iteration = best
-        else:
-            self._go(booster, settings, numbers, begin, [*own, record], feval)
-        rounds.end(lambda: self._state(booster, record, begin), ended=self._ended)
-        booster.best_score = last_scores(record.eval_result, booster.best_iteration - begin)
+        self._booster = booster = self._made(settings, train_set, valid_sets, valid_names)
+        self._go(settings, 0 if self._ended else total, record, feval)
+        booster.best_iteration = self._best
+        self._loop.rounds_done()
+        booster.best_score = last_scores(record.eval_result, self._best - self._begin)
         booster.free_network()
         return booster
 
-    def _tell_of_other_draws(self, params: Mapping[str, Any], *, ended: bool) -> None:
+    def _tell_of_other_draws(self, params: Mapping[str, Any]) -> None:
         names = ("subsample", "bagging_fraction", "colsample_bytree", "feature_fraction", "feature_fraction_bynode")
         drawn = [name for name in names if params.get(name) not in (None, 1)]
         goss = "goss" in (params.get("boosting_type"), params.get("data_sample_strategy"))
-        if not ended and (drawn or goss) and self._session.world_rank == 0:
+        if not self._ended and (drawn or goss) and self._session.world_rank == 0:
             self._session.notice(
-                f"{', '.join(drawn) or 'goss'}: the trees from round {self._rounds.num_rounds} on are not those of a "
+                f"{', '.join(drawn) or 'goss'}: the trees from round {self._loop.position.steps} on are not those of a "
                 "fit that was never stopped: a checkpoint does not hold LightGBM's streams of random numbers."
             )
 
-    def _booster(self, params: dict[str, Any], train_set: Asked, valid_sets: Any, names: Any) -> Any:
+    def _made(self, params: dict[str, Any], train_set: Asked, valid_sets: Any, names: Any) -> Any:
         together = parallel(params, self._session)
         rows = self._sets.train(params)
         train_set._has_non_default_feature_names = rows._has_non_default_feature_names
@@ -170,38 +161,52 @@ class Loop:
                 booster.add_valid(made, names[number])
         return booster
 
-    def _go(self, booster: Any, params: Any, numbers: range, begin: int, callbacks: Sequence[Any], feval: Any) -> None:
+    def _go(self, params: Any, stop: int, record: Any, feval: Any) -> None:
+        booster, callbacks = self._booster, [*self.callbacks, record]
         for place, callback in enumerate(callbacks):
             callback.__dict__.setdefault("order", place - len(callbacks))
         in_order = sorted(callbacks, key=attrgetter("order"))
-        record = callbacks[-1]
-        for number in numbers:
-            env = CallbackEnv(booster, params, number, begin, numbers.stop, None)
+        end = self._begin + stop
+        for done in self._loop.rounds(stop):
+            number, self._best = self._begin + done, 0  # the best one of fewer rounds need not be that of more
+            env = CallbackEnv(booster, params, number, self._begin, end, None)
             for callback in in_order:
                 if getattr(callback, "before_iteration", False):
                     callback(env)
             booster.update(fobj=self._objective)
             if number == 0 and self._sets.first_score:
                 add_to_first_tree(booster, self._sets.first_score)
-            env.evaluation_result_list = self._scored(booster, feval)
+            env.evaluation_result_list = self._scored(feval)
             try:
                 for callback in in_order:
                     if not getattr(callback, "before_iteration", False):
                         callback(env)
-            except EarlyStopException as stop:
-                booster.best_iteration = stop.best_iteration + 1
-                self._ended = number + 1 < numbers.stop  # after the last round it only tells which one was the best
-            stops = self._rounds.past(record.eval_result, lambda: self._state(booster, record, begin))
-            if stops or self._ended:
+            except EarlyStopException as early:
+                self._best = early.best_iteration + 1
+                self._ended = number + 1 < end  # after the last round it only tells which one was the best
+            self._loop.round_done(**self._task.last_scores(record.eval_result))
+            if self._ended:
                 return
 
-    def _scored(self, booster: Any, feval: Any) -> list[Any]:
+    def _scored(self, feval: Any) -> list[Any]:
         """The scores of whole sets, as the first rank has found them."""
-        found = booster.eval_valid(feval) if self._session.world_rank == 0 else []
+        found = self._booster.eval_valid(feval) if self._session.world_rank == 0 else []
         content = np.frombuffer(cloudpickle.dumps(found) if found else b"", np.uint8)
         everyones = self._session.all_gather(content)
         return list(cloudpickle.loads(everyones.tobytes())) if len(everyones) else []
 
-    def _state(self, booster: Any, record: Any, begin: int) -> tuple[Any, ...]:
-        model, scores = booster.model_to_string(num_iteration=-1), deepcopy(record.eval_result)
-        return model, self._callbacks, scores, begin, booster.best_iteration
+    def _state(self, record: Any) -> RankState:
+        """Return what survives a round: the booster, and callbacks with the scores that they look at."""
+
+        def take() -> bytes:
+            return bytes(cloudpickle.dumps((self.callbacks, record.eval_result, self._begin, self._best, self._ended)))
+
+        def restore(content: bytes) -> None:
+            self.callbacks, scores, self._begin, self._best, self._ended = cloudpickle.loads(content)
+            record.eval_result.update(scores)
+
+        def begin_with(model: str) -> None:
+            self._sets.start = lightgbm.Booster(model_str=model)
+
+        state = RankState().shared("booster", lambda: self._booster.model_to_string(num_iteration=-1), begin_with)
+        return state.shared("callbacks", take, restore)

@@ -15,8 +15,9 @@ from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.report import MetricCurves, write_page
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import note_schema
-from dask_train.fitting.trees.task import EvalSet, Grown
+from dask_train.fitting.trees.task import EvalSet
 from dask_train.input_errors import warn_at_the_call
+from dask_train.trainers.common.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -92,7 +93,7 @@ def grown(
     schema: FrameSchema | None = None,
 ) -> TreesResult:
     """The result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
-    found: Grown | None = result.results["worker"][0]
+    found: Outcome | None = result.results["worker"][0]
     known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     lines = [line for line in result.ledger.lines if line.role == "worker" and line.dataset == 0]
     rows = {line.rank: line for line in lines}
@@ -103,14 +104,15 @@ def grown(
             "worker could return. Raise train.stop.timeout where a round takes longer, or go on with a checkpoint."
         )
         return TreesResult(model=model, history={}, epoch=[], schema=schema, **known)
-    take_over(model, found.estimator)
+    fitted = found.header["estimator"]
+    take_over(model, fitted)
     note_schema(model, schema)
-    _take_states(callbacks, found.callbacks)
+    _take_states(callbacks, found.header["callbacks"])
     return TreesResult(
         model=model,
         history=found.history,
-        epoch=list(range(found.num_rounds)),
-        best_epoch=_best(found.estimator),
+        epoch=found.epoch,
+        best_epoch=_best(fitted),
         schema=schema,
         eval_sets={each.prefix: "validation" if each.prefix == "val_" else each.name for each in evals if each.prefix},
         **known,

@@ -1,12 +1,14 @@
-"""What roles are told that fit boosted trees, and what comes back."""
+"""What roles are told that fit boosted trees."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dask_train.data.columns import Columns
+from dask_train.trainers.common.task import LoopTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +34,8 @@ class EvalSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreesTask:
-    """A fit of an estimator.
+class TreesTask(LoopTask):
+    """A fit of an estimator, in rounds: fields of epochs and batches mean nothing.
 
     Attributes
     ----------
@@ -47,8 +49,6 @@ class TreesTask:
         A booster to go on with, as the estimator's own ``fit`` takes it; or None.
     settings
         More arguments of that ``fit``.
-    keeps, resume
-        Whether there are checkpoints, and whether the last one of any run is to go on with.
     streamed
         Whether the rows to train on are too many for memory.
     """
@@ -59,28 +59,19 @@ class TreesTask:
     evals: tuple[EvalSet, ...] = ()
     start: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    keeps: bool = False
-    resume: bool = False
     streamed: bool = False
 
+    def last_scores(self, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, float]:
+        """Return the scores of the last round by their names in the run.
 
-@dataclass(frozen=True, kw_only=True)
-class Grown:
-    """What comes of a fit, in its first role.
-
-    Attributes
-    ----------
-    estimator
-        Fitted.
-    history
-        Of each score one value a round, from the first on; by their names in the run.
-    num_rounds
-        How many there were.
-    callbacks
-        What became of those that were arguments of ``fit``.
-    """
-
-    estimator: Any
-    history: dict[str, list[float]]
-    num_rounds: int
-    callbacks: Sequence[Any] = ()
+        Parameters
+        ----------
+        scores
+            As a library keeps them: by data set and metric, a list of one value a round.
+        """
+        prefixes = {each.name: each.prefix for each in self.evals}
+        return {
+            prefixes[name] + re.sub(r"\W", "_", metric): float(values[-1])
+            for name, by_metric in scores.items()
+            for metric, values in by_metric.items()
+        }

@@ -11,24 +11,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import xgboost
 from xgboost.callback import CallbackContainer, EarlyStopping
 
 from dask_train.data.columns import Column
 from dask_train.fitting.trees.parts import Part, classes_of, frame_of, parts_of
-from dask_train.fitting.trees.rounds import Rounds, fits_of
 from dask_train.fitting.trees.spool import taken
-from dask_train.fitting.trees.task import Grown, TreesTask
+from dask_train.fitting.trees.task import TreesTask
 from dask_train.fitting.trees.xgboost_ranks import exact, tell, unused_told
 from dask_train.role.session import Session
+from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.rounds import RoundLoop
 
+# Parameters with which rounds may go on that were begun with others.
+FREE = frozenset({"n_estimators", "n_jobs", "callbacks", "verbosity"})
 # Matrices that are made of parts.
 OF_PARTS = (xgboost.QuantileDMatrix, xgboost.ExtMemQuantileDMatrix)
 
 
-def grow(task: TreesTask, session: Session) -> Grown:
-    """Fit it; the same estimator on all ranks.
+def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
+    """Fit it; the same estimator on all ranks, which is returned by its name.
 
     Raises
     ------
@@ -38,8 +42,6 @@ def grow(task: TreesTask, session: Session) -> Grown:
     estimator = task.estimator
     parts = taken(task, session)
     matrices = Matrices(session, task, parts)
-    rounds = Rounds(session, task, fits_of(task, session, free={"n_estimators", "n_jobs", "callbacks", "verbosity"}))
-    loop = Loop(rounds, session)
     own = {"n_jobs": estimator.n_jobs, "eval_metric": estimator.eval_metric}
     estimator.set_params(n_jobs=session.num_threads, eval_metric=exact(estimator.eval_metric, session))
     is_classifier = isinstance(estimator, xgboost.XGBClassifier)
@@ -49,11 +51,11 @@ def grow(task: TreesTask, session: Session) -> Grown:
     with (
         unused_told(session),
         patch.object(xgboost.sklearn, "QuantileDMatrix", matrices.make),
-        patch.object(xgboost.sklearn, "train", loop.train),
+        patch.object(xgboost.sklearn, "train", Boosting(task, loop).train),
     ):
         estimator.fit(matrices.stand_ins[""], labels, verbose=False, **_rest(task, matrices, labels))
     vars(estimator).update(own)  # set_params would tell the booster
-    return Grown(estimator=estimator, history=rounds.history, num_rounds=rounds.num_rounds)
+    return {"estimator": estimator, "callbacks": ()}
 
 
 def _rest(task: TreesTask, matrices: Matrices, labels: np.ndarray) -> dict[str, Any]:
@@ -175,19 +177,22 @@ def _categories_of(start: Any) -> Any:
     return None if found is None or found.empty() else found
 
 
-class Loop:
-    """The rounds of ``xgboost.train``, between which a rank does what a run wants of it.
+class Boosting:
+    """The rounds of ``xgboost.train``, in a loop that all ranks pass together.
 
     Parameters
     ----------
-    rounds
-        What is done between them.
-    session
+    task
         Of the role.
+    loop
+        In which they are.
     """
 
-    def __init__(self, rounds: Rounds, session: Session) -> None:
-        self._rounds, self._session = rounds, session
+    def __init__(self, task: TreesTask, loop: RoundLoop) -> None:
+        self._task, self._loop = task, loop
+        self._booster: Any = None
+        self._model: Any = None  # with which the booster begins
+        self._ended = False  # whether a callback has ended the rounds
 
     def train(  # noqa: PLR0913 - as xgboost.train
         self,
@@ -216,45 +221,48 @@ class Loop:
                 f"With device={params.get('device')!r} this estimator makes a {type(dtrain).__name__} of its rows, and "
                 "only a QuantileDMatrix is made of partitions where they lie. Leave device out, or set another one."
             )
-        rounds, kept = self._rounds, self._rounds.load()
-        if kept is not None:
-            model, callbacks, history = kept.state
-            xgb_model = bytearray(model)
-        else:
-            history, callbacks = None, list(callbacks or ())
-            if early_stopping_rounds:
-                callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
-        draws = _draws(params)
-        if draws:
-            params = {**params, "seed_per_iteration": True}
-        booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=xgb_model)
+        callbacks = list(callbacks or ())
+        if early_stopping_rounds:
+            callbacks.append(EarlyStopping(rounds=early_stopping_rounds))
         container = CallbackContainer(callbacks, metric=custom_metric, output_margin=callable(obj))
-        if kept is None:
-            booster = container.before_training(booster)
-        else:
-            container.history = history
-
-        def state() -> tuple[bytes, Any, Any]:
-            return bytes(booster.save_raw("ubj")), container.callbacks, container.history
-
-        ended = kept is not None and kept.ended
-        while not ended and rounds.num_rounds < num_boost_round:
-            number = rounds.num_rounds
-            if ended := container.before_iteration(booster, number, dtrain, evals):
+        loop, self._model = self._loop, xgb_model
+        resumes = loop.keep(self._state(container)).steps > 0
+        if draws := _draws(params):
+            params = {**params, "seed_per_iteration": True}
+        booster = xgboost.Booster(params, [dtrain, *(rows for rows, _ in evals)], model_file=self._model)
+        self._booster = booster = booster if resumes else container.before_training(booster)
+        for number in loop.rounds(0 if self._ended else num_boost_round):
+            if container.before_iteration(booster, number, dtrain, evals):
                 break
             if draws:
                 # What it draws in a round is by the round's number then, as after a checkpoint: XGBoost's streams of
                 # random numbers begin anew with the configuration, and would else go on from round to round.
                 booster.load_config(booster.save_config())
             booster.update(dtrain, iteration=number, fobj=obj)
-            ended = container.after_iteration(booster, number, dtrain, evals)
-            if rounds.past(container.history, state) and not ended:
+            self._ended = container.after_iteration(booster, number, dtrain, evals)
+            loop.round_done(**self._task.last_scores(container.history))
+            if self._ended:
                 break
-        rounds.end(state, ended=ended)
+        loop.rounds_done()
         booster = container.after_training(booster)
         if evals_result is not None:
             evals_result.update(container.history)
         return booster.reset()
+
+    def _state(self, container: CallbackContainer) -> RankState:
+        """Return what survives a round: the booster, and callbacks with the scores that they look at."""
+
+        def callbacks() -> bytes:
+            return bytes(cloudpickle.dumps((container.callbacks, container.history, self._ended)))
+
+        def set_callbacks(content: bytes) -> None:
+            container.callbacks, container.history, self._ended = cloudpickle.loads(content)
+
+        def begin_with(model: bytes) -> None:
+            self._model = bytearray(model)
+
+        state = RankState().shared("booster", lambda: bytes(self._booster.save_raw("ubj")), begin_with)
+        return state.shared("callbacks", callbacks, set_callbacks)
 
 
 def _draws(params: Mapping[str, Any]) -> bool:

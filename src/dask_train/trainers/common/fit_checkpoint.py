@@ -121,7 +121,7 @@ class FitCheckpoint:
             names = ", ".join(sorted(file.name for file in folder.rglob("*") if file.is_file()))
             raise CheckpointError(
                 f"The checkpoint, which has the files {names}, is none of dt.fit.",
-                "It was made with dt.train, or by other code.",
+                "It was made with dt.train, by other code, or, of boosted trees, by an earlier version of dask-train.",
                 "Pass checkpoint= another folder.",
             ) from error
         if version > FORMAT:

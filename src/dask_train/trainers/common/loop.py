@@ -91,6 +91,7 @@ class TrainingLoop:
         self.history: dict[str, list[Any]] = {}
         self._epochs_told: list[int] = []
         self._read: list[Read] = []
+        self._saved_steps = 0
         self._reported_s = time.monotonic()
 
     def keep(self, state: RankState) -> Position:
@@ -124,6 +125,7 @@ class TrainingLoop:
         if agreed is not None:
             epoch, batch, steps, shared, own = agreed
             self.start = self.position = Position(epoch, batch, steps)
+            self._saved_steps = steps
             state.restore_shared(shared, within_epoch=batch > 0)
             if len(own) == self._agreement.size:
                 state.restore_own(own[self._agreement.rank], within_epoch=batch > 0)
@@ -213,18 +215,11 @@ class TrainingLoop:
             Whether training ends here, for all ranks.
         """
         epoch, self._is_told = self.position.epoch, True
-        if self.leads:
-            self._epochs_told.append(epoch)
-            for name, value in scores.items():
-                self.history.setdefault(name, []).append(value)
+        self._note(epoch, scores)
         if self.stopped:
             return True
         self.position = Position(epoch + 1, 0, self.position.steps)
-        if self.leads:
-            self._session.report(epoch=epoch, num_steps=self.num_steps, **scores_of(scores))
-            self._reported_s = time.monotonic()
-            check_stop_told(self._task.stop_names, self.history)
-            self._checkpointer.scored(None, scores)
+        self._report("epoch", epoch, scores, num_steps=self.num_steps)
         return self._pass_sync_point(epoch_ends=True)
 
     def settle(self) -> None:
@@ -299,6 +294,21 @@ class TrainingLoop:
         """Refer no more to who trains, who refers to this loop: in the user's process rows would stay for so long."""
         self._state, self._turns = RankState(), iter(())
 
+    def _note(self, epoch: int, scores: dict[str, Any]) -> None:
+        """Let the history have the scores of an epoch."""
+        if self.leads:
+            self._epochs_told.append(epoch)
+            for name, value in scores.items():
+                self.history.setdefault(name, []).append(value)
+
+    def _report(self, unit: str, number: int, scores: dict[str, Any], **more: int) -> None:
+        """Report the scores of a whole epoch, or of what a kind of model has in place of epochs."""
+        if self.leads:
+            self._session.report(**{unit: number}, **more, **scores_of(scores))
+            self._reported_s = time.monotonic()
+            check_stop_told(self._task.stop_names - {unit}, self.history, unit)
+            self._checkpointer.scored(None, scores)
+
     @property
     def _place(self) -> int:
         """The number of the next batch, over all epochs."""
@@ -319,6 +329,7 @@ class TrainingLoop:
 
     def _save(self) -> None:
         """Take a checkpoint: all ranks tell what is their own, the first one writes."""
+        self._saved_steps = self.position.steps
         own = self._agreement.of_all(self._state.take_own()) if self._state.has_own else []
         if not self.leads:
             return

@@ -20,8 +20,8 @@ def scores_of(logs: dict[str, Any] | None) -> dict[str, Any]:
     return {score_name(name): float(value) for name, value in (logs or {}).items() if _is_number(value)}
 
 
-def check_stop_told(awaited: Iterable[str], told: Iterable[str]) -> None:
-    """See that the scores have come that a rule looks at, after an epoch.
+def check_stop_told(awaited: Iterable[str], told: Iterable[str], unit: str = EPOCH) -> None:
+    """See that the scores have come that a rule looks at, after an epoch, or what there is in place of epochs.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def check_stop_told(awaited: Iterable[str], told: Iterable[str]) -> None:
     left = [name for name in awaited if name != EPOCH and (validated or not name.startswith("val_"))]
     if missing := sorted(set(left) - set(names)):
         raise ValueError(
-            f"stop looks at {', '.join(missing)}, and after the first epoch there are {', '.join(names)}."
+            f"stop looks at {', '.join(missing)}, and after the first {unit} there are {', '.join(names) or 'none'}."
             f"{nearest(missing[0], names)} Name one of these in stop=."
         )
 

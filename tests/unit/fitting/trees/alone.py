@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 import threading
-from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.columns import Column, Columns, Origin
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.task import EvalSet, TreesTask
+from dask_train.role.time_spent import TimeSpent
+from dask_train.trainers.common.checkpointing import Checkpointer
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(600, 4)).round(1)
@@ -68,11 +74,12 @@ class Alone:
     """A session of one rank, whose checkpoints lie in a folder."""
 
     world_rank, world_size, num_threads = 0, 1, 1
+    attempt, peers = 0, {}
 
     def __init__(self, rows, folder=None, *, every=1, stop_after=None, **datasets):
         self._rows, self._datasets, self._folder, self._stop_after = rows, datasets, folder, stop_after
         self.network = {}
-        self.scratch = folder
+        self.scratch, self._link = folder, SimpleNamespace(spent=TimeSpent())
         self.schema, self.num_rows = rows.schema, rows.num_rows
         self.scores, self.notices, self.saved = [], [], []
         self._every = every
@@ -102,15 +109,18 @@ class Alone:
     def should_stop(self):
         return self._stop_after is not None and len(self.scores) >= self._stop_after
 
-    def load_checkpoint(self) -> Path | None:
-        return self._folder if any(self._folder.iterdir()) else None
-
-    def save_checkpoint(self, write):
-        write(self._folder)
-        self.saved.append(len(self.scores))
-
     def checkpoints(self):
-        return SimpleNamespace(due=lambda rounds: rounds % self._every == 0, was_kept=lambda rounds: None)
+        return self._kept
+
+    def open_checkpoint(self, *, own):
+        loaded = self._kept.load(self.scratch, own=own)
+        return loaded and loaded.folder
+
+    def of_run(self, run):
+        """What a task has of a run that keeps checkpoints there."""
+        self._kept = CheckpointFolder(CheckpointPlace(url=str(self._folder), run=run, resume=True), 0)
+        policy = Checkpoint(self._folder, every_steps=self._every, every_s=None)
+        return {"checkpoint": policy, "resume": True, "run": run}
 
 
 class Together(Alone):
@@ -145,10 +155,20 @@ def cut(*columns):
     return Rows(*(tuple(column[a:b] for column in columns) for a, b in ((0, 250), (250, 300), (300, 600))))
 
 
-def grow(session, estimator, plan, **more):
+def grow(session, estimator, plan, *, keeps=False, **more):
+    """What a role returns, in the words of a fit."""
     library = type(estimator).__module__.partition(".")[0]
     sent = pickle.loads(pickle.dumps(estimator))  # a role has its own
-    return TreesRole(TreesTask(library=library, estimator=sent, columns=plan, **more))(session)
+    kept = session.of_run(secrets.token_hex(4)) if keeps else {}
+    role, keep = TreesRole(TreesTask(library=library, estimator=sent, columns=plan, **kept, **more)), Checkpointer.keep
+
+    def noted(checkpointer, kept):
+        session.saved.append(kept.steps)
+        keep(checkpointer, kept)
+
+    with patch.object(Checkpointer, "keep", noted):
+        outcome = role(session)
+    return SimpleNamespace(**outcome.header, history=outcome.history, num_rounds=outcome.steps, epoch=outcome.epoch)
 
 
 def scored(name, plan):

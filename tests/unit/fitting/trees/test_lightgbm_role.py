@@ -113,6 +113,16 @@ def test_a_fit_of_lightgbm_that_was_not_stopped_early_goes_on_to_more_rounds(tmp
         assert (found.num_rounds, found.estimator.best_iteration_) == (rounds, rounds)
 
 
+def test_the_best_round_of_lightgbm_is_unknown_where_a_fit_that_goes_on_is_stopped(tmp_path):
+    rows, evals = cut(X[:, :3], SIGNAL), (scored("valid_0", PLAIN),)
+    for rounds, stop_after, best in ((4, None, 4), (9, 2, 0)):
+        made = lightgbm.LGBMRegressor(n_estimators=rounds, num_leaves=7, verbose=-1, early_stopping_round=50)
+        session = Alone(rows, tmp_path, valid_0=rows, stop_after=stop_after)
+        found = grow(session, made, PLAIN, evals=evals, keeps=True)
+        assert found.estimator.booster_.best_iteration == best, "else it predicts with the trees of fewer rounds"
+    assert found.num_rounds == found.estimator.booster_.num_trees() == 6
+
+
 def test_lightgbm_tells_that_it_goes_on_with_other_draws(tmp_path):
     made = lightgbm.LGBMRegressor(n_estimators=6, num_leaves=7, verbose=-1, subsample=0.5, subsample_freq=1)
     rows = cut(X[:, :3], SIGNAL)

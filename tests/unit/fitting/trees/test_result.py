@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,9 +16,25 @@ from dask_train.data.columns import Columns
 from dask_train.data.ledger import Ledger, LedgerLine
 from dask_train.driver.result import Attempt, Result
 from dask_train.fitting.trees.result import grown
-from dask_train.fitting.trees.task import EvalSet, Grown
+from dask_train.fitting.trees.task import EvalSet
+from dask_train.trainers.common.outcome import Outcome
 
 X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+
+
+def came(estimator, history, *callbacks):
+    """What the first role returns."""
+    (num_rounds,) = {len(values) for values in history.values()}
+    no_steps = {"read": [], "num_rows": 20, "warnings": [], "num_steps": 1, "applied": {}}
+    return Outcome(
+        header={"estimator": estimator, "callbacks": callbacks},
+        history=history,
+        epoch=list(range(num_rounds)),
+        steps=num_rounds,
+        all_reduce_s=math.nan,
+        waiting_s=math.nan,
+        **no_steps,
+    )
 
 
 @pytest.mark.parametrize("kind", [xgboost.XGBClassifier, lightgbm.LGBMClassifier], ids=["model.ubj", "model.txt"])
@@ -26,14 +43,9 @@ def test_the_users_own_estimator_is_fitted_and_saved(kind, tmp_path, request):
     theirs, mine = kind(n_estimators=3, n_jobs=1, **settings).fit(X, Y), kind(n_estimators=3, n_jobs=7, **settings)
     held: dict = {}
     callback = SimpleNamespace(eval_result=held, order=1)
-    came = Grown(
-        estimator=theirs,
-        history={"val_logloss": [0.5, 0.4, 0.3]},
-        num_rounds=3,
-        callbacks=[SimpleNamespace(eval_result={"valid_0": [1]}, order=2)],
-    )
+    then = SimpleNamespace(eval_result={"valid_0": [1]}, order=2)
     run = Result(
-        results={"worker": [came, None]},
+        results={"worker": [came(theirs, {"val_logloss": [0.5, 0.4, 0.3]}, then), None]},
         scores=[],
         ledger=Ledger.of_lines([], lambda _: 0),
         attempts=[Attempt(number=0, started=1.0, ended=2.0, places={"worker/0": "tcp://a:1"})],
@@ -67,7 +79,7 @@ def test_each_of_several_sets_has_its_own_line_and_none_is_called_training(tmp_p
     ]
     history = {prefix + "auc": [0.5, 0.6 + place] for place, prefix in enumerate(["", *names.values()])}
     run = Result(
-        results={"worker": [Grown(estimator=xgboost.XGBClassifier(), history=history, num_rounds=2)]},
+        results={"worker": [came(xgboost.XGBClassifier(), history)]},
         scores=[],
         ledger=Ledger.of_lines([], lambda _: 0),
         attempts=[Attempt(number=0, started=1.0, ended=2.0, places={"worker/0": "tcp://a:1"})],
