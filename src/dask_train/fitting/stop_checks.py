@@ -10,11 +10,15 @@ from dask_train.run.stop_rule import EPOCH, StopRule
 from dask_train.trainers.common.score_names import score_name
 
 
-def check_stop_names(rule: StopRule | None, *, validates: bool, known: Collection[str] | None = None) -> None:
+def check_stop_names(
+    rule: StopRule | None, *, validates: bool, known: Collection[str] | None = None, unit: str = EPOCH
+) -> None:
     """See that the scores can come that a rule to stop by looks at.
 
     Parameters
     ----------
+    unit
+        What is counted, which is known besides scores.
     known
         All that the model gives, without those of validation; None where that shows after an epoch only.
 
@@ -23,7 +27,7 @@ def check_stop_names(rule: StopRule | None, *, validates: bool, known: Collectio
     ValueError
         One is of validation, and nothing is validated; or the model does not give it.
     """
-    names = set() if rule is None else rule.names - {EPOCH}
+    names = set() if rule is None else rule.names - {unit}
     of_validation = sorted(name for name in names if name.startswith("val_"))
     if of_validation and not validates:
         raise ValueError(

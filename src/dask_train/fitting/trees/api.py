@@ -17,7 +17,6 @@ from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.data.columns import Columns
 from dask_train.driver.handle import Run
-from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.logged import params_of_trees
 from dask_train.fitting.schemas import learnt_for
@@ -168,7 +167,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     _check_plain(model, library)
     _check_best(run.checkpoint, validates=bool(evals))
     _check_stops_early(model.get_params(), evals)
-    check_stop_names(run.stop, validates=bool(evals))
+    check_stop_names(run.stop, validates=bool(evals), known=None if evals else {"round"}, unit="round")
     features, label = settings.features, settings.label
     known = None if fitting.first is None else learnt_for(fitting.first)
     client, count = run.client, 1 if settings.in_process else settings.workers
@@ -301,7 +300,11 @@ def _check_best(kept: Checkpoint | None, *, validates: bool) -> None:
             "restore_best=True: boosted trees keep the rounds up to the best one by themselves. Pass "
             "early_stopping_rounds to the estimator, or xgboost.callback.EarlyStopping(..., save_best=True)."
         )
-    fit_checks.check_best_of_fit(kept, validates=validates, ps=0)
+    if kept is not None and kept.best is not None and not validates:
+        raise ValueError(
+            f"The best checkpoint is to be known by {kept.best!r}, which nothing computes: pass validation_data or "
+            "eval_set."
+        )
     check_best_of_train(kept)
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
 
+# How many differences a message names.
+_NAMED = 6
+
 
 def configuration_of(task: TreesTask, session: Session, *, free: Set[str]) -> dict[str, Any]:
     """Return what a checkpoint has to have been made with, by name: parameters that are not free, and the data.
@@ -34,9 +37,10 @@ def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     ValueError
         They do not; the message says what differs.
     """
-    differing = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    differing = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))
     if differing:
-        told = ", ".join(f"{name}={then.get(name)!r} there and {now.get(name)!r} here" for name in sorted(differing))
+        told = ", ".join(f"{name}={then.get(name)!r} there and {now.get(name)!r} here" for name in differing[:_NAMED])
+        told += f", and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
         raise ValueError(
             f"The checkpoint is of another fit: {told}. Go on with the same estimator and data; only n_estimators and "
             "the number of workers may differ. Or begin anew, in another folder or without resume=True."

@@ -306,7 +306,7 @@ class TrainingLoop:
         if self.leads:
             self._session.report(**{unit: number}, **more, **scores_of(scores))
             self._reported_s = time.monotonic()
-            check_stop_told(self._task.stop_names - {unit}, self.history, unit)
+            check_stop_told(self._task.stop_names, self.history, unit)
             self._checkpointer.scored(None, scores)
 
     @property

@@ -30,7 +30,7 @@ def check_stop_told(awaited: Iterable[str], told: Iterable[str], unit: str = EPO
     """
     names = list(map(score_name, told))
     validated = any(name.startswith("val_") for name in names)
-    left = [name for name in awaited if name != EPOCH and (validated or not name.startswith("val_"))]
+    left = [name for name in awaited if name != unit and (validated or not name.startswith("val_"))]
     if missing := sorted(set(left) - set(names)):
         raise ValueError(
             f"stop looks at {', '.join(missing)}, and after the first {unit} there are {', '.join(names) or 'none'}."

@@ -57,6 +57,13 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
             {"checkpoint": dt.Checkpoint("here", best="val_rmse", restore_best=True)},
             "restore_best",
         ),
+        (
+            xgboost.XGBRegressor(),
+            {"checkpoint": dt.Checkpoint("here", best="loss")},
+            "known by 'loss', which nothing computes: pass validation_data or eval_set",
+        ),
+        (lightgbm.LGBMRegressor(), {"stop": "l2 < 1 or round > 9"}, "looks at l2, and the model's scores are round"),
+        (xgboost.XGBRegressor(), {"stop": "epoch > 9"}, "looks at epoch, and the model's scores are round"),
         (xgboost.XGBRegressor(), {"resume": True}, "goes on with a checkpoint"),
         (xgboost.dask.DaskXGBRegressor(), {}, r"is a DaskXGBRegressor, .* by itself. Pass xgboost.XGBRegressor, or"),
         (lightgbm.DaskLGBMClassifier(), {}, r"is a DaskLGBMClassifier, .* Pass lightgbm.LGBMClassifier, or call"),

@@ -40,6 +40,11 @@ def test_a_checkpoint_of_another_fit_is_refused_with_what_differs(now, told):
         check_same(FITS, now)
 
 
+def test_of_another_library_s_estimator_some_differences_are_named():
+    with pytest.raises(ValueError, match=r"gamma0='0' there and None here, .* gamma5='0' there .*, and 2 more\. Go on"):
+        check_same({f"gamma{number}": "0" for number in range(8)}, {})
+
+
 def test_a_fit_is_known_by_its_data_and_by_parameters_that_are_not_free():
     given = task(max_depth=3, n_estimators=100, objective=lambda y, margin: (y, margin))
     found = configuration_of(given, SESSION, free={"n_estimators"})

@@ -164,5 +164,7 @@ def test_the_best_checkpoint_is_known_by_the_score_of_its_round(trained):
 
 def test_a_score_that_the_rule_to_stop_by_looks_at_has_to_come(trained):
     trained(1, stop_names=frozenset({"round", "loss"}))
+    with pytest.raises(ValueError, match="looks at epoch, and after the first round there are loss"):
+        trained(1, stop_names=frozenset({"epoch", "round"}))
     with pytest.raises(ValueError, match=r"looks at los, and after the first round there are loss\. Did you mean"):
         trained(1, stop_names=frozenset({"los"}))
