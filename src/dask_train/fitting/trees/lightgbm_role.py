@@ -48,7 +48,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     estimator.set_params(n_jobs=session.num_threads)
     sets = DataSets(session, task, parts, classes)
     del parts  # what is spooled goes when its data set is made
-    boosting = Boosting(task, session, loop, sets)
+    rounds = LightGBMRounds(task, session, loop, sets)
     labels = np.zeros(2) if classes is None else np.resize(classes, max(2, len(classes)))
     stand_in = np.zeros((len(labels), *task.columns.matrix.row_shape))
     settings = {**task.settings, "init_model": task.start}
@@ -60,10 +60,10 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
         settings["eval_names"] = [each.name for each in task.evals]
         if task.columns.groups is not None:
             settings["eval_group"] = [settings["group"] for _ in task.evals]
-    with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", boosting.train):
+    with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", rounds.train):
         estimator.fit(stand_in, labels, **settings)
     estimator._class_weight = None  # as before: it was counted over all rows
-    return {"estimator": estimator, "callbacks": boosting.callbacks[: len(task.settings.get("callbacks") or ())]}
+    return {"estimator": estimator, "callbacks": rounds.callbacks[: len(task.settings.get("callbacks") or ())]}
 
 
 def _check_rows(session: Session, parts: Sequence[Part]) -> None:
@@ -77,7 +77,7 @@ def _check_rows(session: Session, parts: Sequence[Part]) -> None:
         )
 
 
-class Boosting:
+class LightGBMRounds:
     """The rounds of ``lightgbm.train``, in a loop that all ranks pass together.
 
     Parameters

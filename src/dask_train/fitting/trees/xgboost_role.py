@@ -51,7 +51,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     with (
         unused_told(session),
         patch.object(xgboost.sklearn, "QuantileDMatrix", matrices.make),
-        patch.object(xgboost.sklearn, "train", Boosting(task, loop).train),
+        patch.object(xgboost.sklearn, "train", XGBoostRounds(task, loop).train),
     ):
         estimator.fit(matrices.stand_ins[""], labels, verbose=False, **_rest(task, matrices, labels))
     vars(estimator).update(own)  # set_params would tell the booster
@@ -177,7 +177,7 @@ def _categories_of(start: Any) -> Any:
     return None if found is None or found.empty() else found
 
 
-class Boosting:
+class XGBoostRounds:
     """The rounds of ``xgboost.train``, in a loop that all ranks pass together.
 
     Parameters
