@@ -13,7 +13,7 @@ Imports point down only, and import-linter holds it::
     shared_data                           data sets in shared memory: published, persisted, opened, streamed
     worker, doctor                        what runs inside Dask workers; what a cluster tells about itself
     cluster                               the seam to Dask
-    scheduler, testing, role              what runs inside the scheduler; shipped suites; a role's process
+    scheduler, testing, role, file_rows   what runs inside the scheduler; shipped suites; a role's process; files
     collections, process, frameworks,
     identity                              Dask collections as rows; child processes; adapters; what tells models apart
     keras_models, report, datasets, run,
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         StalledError,
         VersionMismatchError,
     )
+    from dask_train.file_rows.api import Files, files
     from dask_train.fitting.api import fit
     from dask_train.fitting.registered import register_trainer
     from dask_train.fitting.result import FitResult
@@ -114,6 +115,8 @@ _HOMES = {
     "RecoveryPolicy": "run.recovery",
     "Failure": "run.recovery",
     "Framework": "frameworks.base",
+    "files": "file_rows.api",
+    "Files": "file_rows.api",
     "publish_dataset": "shared_data.api",
     "from_vineyard": "shared_data.vineyard.api",
     "get_dataset": "shared_data.api",
@@ -174,6 +177,9 @@ __all__ = [
     "RecoveryPolicy",
     "Failure",
     "Framework",
+    # files as rows
+    "files",
+    "Files",
     # data sets in shared memory
     "publish_dataset",
     "from_vineyard",

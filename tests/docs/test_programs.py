@@ -12,6 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
     "boosted_trees.md",
     "bring-your-own-loop.md",
+    "files.md",
     "jax.md",
     "keras.md",
     "linear_models.md",

@@ -14,7 +14,7 @@ from dask_train.collections.arrays import array_source
 from dask_train.collections.delayed import delayed_source
 from dask_train.collections.frames import frame_source
 from dask_train.collections.partition.form import Picks, open_form, picks_of
-from dask_train.collections.source import Source
+from dask_train.collections.source import OwnRows, Source
 from dask_train.collections.tensors import as_numpy
 
 
@@ -69,6 +69,8 @@ def check_data(
                 "partition; make all of them delayed."
             )
         return delayed_source(what, data, picks)
+    if isinstance(data, OwnRows):
+        data = data.to_dask()
     form = open_form(what, data, picks)
     form["values"] = [as_numpy(what, value) for value in form["values"]]
     for value in form["values"]:

@@ -27,7 +27,9 @@ class Source(ABC):
     lengths
         Rows of each partition, where they are known without computing.
     columns
-        Where dtypes and row shapes are known without computing.
+        Where dtypes and row shapes are known without computing; of files, also how they are decoded.
+    num_listed
+        Rows before those are left out that can't be decoded. None: none are left out.
     """
 
     names: tuple[str, ...] | None
@@ -36,6 +38,7 @@ class Source(ABC):
     nbytes: int | None = None
     lengths: tuple[int, ...] | None = None
     columns: tuple[Column, ...] | None = None
+    num_listed: int | None = None
 
     @property
     @abstractmethod
@@ -70,3 +73,15 @@ class Source(ABC):
         """``(names, is_tuple)`` as one delayed result, where only the first partition can tell them; else None."""
         _ = part
         return None
+
+
+class OwnRows(ABC):
+    """What users pass as data that is neither an array nor a frame, and makes Dask collections of itself."""
+
+    @abstractmethod
+    def to_dask(self) -> Any:
+        """Return the rows as a Dask array, or a tuple of them; nothing is computed."""
+
+    @abstractmethod
+    def source(self) -> Source:
+        """Return the rows for roles, which may make batches of them in another way than Dask's tasks do."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_train.data.ahead import Ahead
 from dask_train.data.buffers import Buffers
+from dask_train.data.decoding import Decoding
 from dask_train.data.order import Shares
 from dask_train.data.rows import Rows
 from dask_train.data.streamed import StreamedRows
@@ -55,10 +56,12 @@ class Reader:
     views
         Whether batches may lie in the shared rows themselves, and whether they may be written to there, which changes
         what this process reads later: ``"read-only"``, ``"writable"``, or None for copies only.
+    decoding
+        Decodes columns of files. Default: there are none.
     """
 
-    def __init__(self, fetch: Fetch, buffers: Buffers, views: str | None) -> None:
-        self._fetch, self._buffers, self._views = fetch, buffers, views
+    def __init__(self, fetch: Fetch, buffers: Buffers, views: str | None, decoding: Decoding | None = None) -> None:
+        self._fetch, self._buffers, self._views, self._decoding = fetch, buffers, views, decoding
 
     def read(
         self, shares: Iterator[Shares], rows: Rows | StreamedRows, *, in_order: bool = False
@@ -75,7 +78,7 @@ class Reader:
             Whether rows of each partition come in the order that they have there. Then, where views may be given,
             nothing has to be prepared.
         """
-        if in_order and self._views and isinstance(rows, Rows) and rows.all_here:
+        if in_order and self._views and isinstance(rows, Rows) and rows.all_here and not rows.schema.are_decoded:
             for some in shares:
                 yield from self._in_place(some, rows)
             return
@@ -83,7 +86,7 @@ class Reader:
         if first is None:
             return
         rows.turn_to(first[:1].partition)
-        batch_bytes = max(1, first.share_rows * rows.schema.row_bytes)
+        batch_bytes = max(1, first.share_rows * rows.schema.in_batch.row_bytes)
         most = BUNDLE if isinstance(rows, Rows) else STREAMED_BUNDLE
         bundle = max(1, min(most, BUNDLE_BYTES // batch_bytes))
         depth = max(1, min(MAX_AHEAD, MAX_AHEAD_BYTES // (bundle * batch_bytes)))
@@ -140,7 +143,7 @@ class Reader:
                 length = min(2 * length, most)
 
     def gathered(self, partition: np.ndarray, row: np.ndarray, rows: Rows | StreamedRows) -> list[np.ndarray]:
-        """Rows of each column, ``(len(row), *row_shape)``: those from elsewhere are fetched at once.
+        """Rows of each column, ``(len(row), *row_shape)``: those from elsewhere are fetched at once, files decoded.
 
         Parameters
         ----------
@@ -149,6 +152,13 @@ class Reader:
         rows
             What of the data set can be read here.
         """
+        stored = self._stored(partition, row, rows)
+        if not rows.schema.are_decoded:
+            return stored
+        assert self._decoding is not None
+        return self._decoding.rows(rows.schema, stored, partition, row, self._buffers)
+
+    def _stored(self, partition: np.ndarray, row: np.ndarray, rows: Rows | StreamedRows) -> list[np.ndarray]:
         columns = [self._buffers.array(column, len(row)) for column in rows.schema.columns]
         if rows.all_here or (is_here := rows.is_here(partition)).all():
             rows.take(partition, row, columns)

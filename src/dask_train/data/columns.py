@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 
 import numpy as np
 
+from dask_train.data.decoder import Decoder
 from dask_train.data.structure import Places, filled, numbered
 from dask_train.data.text import PAIR_BYTES, is_text
 
@@ -58,11 +59,14 @@ class Column:
         The shape of one row; ``()`` where a row is a number.
     origins
         The columns of a frame that it is made of: one, or those that lie side by side in a row. Empty for arrays.
+    decoder
+        What makes rows of batches of the column's, which are files. Default: batches have the rows as they are.
     """
 
     dtype: str
     row_shape: tuple[int, ...]
     origins: tuple[Origin, ...] = ()
+    decoder: Decoder | None = None
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -84,6 +88,11 @@ class Column:
     def stored(self) -> Column:
         """Return the column as shared memory has it: itself, or pairs that say where a row's text lies."""
         return Column(dtype="<i8", row_shape=(*self.row_shape, 2)) if self.is_text else self
+
+    @property
+    def in_batch(self) -> Column:
+        """Return the column as batches have it: itself, or what its files are decoded to."""
+        return self if self.decoder is None else Column(dtype=self.decoder.dtype, row_shape=self.decoder.row_shape)
 
     @property
     def row_bytes(self) -> int:
@@ -160,6 +169,11 @@ class Columns(Sequence[Column]):
         return bool(self.columns) and all(column.dtype for column in self.columns)
 
     @property
+    def are_decoded(self) -> bool:
+        """Return whether batches have other rows than those that are stored, in some column."""
+        return any(column.decoder is not None for column in self.columns)
+
+    @property
     def matrix(self) -> Column:
         """Return the column of features, where there is only one."""
         return self.columns[self.features]
@@ -174,7 +188,13 @@ class Columns(Sequence[Column]):
         if len(self.columns) != len(columns):
             return replace(self, columns=tuple(columns))
         known = zip(self.columns, columns, strict=True)
-        return replace(self, columns=tuple(replace(one, origins=own.origins) for own, one in known))
+        kept = (replace(one, origins=own.origins, decoder=own.decoder or one.decoder) for own, one in known)
+        return replace(self, columns=tuple(kept))
+
+    @property
+    def in_batch(self) -> Self:
+        """Return the same columns as batches have them."""
+        return replace(self, columns=tuple(column.in_batch for column in self.columns))
 
     def with_origins(self, origins: Mapping[int, tuple[Origin, ...]]) -> Self:
         """Return the same columns, of which some are known to be made of columns of frames."""

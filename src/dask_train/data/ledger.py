@@ -55,6 +55,8 @@ class Ledger(Shown):
     dropped
         Rows of the epochs that were begun which nobody has trained on: where a run is stopped in mid-epoch, or a role
         breaks off its loop. For every epoch that was begun, ``trained + dropped`` is the data set's number of rows.
+    skipped
+        Files that can't be decoded, and are no rows of any epoch: see ``on_error`` of :func:`dask_train.files`.
     """
 
     lines: tuple[LedgerLine, ...] = field(repr=False)
@@ -62,6 +64,7 @@ class Ledger(Shown):
     trained: int
     repeated: int
     dropped: int
+    skipped: int = 0
 
     @classmethod
     def of_lines(cls, lines: Iterable[LedgerLine], num_rows: Callable[[LedgerLine], int]) -> Ledger:
@@ -88,7 +91,7 @@ class Ledger(Shown):
         )
 
     def _card(self) -> Card:
-        names = ("read", "trained", "repeated", "dropped")
+        names = ("read", "trained", "repeated", "dropped", *(["skipped"] if self.skipped else []))
         columns = ("role", "rank", "dataset", "turn", "epoch", "read", "trained", "repeated")
         rows = [[_cell(getattr(line, name)) for name in columns] for line in self.lines]
         return Card(

@@ -82,6 +82,7 @@ class Heard:
         try:
             async with self._waits(of, self._course.data.own_keys, messages.DataSetFound(**question, to_come=True)):
                 number = await self._course.data.open(wanted.name, check_data)
+            self._course.history.files_skipped(self._course.data.num_skipped())
         except DataError as error:
             self._dispatch.answer(of, messages.DataSetFound(**question, error=str(error)))
         else:

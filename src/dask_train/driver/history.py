@@ -6,6 +6,7 @@ import logging
 import pickle
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from dask_train.arguments import nearest
@@ -106,6 +107,7 @@ class History:
         self._all_at_once: list[dict[Key, int]] = []  # attempts of launches of the whole gang
         self.reported_as_progress: frozenset[str] = frozenset()  # see RunProgress
         self.sent_to: Log | None = None
+        self._skipped: dict[str, int] = {}  # rows that were left out, by data set
         self._covers: list[tuple[Key, int, Sequence[Cover]]] = []  # of checkpoints that attempts of roles went on with
 
     def returned(self, key: Key) -> Any:
@@ -248,6 +250,13 @@ class History:
         self.notices.append(text)
         say(f"{who}{text}", level=logging.WARNING)
 
+    def files_skipped(self, num_skipped: Mapping[str, int]) -> None:
+        """Rows that can't be decoded were left out of data sets, by what errors call these."""
+        for what, num in num_skipped.items():
+            if num and what not in self._skipped:
+                self.notice(f"Files left out of {what}, since they can't be decoded: {num:,}.")
+            self._skipped[what] = num
+
     def ledger(self, num_rows: Mapping[tuple[str, int], int]) -> Ledger:
         """The account of rows, with what is in checkpoints that roles went on with.
 
@@ -270,7 +279,8 @@ class History:
                     )
         keys = [key for key in self._job.plan.role_keys() if key in accounts or key in covered]
         known = {key: accounts.get(key, {}).values() for key in keys}
-        return balance(known, self._job.plan.counts, num_rows, covered)
+        ledger = balance(known, self._job.plan.counts, num_rows, covered)
+        return replace(ledger, skipped=sum(self._skipped.values()))
 
     def rows(self, num_rows: Mapping[tuple[str, int], int]) -> dict[str, int]:
         """The ledger's sums, for those who look from elsewhere; empty where the run has read no rows."""

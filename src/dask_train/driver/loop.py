@@ -215,6 +215,7 @@ class Driver(Course):
         try:
             async with while_computed(self.peer, self.data.own_keys, every_s, progressed):
                 await self.data.described(progressed)
+            self.history.files_skipped(self.data.num_skipped())
         except DataError as error:
             self.history.driver_error = error.__cause__
             self.happened(events.DataLost(time=self.now(), error=str(error)))

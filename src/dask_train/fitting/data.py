@@ -18,6 +18,7 @@ from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import UNKNOWN, Column, Columns
 from dask_train.data.selection import column_names
 from dask_train.data.structure import filled, leaves
+from dask_train.file_rows.api import Files
 from dask_train.fitting.spec import VALIDATION
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
@@ -81,6 +82,7 @@ def fit_data(
     features: Any = None,
     label: Any = None,
     like: Conformer | None = None,
+    trains: bool = True,
 ) -> FitData:
     """Inputs, targets and weights as one data set; nothing is computed.
 
@@ -88,6 +90,8 @@ def fit_data(
     ----------
     like
         Makes columns of frames as the model knows them. Default: for a model that knows none yet, and learns codes.
+    trains
+        Whether it is trained on: files are augmented for that alone.
 
     Raises
     ------
@@ -97,6 +101,8 @@ def fit_data(
     like = like or Conformer(None)
     if x is None:
         raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
+    if isinstance(x, Files):
+        return _of_files(what, x if trains else x.not_augmented(), given=[y, sample_weight, features, label])
     if features is not None or label is not None or names_columns(sample_weight):
         if y is not None or not (sample_weight is None or names_columns(sample_weight)):
             raise ValueError(
@@ -118,6 +124,18 @@ def fit_data(
     return FitData(
         value=value, columns=places.with_rows(list(map(_row_of, value))), schema=like.schema(structure_of(x))
     )
+
+
+def _of_files(what: str, files: Files, given: list[Any]) -> FitData:
+    if any(each is not None for each in given):
+        raise ValueError(
+            f"{what} is of dt.files, which has inputs and labels together: leave y, sample_weight, features and label "
+            "out. Labels of your own are label=function of dt.files."
+        )
+    source = files.source()
+    assert source.columns is not None
+    places = Columns.of_batch(len(source.columns), source.columns)
+    return FitData(value=files, columns=places.in_batch, made=source)
 
 
 def names_columns(sample_weight: Any) -> bool:
@@ -258,10 +276,10 @@ def validation_of(
     """
     if isinstance(value, tuple | list) and 2 <= len(value) <= 3:
         x, y, *weights = value
-        return fit_data("validation_data", x, y, *weights or [None], like=Conformer(known))
+        return fit_data("validation_data", x, y, *weights or [None], like=Conformer(known), trains=False)
     weights_by_name = sample_weight if names_columns(sample_weight) else None
-    like = Conformer(known)
-    return fit_data("validation_data", value, None, weights_by_name, features=features, label=label, like=like)
+    columns: dict[str, Any] = {"features": features, "label": label}
+    return fit_data("validation_data", value, None, weights_by_name, **columns, like=Conformer(known), trains=False)
 
 
 def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
@@ -272,6 +290,11 @@ def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
     ValueError
         The number of rows is not known, or one side would have none.
     """
+    if isinstance(data.value, Files):
+        raise ValueError(
+            "validation_split takes the last rows, and files are sorted by path. Draw some in its place: "
+            f"train, test = files.split({fraction:g}), and pass validation_data=test."
+        )
     lengths = [
         len(column) if isinstance(column, np.ndarray) else getattr(column, "shape", (np.nan,))[0]
         for column in (data.value if isinstance(data.value, tuple) else ())
@@ -302,8 +325,37 @@ def check_some_rows(what: str, source: Source | SharedSegments) -> None:
         raise ValueError(f"{what} has no rows. Pass at least one.")
 
 
+def check_same_classes(data: FitData, validation: FitData | None) -> None:
+    """See that labels of files to validate on mean what those of files to train on do.
+
+    Raises
+    ------
+    ValueError
+        They number other classes.
+    """
+    if validation is None or not isinstance(data.value, Files) or not isinstance(validation.value, Files):
+        return
+    known, given = data.value.classes, validation.value.classes
+    if known != given:
+        raise ValueError(
+            f"The classes of validation_data are {_listed(given)}, and those of the data {_listed(known)}, so the same "
+            "number would mean two things. Pass classes=train.classes to dt.files for both."
+        )
+
+
+def _listed(classes: tuple[str, ...] | None) -> str:
+    return "none" if classes is None else ", ".join(map(repr, classes[:20]))
+
+
 def inputs_of(data: FitData, validation: FitData | None) -> RunInputs:
-    """Return the data of a fit as a run takes it: the workers', and what is validated on by its name."""
+    """Return the data of a fit as a run takes it: the workers', and what is validated on by its name.
+
+    Raises
+    ------
+    ValueError
+        There are no rows, or the labels of both mean different classes.
+    """
+    check_same_classes(data, validation)
     named = {} if validation is None else {VALIDATION: validation.source("validation_data")}
     check_some_rows("The data", source := data.source("data"))
     return RunInputs(data={"worker": source}, datasets=named)

@@ -230,7 +230,7 @@ def ledger_of_training(ledger: Ledger, outcome: Outcome) -> Ledger:
     lines += applied.values()
     for _, size, by_rank in outcome.read:
         lines += _lines(outcome, by_rank, size)
-    return Ledger.of_lines(lines, lambda _: outcome.num_rows)
+    return replace(Ledger.of_lines(lines, lambda _: outcome.num_rows), skipped=ledger.skipped)
 
 
 def _lines(outcome: Outcome, by_rank: dict[int, list[BatchRange]], size: int | None = None) -> tuple[LedgerLine, ...]:

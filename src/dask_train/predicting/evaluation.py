@@ -18,6 +18,7 @@ from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.source import OwnRows
 from dask_train.config import PredictLimits
 from dask_train.data.structure import leaves
 from dask_train.fitting.backends import BACKENDS
@@ -171,6 +172,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     those of Keras do; others are refused. Rows at the ends of partitions, a batch at most, travel to one another.
     """
     check_counts(batch_size=batch_size)
+    x, y = as_collections(x, y)
     limits = PredictLimits.from_dask_config()
     client = client_or_none(client)
     check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
@@ -204,6 +206,22 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         return shown(client, *lazy(model), lengths, finish, verbose)
 
     return cast(dict[str, float], until_kept(now))
+
+
+def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return inputs and targets, those of files as Dask arrays.
+
+    Raises
+    ------
+    ValueError
+        There are targets besides.
+    """
+    if not isinstance(x, OwnRows):
+        return x, y
+    if y is not None:
+        raise ValueError(f"x is a {type(x).__name__}, which has its labels. Leave y out.")
+    rows = x.to_dask()
+    return rows if isinstance(rows, tuple) else (rows, None)
 
 
 def _data_for(

@@ -15,6 +15,7 @@ from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.schema.conformer import unknown_categories
 from dask_train.collections.schema.conforming import Pairs, conformed, matched
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.source import OwnRows
 from dask_train.data.columns import TEXT, Column, Columns
 from dask_train.data.text import may_be_text
 from dask_train.fitting.data import columns_for, places_of
@@ -77,6 +78,9 @@ def inputs_of(
     TypeError, ValueError
         It is something else, columns can't be numbers, names are unknown, or row counts differ.
     """
+    if isinstance(x, OwnRows):
+        rows = x.to_dask()
+        x = rows[0] if isinstance(rows, tuple) else rows  # labels are not predicted from
     if hasattr(x, "iloc") or _is_dask_frame(x):
         x, features, known = _as_known(what, _as_dask(x), features, schema, as_frames=as_frames)
         return _of_frame(what, x, features, as_frames=as_frames, takes_text=takes_text, model=model, known=known)

@@ -84,6 +84,8 @@ class Context:
         The way to the agent, the run's adapter, and where the batches that are taken are noted.
     rank, size
         Which of its role this process is, and how many there are.
+    num_threads
+        Its share of the host's cores.
     has_own_data
         Whether the run gave this role data of its own: then batches of other data sets, such as those of a validation,
         are no steps of training.
@@ -100,6 +102,7 @@ class Context:
     account: Account
     rank: int
     size: int
+    num_threads: int = 1
     has_own_data: bool = False
     num_batches: int = 0
     global_rows: int = 0

@@ -15,6 +15,7 @@ from dask_train.data.account import WHOLE, BatchRange
 from dask_train.data.assigned import assigned
 from dask_train.data.batches import Batch, Reader
 from dask_train.data.buffers import Buffers
+from dask_train.data.decoding import Decoding, Drawing
 from dask_train.data.order import Shares, shares
 from dask_train.data.plan import EpochPlan, Shuffle
 from dask_train.data.rows import Rows
@@ -44,7 +45,7 @@ class DataSet:
         self._num_turns = 0
         self._some_row: Callable[[], tuple[np.ndarray, ...]] | None = None
         self._rank, self._size = context.rank, context.size
-        self.num_rows, self.schema = table.num_rows, table.schema
+        self.num_rows, self.schema = table.num_rows, table.schema.in_batch
 
     def give_memory_back(self) -> None:
         """Keep no memory for batches to come; one who goes through the rows once more takes new."""
@@ -82,6 +83,11 @@ class DataSet:
                 "Rows by their numbers, out of data that is streamed: only some of it is in memory at a time. "
                 "Go through session.batches(), or leave streaming out."
             )
+        if any(column.decoder is not None and column.decoder.is_random for column in self._table.schema):
+            raise ValueError(
+                "Rows by their numbers, out of files with augment=: random numbers of a row depend on the epoch, which "
+                "only session.batches() knows. Leave augment= out, and augment in your own loop."
+            )
         link = self._context.link
 
         def fetch(partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
@@ -96,7 +102,9 @@ class DataSet:
                     "DataLoader of a loop of one's own needs sampler=DistributedSampler(dataset)."
                 )
 
-        reader = Reader(fetch, Buffers(self._context.framework.empty), None)
+        reader = Reader(
+            fetch, Buffers(self._context.framework.empty), None, Decoding(Drawing(lengths=self._table.lengths))
+        )
         return RowsByNumber(self._table, self._rows, reader, self._shaped, seen_all)
 
     def some_row(self) -> Any:
@@ -175,24 +183,26 @@ class DataSet:
         account, link = self._context.account, self._context.link
         stretch = account.begin(BatchRange(dataset=self._number, turn=turn, epoch=0, batch_size=WHOLE, first=0))
         plan = EpochPlan(lengths=self._table.lengths, shuffle=False, seed=0, epoch=0, window=self._table.window)
-        with self._opened(plan, turn) as (rows, streamed):
+        with self._opened(plan, turn) as (rows, streamed), self._decoding() as decoding:
             for number in assigned(self._table, self._rank).tolist():
                 num_rows = int(self._table.lengths[number])
                 this = np.array([number])
                 with link.spent.on(DATA):
                     rows.turn_to(this)
+                all_of_it = np.full(num_rows, number), np.arange(num_rows)
                 if rows.is_here(this)[0]:
-                    columns = rows.partition(number)
+                    columns = list(rows.partition(number))
                 else:
-                    some = np.full(num_rows, number)
                     with link.spent.on(DATA):
-                        columns = tuple(link.rows_from_elsewhere(streamed, some, np.arange(num_rows)))
-                    for column in columns:
-                        column.flags.writeable = False
+                        columns = link.rows_from_elsewhere(streamed, *all_of_it)
+                with link.spent.on(DATA):
+                    columns = decoding.rows(rows.schema, columns, *all_of_it, self._buffers)
+                for column in columns:
+                    column.flags.writeable = False
                 link.moved(f"working on partition {number}", rows=num_rows)
                 account.taken(stretch, num_rows)
                 try:
-                    yield self._shaped(columns)
+                    yield self._shaped(tuple(columns))
                 except GeneratorExit:
                     account.left(stretch)
                     raise
@@ -256,9 +266,9 @@ class DataSet:
     def _read(
         self, order: Iterator[Shares], plan: EpochPlan, turn: int
     ) -> Iterator[tuple[Iterator[Batch], Callable[[], tuple[np.ndarray, ...]]]]:
-        with self._opened(plan, turn) as (rows, streamed):
+        with self._opened(plan, turn) as (rows, streamed), self._decoding(plan) as decoding:
             fetch = functools.partial(self._context.link.rows_from_elsewhere, streamed)
-            reader = Reader(fetch, self._buffers, self._context.framework.views)
+            reader = Reader(fetch, self._buffers, self._context.framework.views, decoding)
             try:
                 with closing(reader.read(order, rows, in_order=plan.shuffle is False)) as batches:
                     yield batches, functools.partial(reader.some_row, rows)
@@ -276,6 +286,13 @@ class DataSet:
             yield StreamedRows(self._table, plan, self._rank, functools.partial(link.open_group, streamed)), streamed
         finally:
             link.leave(streamed)
+
+    def _decoding(self, plan: EpochPlan | None = None) -> Decoding:
+        """Return what decodes rows of an epoch; without one, those that are in no batch."""
+        drawing = Drawing(lengths=self._table.lengths)
+        if plan is not None:
+            drawing = replace(drawing, seed=plan.seed, epoch=plan.epoch)
+        return Decoding(drawing, self._context.num_threads)
 
     def _shaped(self, tensors: tuple[Any, ...]) -> Any:
         schema = self._table.schema

@@ -50,6 +50,7 @@ class Session(Collective, Checkpointing):
             account=self._account,
             rank=self.rank,
             size=self.size,
+            num_threads=me.num_threads,
             has_own_data=equipment.data is not None,
         )
         members = dict(zip(me.members, range(len(me.members)), strict=True))

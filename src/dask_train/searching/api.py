@@ -22,7 +22,14 @@ from dask_train.driver.preflight import check_checkpoints
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.api import keras_framework
-from dask_train.fitting.data import FitData, check_some_rows, fit_data, split_off, validation_of
+from dask_train.fitting.data import (
+    FitData,
+    check_same_classes,
+    check_some_rows,
+    fit_data,
+    split_off,
+    validation_of,
+)
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.settings import KerasSettings
 from dask_train.fitting.spec import VALIDATION
@@ -302,9 +309,9 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         held = HeldDataSets(peer, sources)
         stack.callback(held.release)
         held.compute(RoleMemory.of(keras_framework(), workers_per_trial * (concurrency or 1)))
-        data = replace(data, columns=data.columns.with_rows(held.segments[_DATA].schema))
+        data = replace(data, columns=data.columns.with_rows(held.segments[_DATA].schema.in_batch))
         if validation is not None:
-            known = held.segments[_VALIDATION].schema
+            known = held.segments[_VALIDATION].schema.in_batch
             validation = replace(validation, columns=validation.columns.with_rows(known))
         if kept is not None:
             kept.check_same(
@@ -361,6 +368,7 @@ def _over_estimators(given: dict[str, Any]) -> Any:
 
 
 def _sources(data: FitData, validation: FitData | None) -> dict[str, Source | SharedSegments]:
+    check_same_classes(data, validation)
     sources = {_DATA: data.source(_DATA)}
     check_some_rows("The data", sources[_DATA])
     if validation is not None:

@@ -59,6 +59,15 @@ class InProcessData:
         """Rows of each data set that was opened, by its number."""
         return {number: table.num_rows for number, (table, _) in enumerate(self._opened.values(), 1)}
 
+    def num_skipped(self) -> dict[str, int]:
+        """Rows that were left out of each data set that was opened, since they can't be decoded."""
+        listed = {name: getattr(self._named.get(name), "num_listed", None) for name in self._opened}
+        return {
+            f"data set {name!r}": num - self._opened[name][0].num_rows
+            for name, num in listed.items()
+            if num is not None
+        }
+
     def _found(self, name: str) -> Source | SharedSegments:
         if name in self._named:
             return self._named[name]
@@ -126,7 +135,7 @@ def _computed_here(what: str, source: Source) -> Mapped:
     filled = [(number, segment) for number, segment in enumerate(found) if segment.num_rows]
     if not filled:
         raise DataError(f"{what} has no rows.")
-    schema = Columns(columns=columns, names=names, is_tuple=is_tuple)
+    schema = Columns(columns=source.columns or (), names=names, is_tuple=is_tuple).with_rows(columns)
     lengths = np.array([segment.num_rows for segment in found], np.int64)
     descriptor = borrow([segment.place for _, segment in filled])  # for as long as anything is mapped
     assert descriptor is not None

@@ -28,6 +28,7 @@ class BatchForm:
     def __init__(self, peer: Peer, source: Source) -> None:
         self._peer = peer
         self._names, self._is_tuple = source.names, source.is_tuple
+        self._columns = source.columns or ()  # those of files say how they are decoded
         delayed = source.delayed_form(PART)
         self._future = None if delayed is None else peer.dask_end.compute(delayed)
 
@@ -57,4 +58,5 @@ class BatchForm:
 
     def known(self, columns: tuple[Column, ...]) -> Columns:
         """The schema with these columns, as far as it is known."""
-        return Columns(columns=columns, names=self._names, is_tuple=self._is_tuple)
+        known = Columns(columns=self._columns, names=self._names, is_tuple=self._is_tuple)
+        return known.with_rows(columns)

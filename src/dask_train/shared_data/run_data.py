@@ -32,7 +32,11 @@ class DataSetOnDask:
         The addresses of the Dask workers that held each, when it was described; none for one that was being computed.
     num_rows
         Rows of all of them, once they are described.
+    num_listed
+        As of :class:`~dask_train.collections.source.Source`.
     """
+
+    num_listed: int | None = None
 
     def __init__(self, peer: Peer, what: str, source: Source) -> None:
         self._peer, self._what = peer, what
@@ -40,7 +44,7 @@ class DataSetOnDask:
         parts = source.delayed_parts(PART, finish_segment())
         self._futures: list[Future] = peer.dask_end.compute(parts, sync=False)
         self.keys = [future.key for future in self._futures]
-        self.num_rows = 0
+        self.num_rows, self.num_listed = 0, source.num_listed
         self._schema: Columns
         self._lengths = np.empty(0, np.int64)
         self.where: list[list[str]] = []
@@ -204,6 +208,16 @@ class RunData:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 rows["", number] = opening.result().num_rows
         return rows
+
+    def num_skipped(self) -> dict[str, int]:
+        """Rows that were left out of the data of each role, and of data sets by name, since they can't be decoded."""
+        described = {f"data[{role!r}]": data for role, data in self.by_role.items()}
+        described |= {f"data set {name!r}": data for name, data in self._named.items() if name in self._opened}
+        return {
+            what: data.num_listed - data.num_rows
+            for what, data in described.items()
+            if data.num_rows and data.num_listed is not None
+        }
 
     async def cancel(self) -> None:
         """Stop the work of all of them."""

@@ -80,7 +80,7 @@ class StreamOnDask:
         self._parts = source.delayed_parts(PART, finish_segment())
         self.keys: list[Any] = []
         self.where: list[list[str]] = []
-        self.num_rows = 0
+        self.num_rows, self.num_listed = 0, source.num_listed
         self._lengths: np.ndarray | None = None
         self._counting: list[Future] = []
         if source.lengths is not None:

@@ -15,6 +15,7 @@ from weakref import finalize
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.peer import Peer
+from dask_train.collections.source import Source
 from dask_train.config import Deadlines, logging_timeout_s
 from dask_train.data.account import Account, read_account
 from dask_train.driver.history import INTERRUPTED, History
@@ -185,8 +186,11 @@ class _InProcessRun:
         job, adapter = self._job, self._job.framework
         deadlines = Deadlines.from_dask_config()
         me = RoleInfo(role=ROLE.role, rank=ROLE.rank, counts=_COUNTS, host="127.0.0.1", num_threads=os.cpu_count() or 1)
-        own = None if self._own is None else mapped_here(self._peer, f"data[{ROLE.role!r}]", self._own)
+        what = f"data[{ROLE.role!r}]"
+        own = None if self._own is None else mapped_here(self._peer, what, self._own)
         self._num_rows = 0 if own is None else own[0].num_rows
+        if isinstance(self._own, Source) and self._own.num_listed is not None:
+            self._history.files_skipped({what: self._own.num_listed - self._num_rows})
         with ExitStack() as held:
             checkpoints = None
             if job.checkpoint is not None:
@@ -231,6 +235,7 @@ class _InProcessRun:
     def _result(self, value: Any) -> Result:
         history, reason = self._history, self._link.stop_reason
         history.finished(Finish(verdict=Verdict.OK, what=reason), self._job.stop)
+        history.files_skipped(self._data.num_skipped())
         rows = {("", number): count for number, count in self._data.num_rows().items()}
         rows |= {} if self._own is None else {(ROLE.role, 0): self._num_rows}
         return history.result({ROLE.role: [value]}, rows, reason)

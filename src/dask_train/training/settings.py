@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dask_train.arguments import CheckedSettings, checked_by, converted_by, flag, unlisted
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
 from dask_train.cluster.devices import Gpus, check_gpus
-from dask_train.collections.source import Source
+from dask_train.collections.source import OwnRows, Source
 from dask_train.logging.base import Logger
 from dask_train.logging.log import check_log
 from dask_train.report.progress import check_progress
@@ -167,6 +167,8 @@ def _source_of(
 ) -> Source | SharedSegments:
     if isinstance(value, Source | SharedSegments):  # a verb has looked at it
         return value
+    if isinstance(value, OwnRows) and features is None and label is None:
+        return value.source()
     return as_source(what, value, features=features, label=label)
 
 

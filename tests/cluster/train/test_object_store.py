@@ -152,3 +152,21 @@ def test_a_table_there_and_back(client):
     dt.predict_to(f"{BUCKET}/sums", lambda part: part.sum(axis=1), frame, columns="sum", client=client)
     sums = dd.read_parquet(f"{BUCKET}/sums")["sum"].compute()
     np.testing.assert_array_equal(sums, table.sum(axis=1))
+
+
+def test_files_of_a_bucket_are_rows(client):
+    system, path = fsspec.core.url_to_fs(f"{BUCKET}/pictures")
+    for number in range(30):
+        system.pipe_file(f"{path}/{number % 3}/{number:02} [x].bin", bytes([number]) * 4)
+
+    def decode(content):
+        return np.frombuffer(content, np.uint8)
+
+    def worker(session):
+        return [(x[:, 0].tolist(), y.tolist()) for x, y in session.batches(epochs=1, batch_size=10)]
+
+    rows = dt.files(f"{BUCKET}/pictures/*/*.bin", label="folder", decode=decode)
+    assert rows.shape == (30, 4)
+    result = dt.train(worker, roles={"worker": 2}, data=rows, client=client, progress=False)
+    found = [pair for rank in result.results["worker"] for x, y in rank for pair in zip(x, y, strict=True)]
+    assert sorted(found) == [(number, number % 3) for number in range(30)]

@@ -91,7 +91,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     run.needs(["worker"])
     loss, optimizer, metrics = settings.loss, settings.optimizer, checks.named_metrics(settings.metrics)
     like = Conformer(learnt_for(model, settings.schema))
-    columns = {"features": settings.features, "label": settings.label}
+    columns: dict[str, Any] = {"features": settings.features, "label": settings.label}
     data = fit_data("data", x, y, settings.sample_weight, **columns, like=like)
     validation: FitData | None = None
     if settings.validation_data is not None:
@@ -185,8 +185,8 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     module, loss = checks.check_module(model), settings.loss
     metrics = checks.named_metrics(settings.metrics)
     like = Conformer(schema_for(model, settings.schema), learns=False)
-    columns = {"features": settings.features, "label": settings.label}
-    data = fit_data("data", x, y, settings.sample_weight, **columns, like=like)
+    columns: dict[str, Any] = {"features": settings.features, "label": settings.label}
+    data = fit_data("data", x, y, settings.sample_weight, **columns, like=like, trains=False)
     checks.check_loss(loss, module)
     checks.check_rows(module, loss, metrics, data, "The data", trains=False)
     check_some_rows("The data", source := data.source("data"))

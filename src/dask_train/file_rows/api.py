@@ -1,0 +1,242 @@
+"""``files``: pictures and other files as rows of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import fsspec  # type: ignore[import-untyped]
+import numpy as np
+
+from dask_train.collections.source import OwnRows
+from dask_train.data.decoder import Decoder, FileDecoder
+from dask_train.errors import DataError
+from dask_train.file_rows.labels import labels_of
+from dask_train.file_rows.listing import listed
+from dask_train.file_rows.pictures import decode_picture
+from dask_train.file_rows.reading import contents_of
+from dask_train.file_rows.source import FileSet, FilesSource, decoded_arrays, files_source
+from dask_train.input_errors import raises_at_the_call
+
+# With on_error="skip" the first file of so many that can be decoded shows what rows are.
+MOST_TRIED = 100
+
+
+@raises_at_the_call
+def files(
+    paths: Any,
+    *,
+    label: str | Callable[[str], Any] | None = None,
+    classes: Sequence[str] | None = None,
+    decode: Callable[[bytes], Any] | None = None,
+    augment: Callable[[np.ndarray, np.random.Generator], Any] | None = None,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Files:
+    """List files whose contents are the rows of a data set, such as pictures in folders by class.
+
+    The result is data for :func:`dask_train.fit`, :func:`dask_train.train`, :func:`dask_train.evaluate` and
+    :func:`dask_train.predict`. In training tasks of Dask read each file once, and its bytes lie in shared memory. The
+    workers' processes decode them for each batch.
+
+    Parameters
+    ----------
+    paths : str, os.PathLike, or a list of them
+        Path or URL with wildcards, such as ``"s3://bucket/train/*/*.jpg"``, of any file system of fsspec. All Dask
+        workers have to reach it. Files are sorted by path.
+    label : "folder", callable or None
+        ``"folder"`` numbers the names of the files' folders, sorted, from 0 (int64). A function is given a path and
+        returns a number, an array of numbers, or a name, which is numbered like folders. Default: no labels.
+    classes : list of str, optional
+        Names of all classes in the order of their numbers, such as ``classes=train.classes`` for files to validate
+        on. Default: the names that are found, sorted.
+    decode : callable, optional
+        ``decode(content: bytes)`` returns an array, or a tensor or Pillow image, of the same shape and dtype for each
+        file. It is called from several threads. Default: Pillow, uint8 ``(height, width, channels)``.
+    augment : callable, optional
+        ``augment(row, generator)`` returns the row of one epoch, with random numbers of the
+        ``numpy.random.Generator``: they depend on the seed of the fit, the epoch and the file, and so are the same for
+        any number of workers, and after a resume. It is called in training only, not for rows that are validated,
+        evaluated or predicted.
+    on_error : "raise" or "skip"
+        What becomes of files that ``decode`` raises for. ``"raise"`` ends the run with an error that names the file.
+        ``"skip"`` leaves them out: each file is decoded once before training, so that all global batches are full.
+    storage_options : dict, optional
+        Keywords for the file system, such as credentials. They are not shown.
+
+    Returns
+    -------
+    Files
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument can't be, there is no such file, or a label is none of the classes.
+    DataError
+        The first file can't be read or decoded.
+
+    Notes
+    -----
+    The first file is decoded here, to know shape and dtype of all rows. In training the bytes of a file are copied
+    once into shared memory, and once per epoch from there. `dt.evaluate` and `dt.predict` decode in tasks of Dask.
+
+    Examples
+    --------
+    >>> train = dt.files("train/*/*.jpg", label="folder", decode=to_224)                   # doctest: +SKIP
+    >>> test = dt.files("test/*/*.jpg", label="folder", decode=to_224, classes=train.classes)  # doctest: +SKIP
+    >>> dt.fit(model, train, validation_data=test, epochs=5, batch_size=64, workers=2)     # doctest: +SKIP
+    """
+    for name, function in (("decode", decode), ("augment", augment)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} is a {type(function).__name__}; pass a function.")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error is {on_error!r}; it is 'raise' or 'skip'.")
+    options = dict(storage_options or {})
+    found = listed(paths, options)
+    names = tuple(name for name, _ in found)
+    labels, known = labels_of(names, label, classes)
+    first = paths if isinstance(paths, str) or not isinstance(paths, Sequence) else paths[0]
+    fs, _ = fsspec.core.url_to_fs(first, **options)
+    sizes = np.array([size for _, size in found], np.int64)
+    decode = decode or decode_picture
+    file_set = FileSet(fs=fs, paths=names, sizes=sizes, labels=labels)
+    row = _first_row(file_set, FileDecoder(decode, None), most=MOST_TRIED if on_error == "skip" else 1)
+    decoder = Decoder.of(decode, None, row)
+    if augment is not None:
+        augmented = FileDecoder(lambda _: row, augment).row(names[0], b"", lambda: np.random.default_rng(0))
+    return Files(
+        file_set=file_set,
+        classes=known,
+        decoder=decoder,
+        augmented=None if augment is None else Decoder.of(decode, augment, augmented),
+        skips=on_error == "skip",
+    )
+
+
+def _first_row(file_set: FileSet, decoder: FileDecoder, *, most: int) -> np.ndarray:
+    errors: list[DataError] = []
+    for path in file_set.paths[:most]:
+        (content,) = contents_of(file_set.fs, [path])
+        try:
+            return decoder.row(path, content, np.random.default_rng)
+        except DataError as error:
+            errors.append(error)
+    if most == 1:
+        raise errors[0]
+    raise DataError(f"None of the first {len(errors)} files can be decoded. {errors[0]}") from errors[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Files(OwnRows):
+    """Files as rows, made by :func:`dask_train.files`: ``files[numbers]`` and ``files[a:b]`` are some of them.
+
+    Attributes
+    ----------
+    classes : tuple of str or None
+        Names of the classes that labels number.
+    """
+
+    file_set: FileSet = field(repr=False)
+    decoder: Decoder
+    augmented: Decoder | None
+    classes: tuple[str, ...] | None
+    skips: bool
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the path of each file."""
+        return self.file_set.paths
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """Return the label of each file, ``(n, *shape)``; None without labels."""
+        return self.file_set.labels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the number of files, and the shape of a decoded row."""
+        return (len(self), *self.decoder.row_shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Return the dtype of decoded rows."""
+        return np.dtype(self.decoder.dtype)
+
+    def __len__(self) -> int:
+        return len(self.file_set.paths)
+
+    def __repr__(self) -> str:
+        """Return what the rows are, in a line."""
+        told = f"<Files: {len(self):,} files, {self.dtype} {self.decoder.row_shape}"
+        return f"{told}, {len(self.classes)} classes>" if self.classes else f"{told}>"
+
+    def __getitem__(self, wanted: Any) -> Self:
+        """Return some of the files, by a slice, or a list or array of numbers or booleans.
+
+        Raises
+        ------
+        IndexError, TypeError
+            There is no such file, or none is wanted.
+        """
+        numbers = np.arange(len(self))[wanted]
+        if not np.ndim(numbers):
+            raise TypeError(f"files[{wanted!r}] would be one row; use files.to_numpy({wanted!r}), or a slice.")
+        if not len(numbers):
+            raise IndexError("No file is left; pass numbers of at least one.")
+        some = replace(
+            self.file_set,
+            paths=tuple(self.paths[number] for number in numbers.tolist()),
+            sizes=self.file_set.sizes[numbers],
+            labels=None if self.labels is None else self.labels[numbers],
+        )
+        return replace(self, file_set=some)
+
+    def split(self, fraction: float, seed: int = 0) -> tuple[Self, Self]:
+        """Return two parts, drawn at random: most files, and a fraction of them, to validate on for example.
+
+        Raises
+        ------
+        ValueError
+            One part would have no files.
+        """
+        num_second = round(len(self) * fraction)
+        if not 0 < num_second < len(self):
+            raise ValueError(f"split({fraction!r}) of {len(self)} files leaves one part without files.")
+        order = np.random.default_rng(seed).permutation(len(self))
+        return self[np.sort(order[num_second:])], self[np.sort(order[:num_second])]
+
+    def to_numpy(self, number: int) -> np.ndarray:
+        """Return one file, decoded and not augmented.
+
+        Raises
+        ------
+        DataError
+            It can't be read or decoded.
+        """
+        path = self.paths[number]
+        (content,) = contents_of(self.file_set.fs, [path])
+        return self.decoder.opened().row(path, content, np.random.default_rng)
+
+    def to_dask(self) -> Any:
+        """Return decoded rows as a Dask array ``(n, *row_shape)``, or a tuple of it and the labels; nothing is read.
+
+        Raises
+        ------
+        ValueError
+            Files that can't be decoded are left out, so that rows would not be those of :attr:`paths`.
+        """
+        if self.skips:
+            raise ValueError(
+                "Arrays of files with on_error='skip' would have rows that are not those of paths. Leave on_error out."
+            )
+        x, y = decoded_arrays(self.file_set, self.decoder)
+        return x if y is None else (x, y)
+
+    def source(self) -> FilesSource:
+        """Return the rows as roles read them: see :class:`~dask_train.collections.source.OwnRows`."""
+        return files_source(self.file_set, self.augmented or self.decoder, skips=self.skips)
+
+    def not_augmented(self) -> Self:
+        """Return the same files without ``augment``."""
+        return replace(self, augmented=None)

@@ -1,0 +1,55 @@
+"""Which files there are: found in the client, in a fixed order, before anything of them is read."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fsspec  # type: ignore[import-untyped]
+
+
+def listed(urlpath: Any, storage_options: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the paths of files, sorted, and their sizes in bytes.
+
+    Parameters
+    ----------
+    urlpath
+        As :func:`dask_train.files` takes it.
+    storage_options
+        Of the file system.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no path, or there are no such files.
+    """
+    patterns = _patterns(urlpath)
+    fs, _ = fsspec.core.url_to_fs(patterns[0], **storage_options)
+    found: dict[str, int] = {}
+    for pattern in patterns:
+        path = fs._strip_protocol(pattern)
+        if glob.has_magic(path):
+            several = fs.glob(path, detail=True)
+        else:
+            several = {path: fs.info(path)} if fs.exists(path) else {}
+        files = {name: int(info["size"] or 0) for name, info in several.items() if info["type"] == "file"}
+        if not files:
+            hint = " It is a folder: name its files, as in 'train/*/*.jpg'." if several else ""
+            raise ValueError(f"There is no file {pattern!r}.{hint}")
+        found |= files
+    return sorted(found.items())
+
+
+def _patterns(urlpath: Any) -> list[str]:
+    several = [urlpath] if isinstance(urlpath, str | os.PathLike) else urlpath
+    if not isinstance(several, Sequence) or not all(isinstance(each, str | os.PathLike) for each in several):
+        raise TypeError(f"paths is a {type(urlpath).__name__}; pass a path or URL with wildcards, or a list of paths.")
+    if not several:
+        raise ValueError("paths is an empty list; pass the paths of files.")
+    patterns = [os.fspath(each) for each in several]
+    if len({pattern.partition("://")[0] if "://" in pattern else "" for pattern in patterns}) > 1:
+        raise ValueError("paths are of several file systems; pass those of one.")
+    # Dask workers may have another working directory.
+    return [pattern if "://" in pattern or "::" in pattern else os.path.abspath(pattern) for pattern in patterns]

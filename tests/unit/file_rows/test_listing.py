@@ -1,0 +1,59 @@
+"""Files are found by wildcards, in a fixed order, with their sizes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dask_train.file_rows.listing import listed
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b/2.txt", "a/10.txt", "a/9.txt", "a/deep/1.txt", "a/[x].txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def names(found: list[tuple[str, int]], folder: Path) -> list[str]:
+    return [os.path.relpath(path, folder) for path, _ in found]
+
+
+def test_files_are_sorted_and_folders_are_left_out(folder):
+    found = listed(f"{folder}/*/*", {})
+    assert names(found, folder) == ["a/10.txt", "a/9.txt", "a/[x].txt", "b/2.txt"]
+    assert dict(found)[f"{folder}/b/2.txt"] == len("b/2.txt")
+    assert names(listed(f"{folder}/**/1.txt", {}), folder) == ["a/deep/1.txt"]
+
+
+def test_several_paths_count_each_file_once(folder):
+    found = listed([folder / "b" / "2.txt", f"{folder}/*/2.txt", f"file://{folder}/a/9.txt"][:2], {})
+    assert names(found, folder) == ["b/2.txt"]
+
+
+def test_a_relative_path_is_made_absolute(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert listed("b/*.txt", {})[0][0] == f"{folder}/b/2.txt"
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (3, "paths is a int; pass a path or URL"),
+        ([3], "paths is a list; pass a path or URL"),
+        ([], "paths is an empty list"),
+        (["s3://bucket/a", "b"], "paths are of several file systems"),
+        ("/nowhere/*.jpg", r"There is no file '/nowhere/\*\.jpg'"),
+    ],
+)
+def test_what_names_no_files_is_refused(paths, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        listed(paths, {})
+
+
+def test_a_folder_is_told_how_to_name_its_files(folder):
+    with pytest.raises(ValueError, match="It is a folder: name its files"):
+        listed(folder / "a", {})
