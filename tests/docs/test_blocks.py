@@ -42,6 +42,7 @@ PROGRAMS: dict[Place, str] = {
     ("docs/bring-your-own-loop.md", 0): "test_programs.py",
     ("docs/coming_from_ray_train.md", 0): "test_coming_from_ray_train.py",
     ("docs/coming_from_ray_train.md", 1): "test_coming_from_ray_train.py",
+    ("docs/files.md", 0): "test_programs.py",
     ("docs/jax.md", 0): "test_programs.py",
     ("docs/keras.md", 0): "test_programs.py",
     ("docs/linear_models.md", 0): "test_programs.py",
@@ -181,6 +182,18 @@ df = dd.from_pandas(pd.DataFrame(rows[:, :2], columns=["dep_delay", "distance"])
 """
 )
 
+PICTURES = """
+from pathlib import Path
+import numpy as np
+from PIL import Image
+import dask_train as dt
+
+def pictures(folder):
+    for name in ("cat", "dog"):
+        Path(folder, name).mkdir(parents=True)
+        Image.new("RGB", (30, 40)).save(Path(folder, name, "1.jpg"))
+"""
+
 PIECES: dict[Place, Piece] = {
     ("docs/boosted_trees.md", 1): Piece(
         given=DATA.format(columns=4) + PANDAS + TREES + "frame = tips()",
@@ -229,6 +242,10 @@ PIECES: dict[Place, Piece] = {
     ("docs/deployment.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/faults.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/faults.md", 1): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
+    ("docs/files.md", 1): Piece(
+        given=PICTURES + "pictures('bucket/train')", then="assert files.shape == (2, 40, 30, 3)"
+    ),
+    ("docs/files.md", 2): Piece(given=PICTURES + "pictures('train')", then="assert files.shape == (2, 224, 224, 3)"),
     ("docs/hyperparameter_search.md", 0): Piece(
         given=DATA.format(columns=784), then="assert len(found.trials_dataframe()) == 2"
     ),

@@ -253,7 +253,7 @@ class History:
     def files_skipped(self, num_skipped: Mapping[str, int]) -> None:
         """Rows that can't be decoded were left out of data sets, by what errors call these."""
         for what, num in num_skipped.items():
-            if num and what not in self._skipped:
+            if num and not self._skipped.get(what):
                 self.notice(f"Files left out of {what}, since they can't be decoded: {num:,}.")
             self._skipped[what] = num
 

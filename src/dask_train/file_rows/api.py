@@ -193,7 +193,19 @@ class Files(OwnRows):
         return replace(self, file_set=some)
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Self, Self]:
-        """Return two parts, drawn at random: most files, and a fraction of them, to validate on for example.
+        """Return two parts, drawn at random, such as files to train on and to validate on.
+
+        Parameters
+        ----------
+        fraction
+            Part of the files that the second part has, between 0 and 1.
+        seed
+            Fixes which these are.
+
+        Returns
+        -------
+        tuple of Files
+            Both in the order of paths.
 
         Raises
         ------
@@ -209,6 +221,16 @@ class Files(OwnRows):
     def to_numpy(self, number: int) -> np.ndarray:
         """Return one file, decoded and not augmented.
 
+        Parameters
+        ----------
+        number
+            Of the file in :attr:`paths`.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the shape ``files.shape[1:]``.
+
         Raises
         ------
         DataError
@@ -219,7 +241,12 @@ class Files(OwnRows):
         return self.decoder.opened().row(path, content, np.random.default_rng)
 
     def to_dask(self) -> Any:
-        """Return decoded rows as a Dask array ``(n, *row_shape)``, or a tuple of it and the labels; nothing is read.
+        """Return decoded rows as Dask arrays; nothing is read. Each block is read and decoded whenever it is computed.
+
+        Returns
+        -------
+        dask.array.Array, or a tuple of two
+            Rows ``(n, *row_shape)`` in the order of :attr:`paths`, and labels where there are some.
 
         Raises
         ------
@@ -234,9 +261,21 @@ class Files(OwnRows):
         return x if y is None else (x, y)
 
     def source(self) -> FilesSource:
-        """Return the rows as roles read them: see :class:`~dask_train.collections.source.OwnRows`."""
+        """Return the rows as processes of a run read them.
+
+        Returns
+        -------
+        FilesSource
+            For dask-train's own use.
+        """
         return files_source(self.file_set, self.augmented or self.decoder, skips=self.skips)
 
     def not_augmented(self) -> Self:
-        """Return the same files without ``augment``."""
+        """Return the same files without ``augment``.
+
+        Returns
+        -------
+        Files
+            The same, where there is no ``augment``.
+        """
         return replace(self, augmented=None)

@@ -26,10 +26,9 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any]) -> list[tuple[str, 
         It is no path, or there are no such files.
     """
     patterns = _patterns(urlpath)
-    fs, _ = fsspec.core.url_to_fs(patterns[0], **storage_options)
     found: dict[str, int] = {}
     for pattern in patterns:
-        path = fs._strip_protocol(pattern)
+        fs, path = fsspec.core.url_to_fs(pattern, **storage_options)  # which keeps one for all of them
         if glob.has_magic(path):
             several = fs.glob(path, detail=True)
         else:

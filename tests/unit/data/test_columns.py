@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dask_train.data.columns import Column, Columns, Origin, column_of, same_columns
+from dask_train.data.decoder import Decoder
 from dask_train.data.structure import leaves
 
 
@@ -106,3 +107,15 @@ def test_partitions_without_rows_say_nothing():
     assert same_columns([(0, other), (3, one), (0, other), (1, one)]) == one
     assert same_columns([(3, one), (0, other)]) == one
     assert same_columns([(0, one), (0, other)]) == one
+
+
+def test_columns_of_files_are_decoded_in_batches_alone():
+    decoder = Decoder.of(len, None, np.zeros((2, 3), "f4"))
+    files, plain = Column(dtype="|O", row_shape=(2,), decoder=decoder), Column(dtype="<i8", row_shape=())
+    columns = Columns(columns=(files, plain))
+    assert columns.are_decoded
+    assert columns.in_batch.columns == (Column(dtype="<f4", row_shape=(2, 3)), plain)
+    assert not columns.in_batch.are_decoded
+    assert files.stored.row_shape == (2, 2)
+    told = columns.with_rows([Column(dtype="|O", row_shape=(2,)), plain])
+    assert told == columns, "a partition does not know how they are decoded"

@@ -86,6 +86,8 @@ class Awaited(Course):
         self.came, self.answers, self.state.plan = asyncio.Event(), [], SimpleNamespace(progress_s=0.004)
         self.peer = SimpleNamespace(ask=self.ask)
         self.data = SimpleNamespace(open=self.open, own_keys=lambda: ["p"], by_role={"worker": self}, opened=str)
+        self.data.num_skipped = dict
+        self.history.files_skipped = lambda _: None
         self.own_keys = self.data.own_keys
         answered = SimpleNamespace(answer=lambda _, answer: self.answers.append(answer), tell_of=lambda *_: None)
         self.heard = Heard(self, answered)

@@ -230,3 +230,15 @@ def test_nothing_is_told_of_a_rule_where_training_did_not_end_by_itself(finish):
     history = Drive().history
     history.finished(finish, Threshold("val_loss < 0.1"))
     assert history.notices == []
+
+
+def test_files_that_are_left_out_are_told_once_and_counted():
+    history = History(SimpleNamespace(id="run-1", plan=RunPlan(counts={"worker": 1}, training=frozenset({"worker"}))))
+    for _ in range(2):
+        history.files_skipped({"data['worker']": 3, "data set 'validation'": 0})
+    history.files_skipped({"data set 'validation'": 1})
+    assert history.notices == [
+        "Files left out of data['worker'], since they can't be decoded: 3.",
+        "Files left out of data set 'validation', since they can't be decoded: 1.",
+    ]
+    assert history.ledger({}).skipped == 4
