@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         StalledError,
         VersionMismatchError,
     )
-    from dask_train.file_rows.api import Files, files
+    from dask_train.file_rows.api import FileRows, files
     from dask_train.fitting.api import fit
     from dask_train.fitting.registered import register_trainer
     from dask_train.fitting.result import FitResult
@@ -116,7 +116,7 @@ _HOMES = {
     "Failure": "run.recovery",
     "Framework": "frameworks.base",
     "files": "file_rows.api",
-    "Files": "file_rows.api",
+    "FileRows": "file_rows.api",
     "publish_dataset": "shared_data.api",
     "from_vineyard": "shared_data.vineyard.api",
     "get_dataset": "shared_data.api",
@@ -179,7 +179,7 @@ __all__ = [
     "Framework",
     # files as rows
     "files",
-    "Files",
+    "FileRows",
     # data sets in shared memory
     "publish_dataset",
     "from_vineyard",

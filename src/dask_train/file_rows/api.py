@@ -33,7 +33,7 @@ def files(
     augment: Callable[[np.ndarray, np.random.Generator], Any] | None = None,
     on_error: str = "raise",
     storage_options: Mapping[str, Any] | None = None,
-) -> Files:
+) -> FileRows:
     """List files whose contents are the rows of a data set, such as pictures in folders by class.
 
     The result is data for :func:`dask_train.fit`, :func:`dask_train.train`, :func:`dask_train.evaluate` and
@@ -67,7 +67,7 @@ def files(
 
     Returns
     -------
-    Files
+    FileRows
 
     Raises
     ------
@@ -105,7 +105,7 @@ def files(
     decoder = Decoder.of(decode, None, row)
     if augment is not None:
         augmented = FileDecoder(lambda _: row, augment).row(names[0], b"", lambda: np.random.default_rng(0))
-    return Files(
+    return FileRows(
         file_set=file_set,
         classes=known,
         decoder=decoder,
@@ -128,7 +128,7 @@ def _first_row(file_set: FileSet, decoder: FileDecoder, *, most: int) -> np.ndar
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Files(OwnRows):
+class FileRows(OwnRows):
     """Files as rows, made by :func:`dask_train.files`: ``files[numbers]`` and ``files[a:b]`` are some of them.
 
     Attributes
@@ -168,7 +168,7 @@ class Files(OwnRows):
 
     def __repr__(self) -> str:
         """Return what the rows are, in a line."""
-        told = f"<Files: {len(self):,} files, {self.dtype} {self.decoder.row_shape}"
+        told = f"<FileRows: {len(self):,} files, {self.dtype} {self.decoder.row_shape}"
         return f"{told}, {len(self.classes)} classes>" if self.classes else f"{told}>"
 
     def __getitem__(self, wanted: Any) -> Self:
@@ -204,7 +204,7 @@ class Files(OwnRows):
 
         Returns
         -------
-        tuple of Files
+        tuple of FileRows
             Both in the order of paths.
 
         Raises
@@ -275,7 +275,7 @@ class Files(OwnRows):
 
         Returns
         -------
-        Files
+        FileRows
             The same, where there is no ``augment``.
         """
         return replace(self, augmented=None)

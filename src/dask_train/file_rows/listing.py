@@ -9,6 +9,9 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 
+# Archives whose members are read by seeking in one file that all threads share, without a lock: bytes would mix.
+UNLOCKED = frozenset({"tar", "libarchive"})
+
 
 def listed(urlpath: Any, storage_options: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return the paths of files, sorted, and their sizes in bytes.
@@ -51,4 +54,9 @@ def _patterns(urlpath: Any) -> list[str]:
     if len({pattern.partition("://")[0] if "://" in pattern else "" for pattern in patterns}) > 1:
         raise ValueError("paths are of several file systems; pass those of one.")
     # Dask workers may have another working directory.
+    if archives := [pattern for pattern in patterns if pattern.partition("://")[0] in UNLOCKED]:
+        raise ValueError(
+            f"{archives[0]!r} names members of one archive, which several threads can't read at the same time. Unpack "
+            "it, or make a ZIP archive of it: 'zip://*.jpg::pictures.zip'."
+        )
     return [pattern if "://" in pattern or "::" in pattern else os.path.abspath(pattern) for pattern in patterns]

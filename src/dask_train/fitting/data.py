@@ -18,7 +18,7 @@ from dask_train.collections.tensors import as_numpy
 from dask_train.data.columns import UNKNOWN, Column, Columns
 from dask_train.data.selection import column_names
 from dask_train.data.structure import filled, leaves
-from dask_train.file_rows.api import Files
+from dask_train.file_rows.api import FileRows
 from dask_train.fitting.spec import VALIDATION
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
@@ -101,7 +101,7 @@ def fit_data(
     like = like or Conformer(None)
     if x is None:
         raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
-    if isinstance(x, Files):
+    if isinstance(x, FileRows):
         return _of_files(what, x if trains else x.not_augmented(), given=[y, sample_weight, features, label])
     if features is not None or label is not None or names_columns(sample_weight):
         if y is not None or not (sample_weight is None or names_columns(sample_weight)):
@@ -126,7 +126,7 @@ def fit_data(
     )
 
 
-def _of_files(what: str, files: Files, given: list[Any]) -> FitData:
+def _of_files(what: str, files: FileRows, given: list[Any]) -> FitData:
     if any(each is not None for each in given):
         raise ValueError(
             f"{what} is of dt.files, which has inputs and labels together: leave y, sample_weight, features and label "
@@ -290,7 +290,7 @@ def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
     ValueError
         The number of rows is not known, or one side would have none.
     """
-    if isinstance(data.value, Files):
+    if isinstance(data.value, FileRows):
         raise ValueError(
             "validation_split takes the last rows, and files are sorted by path. Draw some in its place: "
             f"train, test = files.split({fraction:g}), and pass validation_data=test."
@@ -333,7 +333,7 @@ def check_same_classes(data: FitData, validation: FitData | None) -> None:
     ValueError
         They number other classes.
     """
-    if validation is None or not isinstance(data.value, Files) or not isinstance(validation.value, Files):
+    if validation is None or not isinstance(data.value, FileRows) or not isinstance(validation.value, FileRows):
         return
     known, given = data.value.classes, validation.value.classes
     if known != given:

@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pictures(folder: Path, **settings) -> dt.Files:
+def pictures(folder: Path, **settings) -> dt.FileRows:
     return dt.files(folder / "*" / "*.png", label="folder", **settings)
 
 

@@ -70,7 +70,7 @@ def test_files_are_evaluated_and_predicted(client, folder):
     predicted = dt.predict(model, files, client=client)
     assert predicted.shape == (FILES, 3)
     np.testing.assert_allclose(predicted.compute(), model.predict(SHADES, verbose=0), rtol=1e-4)
-    with pytest.raises(ValueError, match=r"x is a Files, which has its labels\. Leave y out"):
+    with pytest.raises(ValueError, match=r"x is a FileRows, which has its labels\. Leave y out"):
         dt.evaluate(model, files, CLASSES, client=client)
 
 

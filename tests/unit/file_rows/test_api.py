@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ def folder(tmp_path: Path) -> str:
 def test_pictures_in_folders(folder):
     files = dt.files(folder, label="folder")
     assert (len(files), files.shape, files.dtype, files.classes) == (4, (4, 2, 3, 1), np.uint8, ("even", "odd"))
-    assert repr(files) == "<Files: 4 files, uint8 (2, 3, 1), 2 classes>"
+    assert repr(files) == "<FileRows: 4 files, uint8 (2, 3, 1), 2 classes>"
     assert files.labels.tolist() == [0, 0, 1, 1]
     assert [int(files.to_numpy(number).max()) for number in range(4)] == [0, 20, 10, 30]
     x, y = files.to_dask()
@@ -42,6 +44,15 @@ def test_some_of_the_files(folder):
     assert sorted(rest.paths + held.paths) == list(files.paths)
     assert (len(rest), len(held), held.classes) == (3, 1, files.classes)
     assert files.split(0.25, seed=3)[1].paths == held.paths
+
+
+def test_members_of_a_zip_archive_are_files(folder, tmp_path):
+    archive = shutil.make_archive(str(tmp_path / "pictures"), "zip", tmp_path)
+    files = dt.files(f"zip://*/*.png::{archive}", label="folder")
+    assert (files.paths, files.classes) == (("even/0.png", "even/2.png", "odd/1.png", "odd/3.png"), ("even", "odd"))
+    files = pickle.loads(pickle.dumps(files))
+    x, _ = files.to_dask()
+    assert x.compute(scheduler="threads")[:, 0, 0, 0].tolist() == [0, 20, 10, 30]
 
 
 @pytest.mark.parametrize("fraction", [0, 0.01, 1.0])

@@ -46,6 +46,7 @@ def test_a_relative_path_is_made_absolute(folder, monkeypatch):
         ([3], "paths is a list; pass a path or URL"),
         ([], "paths is an empty list"),
         (["s3://bucket/a", "b"], "paths are of several file systems"),
+        ("tar://*.jpg::/data/pictures.tar", r"'tar://.*' names members of one archive, which several threads can't"),
         ("/nowhere/*.jpg", r"There is no file '/nowhere/\*\.jpg'"),
     ],
 )

@@ -11,7 +11,7 @@ from dask_train.fitting.data import check_same_classes, fit_data, inputs_of, spl
 
 
 @pytest.fixture
-def files(tmp_path) -> dt.Files:
+def files(tmp_path) -> dt.FileRows:
     for number in range(4):
         path = tmp_path / f"{number % 2}" / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
