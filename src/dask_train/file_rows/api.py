@@ -16,7 +16,7 @@ from dask_train.file_rows.labels import labels_of
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.pictures import decode_picture
 from dask_train.file_rows.reading import contents_of
-from dask_train.file_rows.source import FileSet, FilesSource, decoded_arrays, files_source
+from dask_train.file_rows.source import FileSet, decoded_arrays, files_source
 from dask_train.input_errors import raises_at_the_call
 
 # With on_error="skip" the first file of so many that can be decoded shows what rows are.
@@ -260,12 +260,12 @@ class FileRows(OwnRows):
         x, y = decoded_arrays(self.file_set, self.decoder)
         return x if y is None else (x, y)
 
-    def source(self) -> FilesSource:
+    def source(self) -> Any:
         """Return the rows as processes of a run read them.
 
         Returns
         -------
-        FilesSource
+        dask_train.collections.source.Source
             For dask-train's own use.
         """
         return files_source(self.file_set, self.augmented or self.decoder, skips=self.skips)
