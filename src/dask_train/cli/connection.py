@@ -67,3 +67,30 @@ def connect(
         raise click.ClickException(str(error)) from error
     with client:
         yield client
+
+
+@contextmanager
+def default_cluster(
+    scheduler: str | None, tls_ca_file: str | None = None, tls_cert: str | None = None, tls_key: str | None = None
+) -> Iterator[None]:
+    """Let the scheduler be the one of the default client, and of each ``Client()`` that is made without an address.
+
+    Parameters
+    ----------
+    scheduler, tls_ca_file, tls_cert, tls_key
+        As :func:`connect` takes them. Without a scheduler nothing is set.
+
+    Raises
+    ------
+    click.ClickException
+        It can't be connected to.
+    """
+    address = scheduler_address(scheduler)
+    if address is None:
+        yield
+        return
+    with connect(address, tls_ca_file, tls_cert, tls_key) as client:
+        files = {"ca-file": tls_ca_file, "client.cert": tls_cert, "client.key": tls_key}
+        tls = {f"distributed.comm.tls.{name}": path for name, path in files.items() if path is not None}
+        with dask.config.set({"scheduler-address": client.scheduler.address, **tls}):
+            yield

@@ -1,21 +1,33 @@
-"""Functions that are named on a command line: imported from the current folder too, and sent to the cluster whole."""
+"""Functions that are named on a command line, as ``module:function`` or ``script.py:function``."""
 
 from __future__ import annotations
 
 import importlib
-import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
 
 
+def is_script(named: str) -> bool:
+    """Return whether this is the path of a Python file, without a function."""
+    return named.endswith(".py")
+
+
+def folder_of(named: str) -> str:
+    """Return the folder whose modules a program imports: of a file its own, else the current one."""
+    path = named.partition(":")[0]
+    return str(Path(path).resolve().parent if is_script(path) else Path.cwd())
+
+
 def load_function(named: str) -> Any:
-    """What ``module:function`` names.
+    """Import the function that ``module:function`` or ``script.py:function`` names.
+
+    Parameters
+    ----------
+    named
+        As on the command line. The folder of a file has to be on the import path.
 
     Raises
     ------
@@ -27,17 +39,22 @@ def load_function(named: str) -> Any:
     module_name, colon, path = named.partition(":")
     if not (module_name and colon and path):
         raise click.UsageError(f"{named!r} names no function. Write it like module:function.")
+    file = module_name if is_script(module_name) else None
+    if file is not None:
+        module_name = _module_of(file)
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise click.UsageError(
                 f"There is no module {error.name!r}, neither here ({Path.cwd()}) nor installed. "
-                "Go to its folder, and leave .py out."
+                "Go to its folder, or name the file: path/to/file.py:function."
             ) from error
         raise click.ClickException(_raised(module_name, error)) from error
     except (Exception, SystemExit) as error:  # a script that reads its arguments ends like that
         raise click.ClickException(_raised(module_name, error)) from error
+    if file is not None and Path(getattr(found, "__file__", None) or "").resolve() != Path(file).resolve():
+        raise click.UsageError(f"{file} can't be imported: another module is called {module_name!r}. Rename the file.")
     for attribute in path.split("."):
         if not hasattr(found, attribute):
             own = getattr(found, "__dict__", {})  # a number has none
@@ -47,6 +64,16 @@ def load_function(named: str) -> Any:
     if not callable(found):
         raise click.UsageError(f"{named} is a {type(found).__name__}, not a function.")
     return found
+
+
+def _module_of(file: str) -> str:
+    """Return the name by which the function of a file is imported."""
+    if not Path(file).is_file():
+        raise click.UsageError(f"There is no file {file}.")
+    name = Path(file).stem
+    if not name.isidentifier():
+        raise click.UsageError(f"{file} can't be imported: {name!r} is no name of a module. Rename the file.")
+    return name
 
 
 def _raised(module_name: str, error: BaseException) -> str:
@@ -59,26 +86,3 @@ def _raised(module_name: str, error: BaseException) -> str:
     ):
         del lines.stack[0]
     return f"{module_name} can't be imported.\n{''.join(lines.format()).rstrip()}"
-
-
-@contextmanager
-def local_modules_travel(folder: str) -> Iterator[None]:
-    """Let modules that were imported from ``folder`` go to the cluster by value: the Dask workers may lack them."""
-    import cloudpickle  # type: ignore[import-untyped]
-
-    top = {name for name, module in list(sys.modules.items()) if "." not in name and _lies_in(folder, module)}
-    top -= {"__main__", "dask_train"}
-    local = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in top]
-    for module in local:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in local:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-def _lies_in(folder: str, module: ModuleType) -> bool:
-    """Whether a module, or the folder of a package, lies in a folder itself: there the import found it."""
-    places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None)]
-    return any(place and Path(place).resolve().parent == Path(folder).resolve() for place in places)

@@ -1,18 +1,26 @@
-"""``dask train run``: a function of the user's as roles on a cluster, watched until it ends."""
+"""``dask train run``: a script, or a function as roles on a cluster, watched until it ends."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from dask_train.cli.connection import connect, connection_options
+from dask_train.cli.connection import connect, connection_options, default_cluster
 from dask_train.cli.interrupt_noise import without_interrupt_noise
-from dask_train.cli.local_functions import load_function
+from dask_train.cli.local_functions import folder_of, is_script, load_function
+from dask_train.cli.local_modules import local_modules_travel
+from dask_train.cli.script import run_script
 from dask_train.errors import DaskTrainError
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
+
+# Options that a script has no use for: it passes such things itself.
+_OF_FUNCTIONS = frozenset({"roles", "others", "framework", "recovery", "stops", "resources", "name"})
 
 
 def _pairs(context: click.Context, parameter: click.Parameter, given: str | Sequence[str] | None) -> dict[str, str]:
@@ -38,8 +46,21 @@ def _numbers(kind: type[int] | type[float]) -> Callable[..., dict[str, Any]]:
     return read
 
 
-@click.command()
-@click.argument("function", metavar="MODULE:FUNCTION")
+class _RunCommand(click.Command):
+    """Leaves what follows a script to the script, options too, as ``python`` does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See :meth:`click.Command.parse_args`."""
+        ctx.allow_interspersed_args = False
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        target = found.get("target")
+        ctx.allow_interspersed_args = not (isinstance(target, str) and is_script(target))
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_RunCommand)
+@click.argument("target", type=click.Path())
+@click.argument("arguments", nargs=-1, metavar="[ARGS]...")
 @click.option("--roles", callback=_numbers(int), metavar="ps=1,worker=4", help="How many there are of each role.")
 @click.option(
     "--role",
@@ -57,25 +78,74 @@ def _numbers(kind: type[int] | type[float]) -> Callable[..., dict[str, Any]]:
 )
 @click.option("--name", help="Begins the run's name.")
 @connection_options
-def run(function: str, others: dict[str, str], name: str | None, **options: Any) -> None:
-    """Run a function as roles on a cluster, and show what they print.
+def run(target: str, arguments: Sequence[str], others: dict[str, str], **options: Any) -> None:
+    """Run a script that trains, or a function as roles on a cluster.
 
-    The function takes a session; it is what role worker does. Modules in the current folder are imported, and sent
-    along. The exit status is 1 where the run failed, and 130 where Ctrl-C stopped it.
+    \b
+    TARGET is one of
+      script.py           a program that calls dt.fit or dt.train; ARGS are its own
+      script.py:function  a function of a file
+      module:function     a function of a module, here or installed
+
+    A script runs as with python, and the cluster is its default client; without --scheduler it makes its own. A
+    function takes a session, and is what role worker does; what the roles print is shown. Modules in the folder of the
+    file, or in the current one, are sent along.
+
+    \b
+    Exit status
+      0    the run ended well, or what the script exits with
+      1    the run failed, or the script raised
+      2    the command line can't be understood
+      130  Ctrl-C stopped it
     """
+    security = {key: options.pop(key) for key in ("tls_ca_file", "tls_cert", "tls_key")}
+    address = options.pop("scheduler")
     try:
-        from dask_train.cli.watched_run import run_watched
-
-        sys.path.insert(0, os.getcwd())
-        functions = {"worker": load_function(function)}
-        for role, named in others.items():
-            functions[role] = load_function(named)
-        security = {key: options.pop(key) for key in ("tls_ca_file", "tls_cert", "tls_key")}
-        with without_interrupt_noise(), connect(options.pop("scheduler"), **security) as client:
-            run_watched(client, functions, {**_wanted(**options), "name": name})
+        with (
+            without_interrupt_noise(),
+            local_modules_travel(*dict.fromkeys(map(folder_of, (target, *others.values())))),
+        ):
+            if is_script(target):
+                _refuse_options_of_functions(click.get_current_context())
+                with default_cluster(address, **security):
+                    run_script(target, arguments)
+            else:
+                functions = _functions(target, arguments, others)
+                with connect(address, **security) as client:
+                    _run_functions(client, functions, options)
     except KeyboardInterrupt:
         click.echo("Interrupted; nothing of the run is left.", err=True)
         sys.exit(130)
+
+
+def _refuse_options_of_functions(context: click.Context) -> None:
+    """Refuse what a script says itself."""
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in _OF_FUNCTIONS and context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{given[0]} is for functions, and a script passes it to dt.train or dt.fit itself. Write it after the "
+            "script's name if it is an argument of the script, or name a function: script.py:function."
+        )
+
+
+def _functions(target: str, arguments: Sequence[str], others: dict[str, str]) -> dict[str, Any]:
+    """Import the function of each role."""
+    if arguments:
+        raise click.UsageError(f"{arguments[0]!r} follows a function, which takes a session and no arguments.")
+    return {"worker": load_function(target), **{role: load_function(named) for role, named in others.items()}}
+
+
+def _run_functions(client: Client, functions: dict[str, Any], options: dict[str, Any]) -> None:
+    """Run functions as roles, and let errors of the run be those of the command."""
+    from dask_train.cli.watched_run import run_watched
+
+    name = options.pop("name")
+    try:
+        run_watched(client, functions, {**_wanted(**options), "name": name})
     except (ValueError, TypeError) as error:
         raise click.ClickException(str(error)) from error
     except DaskTrainError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import reprlib
 import sys
 import time
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_train.cli.local_functions import local_modules_travel
 from dask_train.driver.role_output import OutputReader
 from dask_train.report.formats import count_text, score_text, seconds_text
 from dask_train.report.harmless import harmless
@@ -44,8 +42,7 @@ def run_watched(client: Client, functions: dict[str, Any], wanted: dict[str, Any
     As ``train``.
     """
     began = time.monotonic()
-    with local_modules_travel(os.getcwd()):
-        started = train(functions, client=client, wait=False, **wanted)
+    started = train(functions, client=client, wait=False, **wanted)
     click.echo(f"run {started.id}", err=True)
     with RunDisplay() as display:
         printer = _Printer(OutputReader(client, started.id), display)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
 import sys
 
 import click
-import cloudpickle
 import pytest
 
-from dask_train.cli.local_functions import load_function, local_modules_travel
+from dask_train.cli.local_functions import folder_of, is_script, load_function
 
 
 @pytest.fixture
@@ -60,28 +57,41 @@ def test_a_module_that_raises_shows_its_own_traceback_alone(folder):
     assert lines[-1] == "ModuleNotFoundError: No module named 'nothing_like_this'"
 
 
-def test_modules_of_the_folder_travel_and_installed_ones_do_not(folder):
-    (folder / "mine_d.py").write_text(
-        "import json\nimport mine_e, mine_f.inner\ndef f():\n    return mine_f.inner.g()\n"
-    )
-    (folder / "mine_e.py").write_text("")
-    (folder / "mine_f").mkdir()
-    (folder / "mine_f" / "inner.py").write_text("def g():\n    return 42\n")
-    function = load_function("mine_d:f")
-    with local_modules_travel(str(folder)):
-        registered = set(cloudpickle.list_registry_pickle_by_value())
-        pickled = cloudpickle.dumps(function)
-    assert {name for name in registered if name.startswith("mine")} == {"mine_d", "mine_e", "mine_f", "mine_f.inner"}
-    assert not {"json", "dask_train", "dask_train.cli"} & registered
-    assert not {"mine_d", "mine_f"} & set(cloudpickle.list_registry_pickle_by_value())
-    program = f"import pickle; print(pickle.loads({pickled!r})())"
-    ran = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=True)
-    assert ran.stdout == "42\n"
-    assert pickle.loads(pickled)() == 42
-
-
 @pytest.mark.parametrize("end", ["sys.exit()", "sys.exit('usage: ...')"])
 def test_a_script_that_ends_while_it_is_imported_is_an_error(folder, end):
     (folder / "mine_g.py").write_text(f"import sys\ndef f(): pass\n{end}\n")
     with pytest.raises(click.ClickException, match=r"mine_g can't be imported\.\n(.*\n)*.*SystemExit"):
         load_function("mine_g:f")
+
+
+def test_a_function_of_a_file_in_another_folder(folder, monkeypatch):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "mine_h.py").write_text("def f(): return 'of the file'\n")
+    (folder / "mine_h.py").write_text("def f(): return 'of the current folder'\n")
+    assert folder_of("sub/mine_h.py:f") == str(folder / "sub")
+    assert folder_of("mine_h:f") == str(folder)
+    with pytest.raises(click.UsageError, match=r"another module is called 'mine_h'\. Rename the file"):
+        load_function("sub/mine_h.py:f")
+    del sys.modules["mine_h"]
+    monkeypatch.syspath_prepend(str(folder / "sub"))
+    assert load_function("sub/mine_h.py:f")() == "of the file"
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("nowhere.py:f", "There is no file nowhere.py."),
+        ("two-words.py:f", "'two-words' is no name of a module. Rename the file."),
+        ("json.py:loads", "another module is called 'json'. Rename the file."),
+    ],
+)
+def test_files_that_can_not_be_imported(folder, named, told):
+    for name in ("two-words.py", "json.py"):
+        (folder / name).write_text("def f(): pass\ndef loads(): pass\n")
+    with pytest.raises(click.UsageError) as raised:
+        load_function(named)
+    assert told in raised.value.message
+
+
+def test_what_is_a_script():
+    assert [is_script(named) for named in ("a/b.py", "a/b.py:f", "b:f", "b")] == [True, False, False, False]
