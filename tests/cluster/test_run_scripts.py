@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -76,12 +77,11 @@ def client(dask_process: Callable[..., Any], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def command(client: Client, folder: Path) -> Callable[..., dict[str, Any]]:
-    """``dask train run`` with these words, as a command line and its environment for a process."""
+    """``dask train`` with these words, as a command line and its environment for a process."""
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 
     def make(*words: str) -> dict[str, Any]:
-        address = ("--scheduler", client.scheduler.address)
-        args = [sys.executable, "-m", "dask", "train", "run", *address, *words]
+        args = [sys.executable, "-m", "dask", "train", words[0], "--scheduler", client.scheduler.address, *words[1:]]
         return {"args": args, "cwd": folder.parent, "env": {**environment, "TERM": "xterm"}}
 
     return make
@@ -102,7 +102,7 @@ def runs(client: Client) -> dict[str, str]:
 
 @pytest.mark.parametrize("whose", ["default", "own"])
 def test_a_script_trains_on_the_cluster_of_the_command_line(run, client, whose):
-    ran = run("mine/script.py", "work", "--lr", "0.1", whose)
+    ran = run("run", "mine/script.py", "work", "--lr", "0.1", whose)
     assert ran.stderr == ""
     results, arguments = re.fullmatch(r"(\[.*?\]) (\[.*\])\n", ran.stdout).groups()
     assert sum(map(int, re.findall(r"\d+", results))) == 20, "twice the rows, by a module that travelled"
@@ -111,14 +111,30 @@ def test_a_script_trains_on_the_cluster_of_the_command_line(run, client, whose):
     assert "training roles have returned" in runs(client)[whose]
 
 
+def test_programs_read_of_runs_as_json(run):
+    name = "read"
+    assert run("run", "mine/script.py", "work", name).returncode == 3
+    (found,) = [each for each in json.loads(run("list", "--json").stdout) if each["run"].startswith(name)]
+    assert (found["phase"], found["roles"], found["num_alive"]) == ("over", {"worker": 2}, 0)
+    assert found["ended"] - found["started"] == pytest.approx(found["seconds"])
+    status = json.loads(run("status", name, "--json").stdout)
+    assert status["run"] == found["run"]
+    assert {role["rank"] for role in status["each_role"]} == {0, 1}
+    assert sum(score["rows"] for score in status["last_scores"]) == 10
+    lines = [json.loads(line) for line in run("logs", name, "--json").stdout.splitlines()]
+    assert sorted(line["rank"] for line in lines if line["text"] == "in a role") == [0, 1]
+    findings = json.loads(run("doctor", "--json").stdout)["findings"]
+    assert {"ok"} <= {finding["level"] for finding in findings}
+
+
 def test_a_function_of_a_file(run):
-    ran = run("mine/script.py:fails", "--roles", "worker=1", "--recovery", "none")
+    ran = run("run", "mine/script.py:fails", "--roles", "worker=1", "--recovery", "none")
     assert ran.returncode == 1
     assert "Error: worker 0 raised ValueError: the loss is nan." in ran.stderr
 
 
 def test_a_script_whose_run_fails(run):
-    ran = run("mine/script.py", "fails")
+    ran = run("run", "mine/script.py", "fails")
     assert ran.returncode == 1
     assert re.search(r'File ".*mine/script\.py", line \d+, in <module>', ran.stderr)
     assert "raised ValueError: the loss is nan." in ran.stderr
@@ -129,7 +145,7 @@ def test_a_script_whose_run_fails(run):
 def test_progress_of_a_script_in_a_terminal_and_ctrl_c(command, client, read_until):
     ours, theirs = pty.openpty()
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    with subprocess.Popen(**command("mine/script.py", "endless"), **streams, start_new_session=True) as process:
+    with subprocess.Popen(**command("run", "mine/script.py", "endless"), **streams, start_new_session=True) as process:
         os.close(theirs)
         try:
             text = read_until(ours, rb"(?s)scores/s.*scores/s")

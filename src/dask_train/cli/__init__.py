@@ -4,16 +4,20 @@ import click
 
 from dask_train.cli.demo import demo
 from dask_train.cli.doctor import doctor
+from dask_train.cli.models import evaluate, predict
 from dask_train.cli.run import run
 from dask_train.cli.runs import list_runs, logs, status, stop
 
 __all__ = ["train"]
 
 
-@click.group()
+@click.group(
+    epilog="Exit status: 0 for success; 1 where the command failed; 2 where the command line can't be understood; 130 "
+    "after Ctrl-C."
+)
 def train() -> None:
     """Train models on the Dask cluster that holds the data."""
 
 
-for command in (demo, run, doctor, list_runs, status, logs, stop):
+for command in (demo, run, predict, evaluate, doctor, list_runs, status, logs, stop):
     train.add_command(command)

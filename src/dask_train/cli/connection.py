@@ -14,6 +14,12 @@ from dask_train.errors import DaskTrainError
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
+# Below the options of commands that ask a cluster.
+EXIT_STATUS = (
+    "Exit status: 0; 1 where the cluster does not answer, or has no such run; 2 where the command line can't be "
+    "understood."
+)
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _pem = click.Path(exists=True, dir_okay=False)

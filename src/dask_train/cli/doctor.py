@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 from dask.utils import format_bytes
@@ -12,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dask_train.cli.connection import connect, connection_options, scheduler_address
+from dask_train.cli.json_output import json_option, print_json
 from dask_train.errors import DaskTrainError
 
 if TYPE_CHECKING:
@@ -28,9 +30,8 @@ _MOST_ROWS = 16
 @click.command()
 @connection_options
 @click.option("--html", "page", metavar="FILE", help="Write the same as a web page, too.")
-def doctor(
-    scheduler: str | None, tls_ca_file: str | None, tls_cert: str | None, tls_key: str | None, page: str | None
-) -> None:
+@json_option
+def doctor(as_json: bool, page: str | None, **options: Any) -> None:
     """Tell what a cluster can run, and what to change; without a scheduler, what this machine can.
 
     The exit status is 1 where something is bad.
@@ -38,27 +39,35 @@ def doctor(
     from dask_train.doctor.diagnosis import diagnose
     from dask_train.doctor.examination import examine, examine_here
 
-    if scheduler_address(scheduler) is None:
-        click.echo("No scheduler is given (--scheduler ADDRESS), so this is about this machine alone.")
+    if scheduler_address(options["scheduler"]) is None:
+        told = "No scheduler is given (--scheduler ADDRESS), so this is about this machine alone."
+        click.echo(told, err=as_json)
         examination = examine_here()
     else:
         try:
-            with connect(scheduler, tls_ca_file, tls_cert, tls_key) as client:
+            with connect(**options) as client:
                 examination = examine(client)
         except DaskTrainError as error:
             raise click.ClickException(str(error)) from error
     findings = diagnose(examination)
+    if page is not None:
+        _write_page(page, examination, findings)
+    if as_json:
+        print_json({"scheduler": examination.address, "findings": [asdict(finding) for finding in findings]})
+    else:
+        _print(examination, findings)
+    sys.exit(1 if any(finding.level == "bad" for finding in findings) else 0)
+
+
+def _print(examination: Examination, findings: list[Finding]) -> None:
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(_processes(examination))
         console.print(_table(findings))
     else:
         _print_plainly(examination, findings)
-    if page is not None:
-        _write_page(page, examination, findings)
     counts = {level: sum(finding.level == level for finding in findings) for level in _STYLES}
     click.echo(", ".join(f"{count} {level}" for level, count in counts.items()) + ".")
-    sys.exit(1 if counts["bad"] else 0)
 
 
 def _write_page(path: str, examination: Examination, findings: list[Finding]) -> None:

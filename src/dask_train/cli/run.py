@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ from dask_train.cli.interrupt_noise import without_interrupt_noise
 from dask_train.cli.local_functions import folder_of, is_script, load_function
 from dask_train.cli.local_modules import local_modules_travel
 from dask_train.cli.script import run_script
+from dask_train.cli.settings import numbers, pairs
 from dask_train.errors import DaskTrainError
 
 if TYPE_CHECKING:
@@ -21,29 +22,6 @@ if TYPE_CHECKING:
 
 # Options that a script has no use for: it passes such things itself.
 _OF_FUNCTIONS = frozenset({"roles", "others", "framework", "recovery", "stops", "resources", "name"})
-
-
-def _pairs(context: click.Context, parameter: click.Parameter, given: str | Sequence[str] | None) -> dict[str, str]:
-    """``a=1,b=2``, or several ``a=1``, as a dict."""
-    texts = [given] if isinstance(given, str) else list(given or ())
-    found: dict[str, str] = {}
-    for text in (part.strip() for whole in texts for part in whole.split(",")):
-        name, equals, value = text.partition("=")
-        if not (name and equals and value) or name in found:
-            raise click.BadParameter(f"{text!r} is not like NAME=VALUE, with each name once.", context, parameter)
-        found[name] = value
-    return found
-
-
-def _numbers(kind: type[int] | type[float]) -> Callable[..., dict[str, Any]]:
-    def read(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, Any]:
-        pairs = _pairs(context, parameter, given)
-        try:
-            return {name: kind(value) for name, value in pairs.items()}
-        except ValueError as error:
-            raise click.BadParameter(f"{error}.", context, parameter) from error
-
-    return read
 
 
 class _RunCommand(click.Command):
@@ -61,11 +39,11 @@ class _RunCommand(click.Command):
 @click.command(cls=_RunCommand)
 @click.argument("target", type=click.Path())
 @click.argument("arguments", nargs=-1, metavar="[ARGS]...")
-@click.option("--roles", callback=_numbers(int), metavar="ps=1,worker=4", help="How many there are of each role.")
+@click.option("--roles", callback=numbers(int), metavar="ps=1,worker=4", help="How many there are of each role.")
 @click.option(
     "--role",
     "others",
-    callback=_pairs,
+    callback=pairs,
     multiple=True,
     metavar="ROLE=MODULE:FUNCTION",
     help="What another role does; may be repeated.",
@@ -74,7 +52,7 @@ class _RunCommand(click.Command):
 @click.option("--recovery", type=click.Choice(["role", "gang", "none"]), help="What is started again after a loss.")
 @click.option("--stop", "stops", multiple=True, metavar="RULE", help="Such as 'loss < 0.1'; may be repeated.")
 @click.option(
-    "--resources", callback=_numbers(float), metavar="GPU=1", help="What each role but parameter servers needs."
+    "--resources", callback=numbers(float), metavar="GPU=1", help="What each role but parameter servers needs."
 )
 @click.option("--name", help="Begins the run's name.")
 @connection_options

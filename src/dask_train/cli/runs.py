@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_train.cli.connection import connect, connection_options
+from dask_train.cli.connection import EXIT_STATUS, connect, connection_options
+from dask_train.cli.json_output import json_option, print_json
 from dask_train.errors import DaskTrainError
 
 if TYPE_CHECKING:
@@ -29,33 +30,40 @@ def _asking(options: dict[str, Any]) -> Iterator[Client]:
         raise click.ClickException(str(error)) from error
 
 
-@click.command("list")
+@click.command("list", epilog=EXIT_STATUS)
+@json_option
 @connection_options
-def list_runs(**options: Any) -> None:
-    """List the runs of a cluster: those that go on, and the last ones that are over."""
+def list_runs(as_json: bool, **options: Any) -> None:
+    """List the runs of a cluster: those that continue, and the last ones that are over."""
     from rich.console import Console
 
+    from dask_train.cli.recorded_json import run_value
     from dask_train.cli.recorded_runs import print_list
     from dask_train.driver.records import all_runs
 
     with _asking(options) as client:
         records = all_runs(client)
+    if as_json:
+        print_json([run_value(record) for record in records])
+        return
     if not records:
         click.echo("The scheduler has no runs.")
         return
     print_list(records, Console(highlight=False))
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @click.argument("run")
+@json_option
 @connection_options
-def status(run: str, **options: Any) -> None:
+def status(run: str, as_json: bool, **options: Any) -> None:
     """Show a run: its phase, its roles, its losses and its last scores; and the cluster's template processes.
 
     RUN is its name, or the beginning of it.
     """
     from rich.console import Console
 
+    from dask_train.cli.recorded_json import status_value
     from dask_train.cli.recorded_runs import print_status, print_templates
     from dask_train.doctor.examination import examine_templates
     from dask_train.driver.records import find_run
@@ -63,19 +71,23 @@ def status(run: str, **options: Any) -> None:
     with _asking(options) as client:
         record = find_run(client, run)
         templates = examine_templates(client)
+    if as_json:
+        print_json(status_value(record, templates))
+        return
     console = Console(highlight=False)
     print_status(record, console)
     print_templates(templates, console)
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @click.argument("run")
 @click.option("--role", help="Only the roles of this name.")
 @click.option("--rank", type=click.IntRange(min=0), help="Only those of this rank.")
-@click.option("--follow", is_flag=True, help="Go on with what they print until the run is over, or Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue with what they print until the run is over, or Ctrl-C.")
+@json_option
 @connection_options
-def logs(run: str, role: str | None, rank: int | None, follow: bool, **options: Any) -> None:
-    """Print what the roles of a run have printed, each line with its role in front.
+def logs(run: str, role: str | None, rank: int | None, follow: bool, as_json: bool, **options: Any) -> None:
+    """Print what the roles of a run have printed, each line with its role in front; with --json an object per line.
 
     RUN is its name, or the beginning of it. Of a run that goes on, a megabyte of each role is kept; of one that is
     over, 64 kB.
@@ -92,7 +104,10 @@ def logs(run: str, role: str | None, rank: int | None, follow: bool, **options: 
         try:
             while True:
                 for line in reader.read(rest=not follow):
-                    click.echo(harmless(str(line)))
+                    if as_json:
+                        print_json({"role": line.role, "rank": line.rank, "text": line.text})
+                    else:
+                        click.echo(harmless(str(line)))
                 if reader.over or not follow:
                     return
                 time.sleep(FOLLOW_S)
@@ -100,7 +115,7 @@ def logs(run: str, role: str | None, rank: int | None, follow: bool, **options: 
             return  # the usual end of following
 
 
-@click.command()
+@click.command(epilog=EXIT_STATUS)
 @click.argument("run")
 @click.option("--reason", default="it was stopped with dask train stop", show_default=True, help="What is noted.")
 @connection_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import dask
 import pytest
@@ -68,3 +69,13 @@ def test_tables_fit_the_terminal_and_keep_every_word(here, width):
     assert text.count("as here") == 15
     assert "torch 1.0.0" in text
     assert {"[with", "brackets]", ":warning:", "'dask-train[torch]'"} <= set(text.split())
+
+
+def test_json_has_the_findings_alone_on_standard_output():
+    with dask.config.set({"scheduler-address": None}):
+        result = CliRunner().invoke(train, ["doctor", "--json"])
+    found = json.loads(result.stdout)
+    assert found["scheduler"] == ""
+    assert {"level", "what", "change"} == set(found["findings"][0])
+    assert any("shm has " in finding["what"] for finding in found["findings"])
+    assert "this machine alone" in result.stderr

@@ -1,0 +1,55 @@
+"""Values of options that are lists and pairs: ``a,b`` and ``a=1,b=2``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+
+def names(context: click.Context, parameter: click.Parameter, given: str | None) -> list[str] | None:
+    """Read ``a,b`` as a list; None where the option is not given.
+
+    Raises
+    ------
+    click.BadParameter
+        A name is empty.
+    """
+    if given is None:
+        return None
+    found = [name.strip() for name in given.split(",")]
+    if not all(found):
+        raise click.BadParameter(f"{given!r} is not like NAME,NAME.", context, parameter)
+    return found
+
+
+def pairs(context: click.Context, parameter: click.Parameter, given: str | Sequence[str] | None) -> dict[str, str]:
+    """Read ``a=1,b=2``, or several ``a=1``, as a dict.
+
+    Raises
+    ------
+    click.BadParameter
+        A part is not like that, or a name stands twice.
+    """
+    texts = [given] if isinstance(given, str) else list(given or ())
+    found: dict[str, str] = {}
+    for text in (part.strip() for whole in texts for part in whole.split(",")):
+        name, equals, value = text.partition("=")
+        if not (name and equals and value) or name in found:
+            raise click.BadParameter(f"{text!r} is not like NAME=VALUE, with each name once.", context, parameter)
+        found[name] = value
+    return found
+
+
+def numbers(kind: type[int] | type[float]) -> Callable[..., dict[str, Any]]:
+    """Return what reads ``a=1,b=2`` as numbers of a kind."""
+
+    def read(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, Any]:
+        found = pairs(context, parameter, given)
+        try:
+            return {name: kind(value) for name, value in found.items()}
+        except ValueError as error:
+            raise click.BadParameter(f"{error}.", context, parameter) from error
+
+    return read
