@@ -10,6 +10,7 @@ from pathlib import Path
 from dask_train.input_errors import raises_at_the_call
 from dask_train.logging.base import Ending, Logger, Score, Sink, Start
 from dask_train.logging.event_file import EventFile
+from dask_train.logging.hparams import write_end, write_start
 from dask_train.logging.points import Point, Points
 
 
@@ -20,7 +21,7 @@ class TensorBoard(Logger):
     ----------
     folder
         On the client's machine. Each run gets a folder of its name in it, with the model, the ledger and the report
-        beside its event file; each trial of a search a folder within that.
+        beside its event file; each trial of a search a folder within that, and a row of TensorBoard's HParams page.
 
     Raises
     ------
@@ -39,13 +40,14 @@ class TensorBoard(Logger):
 
     def open(self, start: Start, parent: Sink | None) -> Sink:
         """See :meth:`Logger.open`."""
-        above = parent.folder if isinstance(parent, _Folder) else self.folder
-        return _Folder(above / start.run, start)
+        if isinstance(parent, _Folder):
+            return _Folder(parent.folder / start.run, start, is_trial=True)
+        return _Folder(self.folder / start.run, start, is_trial=False)
 
 
 class _Folder(Sink):
-    def __init__(self, folder: Path, start: Start) -> None:
-        self.folder, self._start = folder, start
+    def __init__(self, folder: Path, start: Start, *, is_trial: bool) -> None:
+        self.folder, self._start, self._is_trial = folder, start, is_trial
         self._points, self._pending = Points(), list[Point]()
         self._file: EventFile | None = None
 
@@ -58,6 +60,8 @@ class _Folder(Sink):
         file = self._opened()
         file.scalars([(name, value, 0, ending.time) for name, value in ending.values.items()])
         file.text("ended", f"{ending.status}: {ending.reason}", ending.time)
+        if self._is_trial:
+            write_end(file, is_good=ending.status != "failed", at=ending.time)
 
     def keep(self, files: Sequence[Path]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -69,4 +73,6 @@ class _Folder(Sink):
             self._file = EventFile(self.folder)
             rows = [f"| {name} | {value} |" for name, value in self._start.params.items()]
             self._file.text("parameters", "\n".join(["| name | value |", "| --- | --- |", *rows]), self._start.time)
+            if self._is_trial:
+                write_start(self._file, self._start.params, self._start.time)
         return self._file
