@@ -10,7 +10,8 @@ from typing import Any, Self, TextIO
 from dask_train.printing import SafeFile
 from dask_train.report.fitted import LineField
 from dask_train.report.formats import score_text, seconds_text
-from dask_train.report.progress import RATE_OVER_S, RunDisplay
+from dask_train.report.progress import RunDisplay
+from dask_train.report.rates import RATE_OVER_S
 
 # What a score says of where training is; the rest are metrics.
 _PLACE = frozenset({"role", "rank", "attempt", "time", "epoch", "step", "num_steps", "round"})

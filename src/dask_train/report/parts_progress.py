@@ -9,7 +9,7 @@ from dask_train.cards import Card
 from dask_train.report.display import Display, facts_of
 from dask_train.report.fitted import LineField
 from dask_train.report.formats import brief_count_text, count_text, seconds_text
-from dask_train.report.progress import rate_field
+from dask_train.report.rates import rate_field
 
 
 class PartsDisplay(Display):

@@ -13,10 +13,9 @@ from dask_train.cards import Card, CardTable
 from dask_train.report.charts import Curves
 from dask_train.report.display import Display, facts_of
 from dask_train.report.fitted import LineField
-from dask_train.report.formats import brief_count_text, count_text, score_text, seconds_text
+from dask_train.report.formats import score_text, seconds_text
+from dask_train.report.rates import RATE_OVER_S, SlowestRole, rate_field
 
-# Rates are those of the last seconds; shorter, they jump with every batch.
-RATE_OVER_S = 5.0
 # Of more roles than this a notebook's table counts them by role and phase.
 MOST_ROLES = 12
 # What a score carries besides the values that were reported.
@@ -75,6 +74,7 @@ class RunDisplay(Display):
     def __init__(self, progress: bool | None = None, **settings: Any) -> None:
         self._status: Mapping[str, Any] = {}
         self._counts: deque[tuple[float, int, int]] = deque()
+        self._slowest = SlowestRole()
         self._curves = Curves()
         super().__init__(progress, **settings)
 
@@ -94,6 +94,7 @@ class RunDisplay(Display):
         self._counts.append((now, status["num_scores"], batches))
         while now - self._counts[0][0] > RATE_OVER_S:
             self._counts.popleft()
+        self._slowest.update(now, status)
         self._draw()
 
     # What is drawn
@@ -138,6 +139,8 @@ class RunDisplay(Display):
         for rank, rate, unit in zip((6, 4), self.rates(), ("scores", "batches"), strict=True):
             if rate > 0:
                 fields.append(rate_field(rank, rate, unit))
+        if (slowest := self._slowest.field()) is not None:
+            fields.append(slowest)
         fields.append(LineField(1, seconds_text(elapsed_s), f"{elapsed_s:.0f} s"))
         return fields
 
@@ -174,12 +177,6 @@ def _numbers(score: Mapping[str, Any]) -> dict[str, float]:
         for name, value in score.items()
         if name not in _RESERVED and isinstance(value, int | float) and not isinstance(value, bool)
     }
-
-
-def rate_field(rank: int, rate: float, unit: str) -> LineField:
-    """How many of something a second."""
-    of = count_text(rate) if rate >= 10 else f"{rate:.1f}"
-    return LineField(rank, f"{of} {unit}/s", f"{brief_count_text(rate)} {unit}/s")
 
 
 def roles_table(roles: list[Mapping[str, Any]]) -> CardTable:

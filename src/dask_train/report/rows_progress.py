@@ -6,7 +6,8 @@ from typing import Any
 
 from dask_train.report.fitted import LineField
 from dask_train.report.formats import brief_count_text, count_text, seconds_text
-from dask_train.report.progress import RunDisplay, rate_field
+from dask_train.report.progress import RunDisplay
+from dask_train.report.rates import rate_field
 
 
 class RowsDisplay(RunDisplay):
