@@ -6,6 +6,7 @@ Knows nothing of the rest. A value says what there is to see in a :class:`Card`,
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -21,13 +22,48 @@ _NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( ?[A-Za-z%]{1,3})?")
 # Colours that can be read on white and on black: notebooks have both, and inherited letters follow them.
 _LINE, _SOFT, _BAR = "rgba(128,128,128,0.35)", "opacity:0.7;font-weight:normal", "#56b4e9"
 _TRACK = "border-radius:3px;height:6px"
-_CARD = f"display:inline-block;border:1px solid {_LINE};border-radius:6px;padding:8px 14px;margin:2px 0;max-width:100%"
+# A long path in a fact is broken where the window is narrow; numbers of tables are not.
+_BREAKS = "overflow-wrap:anywhere"
+_CARD = (
+    f"display:inline-block;border:1px solid {_LINE};border-radius:6px;padding:8px 14px;margin:2px 0;max-width:100%;"
+    "box-sizing:border-box"
+)
 _TABLE = "border-collapse:collapse;margin:4px 0;font-size:90%"
+_TEXT = "margin:4px 0;max-height:24em;overflow:auto;font-size:85%;background:none;white-space:pre"
 _ROW = "background:none;border:0"
 _CELL = (
     "padding:1px 14px 1px 0;border:0;background:none;vertical-align:top;max-width:36em;overflow-wrap:break-word;"
     "white-space:pre-line"
 )
+
+
+def in_notebook() -> bool:
+    """Return whether this is a kernel of Jupyter, which draws, although its standard error is no terminal."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """A long text, such as a traceback, that a notebook shows when its title is clicked on.
+
+    Attributes
+    ----------
+    title
+        What it is.
+    text
+        Its lines.
+    """
+
+    title: str
+    text: str
+
+    def html(self) -> str:
+        """Return the text as HTML."""
+        return (
+            f'<details><summary style="cursor:pointer">{_shown(self.title)}</summary>'
+            f'<pre style="{_TEXT}">{_shown(self.text)}</pre></details>'
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +117,8 @@ class Card:
         Names with their values, in the order in which they are read.
     tables
         More of it, for notebooks.
+    folds
+        Long texts, for notebooks.
     charts
         ``<svg>`` elements, for notebooks; not escaped.
     done
@@ -93,6 +131,7 @@ class Card:
     name: str = ""
     facts: Sequence[tuple[str, str]] = ()
     tables: Sequence[CardTable] = ()
+    folds: Sequence[Fold] = ()
     charts: Sequence[str] = ()
     done: float | None = None
     one_line: bool = False
@@ -110,13 +149,13 @@ class Card:
         """The card as HTML that needs no script, no style sheet and no other file."""
         head = f"<b>{escape(self.kind)}</b> {_shown(self.name)}"
         rows = "".join(
-            f'<tr style="{_ROW}">{_cell("th", name, False, _SOFT)}{_cell("td", value, False)}</tr>'
+            f'<tr style="{_ROW}">{_cell("th", name, False, _SOFT)}{_cell("td", value, False, _BREAKS)}</tr>'
             for name, value in self.facts
         )
         facts = f'<table style="{_TABLE}"><tbody>{rows}</tbody></table>' if rows else ""
         charts = "".join(f'<div style="flex:none">{chart}</div>' for chart in self.charts)
         charts = f'<div style="display:flex;flex-wrap:wrap;gap:12px;margin:4px 0">{charts}</div>' if charts else ""
-        tables = "".join(table.html() for table in self.tables)
+        tables = "".join([table.html() for table in self.tables] + [fold.html() for fold in self.folds])
         return f'<div style="{_CARD}"><div>{head}</div>{self._bar()}{facts}{charts}{tables}</div>'
 
     def _bar(self) -> str:

@@ -22,8 +22,12 @@ values, the likely cause, what to change, and the original error as ``__cause__`
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Self
 
+from dask_train.cards import in_notebook
+from dask_train.error_cards import draw_error
 from dask_train.masking import masked
 
 # How Keras colours words of its messages: ECMA-48, 8.3.117.
@@ -66,6 +70,13 @@ class DaskTrainError(Exception):
         fresh = type(self)(*self.args)
         fresh.__dict__.update(self.__dict__)
         return fresh
+
+    @property
+    def _render_traceback_(self) -> Callable[[], list[str]]:
+        """Draw the error as a card in a notebook; elsewhere IPython shows it as any other."""
+        if not in_notebook():
+            raise AttributeError("_render_traceback_")
+        return partial(draw_error, self, {"what": self.what, "why": self.cause, "what to change": self.change})
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.what, self.cause, self.change) if part)

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
+from dask_train.cards import in_notebook
 from dask_train.cluster.on_loop import begin
 from dask_train.driver.watching import LOOK_S, seen
-from dask_train.report.notebook import NotebookButton, in_notebook
+from dask_train.report.notebook import NotebookButton
 
 if TYPE_CHECKING:
     from dask_train.driver.loop import Driver

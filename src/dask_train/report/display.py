@@ -11,10 +11,10 @@ from typing import Self, TextIO, cast
 from rich.console import RenderableType
 from rich.text import Text
 
-from dask_train.cards import Card
+from dask_train.cards import Card, in_notebook
 from dask_train.printing import SafeFile
 from dask_train.report.fitted import LineField, Wording, fitted
-from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookOutput, in_notebook
+from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookOutput
 from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
 
 # How often a line is written where nothing can be drawn again, as in the log of a batch job.

@@ -14,12 +14,6 @@ from typing import Any
 NOTEBOOK_COLUMNS = 120
 
 
-def in_notebook() -> bool:
-    """Whether this is a kernel of Jupyter, which draws, although its standard error is no terminal."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
-
-
 class NotebookOutput:
     """An output of a notebook that is shown anew in place; plain HTML, so that it stays in a saved notebook."""
 

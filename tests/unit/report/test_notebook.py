@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import ipywidgets
 import pytest
 
+from dask_train.cards import in_notebook
 from dask_train.report import notebook as notebooks
-from dask_train.report.notebook import NotebookButton, NotebookOutput, in_notebook
+from dask_train.report.notebook import NotebookButton, NotebookOutput
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from dask_train.report import notebook as notebooks
+from dask_train import cards as notebooks
 from dask_train.report.progress import RunDisplay, check_progress
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
