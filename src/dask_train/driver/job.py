@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.data.parcel import Parcel
 from dask_train.frameworks.base import Framework
+from dask_train.logging.base import Start
 from dask_train.process.launch import Preload
 from dask_train.run.state import RunPlan
 from dask_train.run.stopping import StopRule
@@ -65,3 +68,10 @@ class Job:
     gpus: str | int | None = None
     client_s: float = 300.0
     refuses: Callable[[BaseException], bool] | None = None
+
+    def started(self, params: Mapping[str, Any]) -> Start:
+        """Return what places for scores are told of the run, which begins now."""
+        place = self.checkpoint
+        if place is None:
+            return Start(run=self.id, params=params, time=time.time())
+        return Start(run=self.id, params=params, time=time.time(), checkpoint=place.url, resumes=place.resume)

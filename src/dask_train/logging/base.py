@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from dask_train.masking import masked_value
+from dask_train.masking import masked, masked_value
 
 Score = Mapping[str, Any]
 
@@ -25,14 +25,21 @@ class Start:
         What it was asked to do, by name; without secrets.
     time
         When, in seconds since the epoch.
+    checkpoint
+        Folder or URL of its checkpoints, without secrets; empty if it keeps none.
+    resumes
+        Whether it resumes from the last checkpoint there, and so continues an earlier run.
     """
 
     run: str
     params: Mapping[str, Any]
     time: float
+    checkpoint: str = ""
+    resumes: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", masked_value(self.params))
+        object.__setattr__(self, "checkpoint", masked(self.checkpoint))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,9 @@ MOST_LETTERS_OF_A_NAME, MOST_LETTERS = 250, 500
 # MLflow itself tries to connect for minutes, which its environment variables alone can change.
 REACH_S = 3.0
 
+# Tags: the run's name, and where its checkpoints are, by which a run that resumes finds the one that it continues.
+_RUN, _CHECKPOINT = "dask_train.run", "dask_train.checkpoint"
+
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 
 
@@ -41,6 +44,9 @@ class MLflow(Logger):
     Notes
     -----
     Needs mlflow, or mlflow-skinny, in the client's environment alone.
+
+    With ``resume=True``, scores go to the last run of the experiment with the same checkpoints, if there is one. MLflow
+    keeps the parameters that it has; the tag ``dask_train.changed`` names other values.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class _MLflowRun(Sink):
         self._points = Points()
         self._pending: list[Any] = []
         self._id = ""
+        self._before: dict[str, str] = {}
         self._params_sent = False
 
     def write(self, scores: Sequence[Score]) -> None:
@@ -92,18 +99,46 @@ class _MLflowRun(Sink):
         """The id of the run, which is made and told its parameters at first."""
         _check_reached(self._uri)
         if not self._id:
-            tags = {**self._logger.tags, "dask_train.run": self._start.run}
-            if self._parent is not None:
-                tags["mlflow.parentRunId"] = self._parent._run()
-            made = self._client.create_run(
-                self._experiment(), start_time=int(self._start.time * 1000), tags=tags, run_name=self._start.run
-            )
-            self._id = str(made.info.run_id)
+            experiment = self._experiment()
+            self._id = self._resumed(experiment) or self._made(experiment)
         if not self._params_sent:
-            for params in _portions(self._start.params):
+            for params in _portions(self._fresh_params()):
                 self._client.log_batch(self._id, params=params)
             self._params_sent = True
         return self._id
+
+    def _made(self, experiment: str) -> str:
+        tags = {**self._logger.tags, _RUN: self._start.run}
+        if self._start.checkpoint:
+            tags[_CHECKPOINT] = self._start.checkpoint
+        if self._parent is not None:
+            tags["mlflow.parentRunId"] = self._parent._run()
+        made = self._client.create_run(
+            experiment, start_time=int(self._start.time * 1000), tags=tags, run_name=self._start.run
+        )
+        return str(made.info.run_id)
+
+    def _resumed(self, experiment: str) -> str:
+        """Return the run that is continued: the last one with these checkpoints; empty where there is none."""
+        if not self._start.resumes:
+            return ""
+        quote = "'" if '"' in self._start.checkpoint else '"'
+        asked = f"tags.`{_CHECKPOINT}` = {quote}{self._start.checkpoint}{quote}"
+        latest = ["attributes.start_time DESC"]
+        for found in self._client.search_runs([experiment], filter_string=asked, order_by=latest, max_results=1):
+            self._before = dict(found.data.params)
+            self._client.update_run(found.info.run_id, status="RUNNING")
+            self._client.set_tag(found.info.run_id, _RUN, self._start.run)
+            return str(found.info.run_id)
+        return ""
+
+    def _fresh_params(self) -> dict[str, str]:
+        """Return the parameters; of a run that is continued those that it lacks, since MLflow changes none."""
+        told = {_name(name): str(value)[:MOST_LETTERS] for name, value in self._start.params.items()}
+        changed = [f"{name}: {value}" for name, value in told.items() if self._before.get(name, value) != value]
+        if changed:
+            self._client.set_tag(self._id, "dask_train.changed", ", ".join(changed)[:5000])
+        return {name: value for name, value in told.items() if name not in self._before}
 
     def _experiment(self) -> str:
         name = self._logger.experiment or "Default"
@@ -111,10 +146,10 @@ class _MLflowRun(Sink):
         return str(self._client.create_experiment(name) if found is None else found.experiment_id)
 
 
-def _portions(params: Mapping[str, Any]) -> Iterator[list[Any]]:
+def _portions(params: Mapping[str, str]) -> Iterator[list[Any]]:
     from mlflow.entities import Param
 
-    all_of_them = [Param(_name(name), str(value)[:MOST_LETTERS]) for name, value in params.items()]
+    all_of_them = [Param(name, value) for name, value in params.items()]
     for at in range(0, len(all_of_them), MOST_PARAMS):
         yield all_of_them[at : at + MOST_PARAMS]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -24,7 +23,6 @@ from dask_train.driver.notebook import runs_before, this_cell
 from dask_train.driver.result import Result, leave_result
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.registry import find_framework
-from dask_train.logging.base import Start
 from dask_train.logging.log import INTERRUPTED_S, Log
 from dask_train.process.messages import Accounted
 from dask_train.report.progress import RunDisplay, check_progress
@@ -96,7 +94,7 @@ def run_in_process(
     in_process = _InProcessRun(job, peer, sources)
     if run.log:
         told = {**roles, "framework": adapter.name, **(params or {})}
-        in_process.log_to(Log(run.log, Start(run=job.id, params=told, time=time.time()), log_s))
+        in_process.log_to(Log(run.log, job.started(told), log_s))
     with display(run.progress, redraws=False) as shown:
         return in_process.outcome(functions[ROLE.role], shown.update if shown.shown else None, finish)
 

@@ -25,7 +25,6 @@ from dask_train.driver.notebook import Cell, remember, runs_before, this_cell
 from dask_train.driver.preflight import check_checkpoints, check_modules, packed, pickled
 from dask_train.frameworks.base import TRAINING_ROLES, Framework
 from dask_train.frameworks.registry import find_framework
-from dask_train.logging.base import Start
 from dask_train.logging.log import Log
 from dask_train.process.launch import Preload
 from dask_train.report.progress import RunDisplay, check_progress
@@ -119,7 +118,7 @@ def launch(
     pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here
     cell = this_cell()
     told = {**counts, "framework": adapter.name, **(params or {})}
-    sent_to = Log(run.log, Start(run=job.id, params=told, time=time.time()), log_s) if run.log else None
+    sent_to = Log(run.log, job.started(told), log_s) if run.log else None
 
     def begun() -> Run[Any]:
         driver = Driver(peer, job, RunData(peer, sources.by_role, run.window, sources.named))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 
 import pytest
+from mlflow import MlflowClient
 
 from dask_train.logging import mlflow
+from dask_train.logging.base import Ending, Start
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,54 @@ def test_a_server_that_is_not_there_is_seen_at_once(no_leaks):
 def test_what_is_no_server_is_not_asked(uri, monkeypatch):
     monkeypatch.setattr(socket, "create_connection", None)
     mlflow._check_reached(uri)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A tracking store in a folder, which needs no server."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return f"file://{tmp_path}/runs"
+
+
+def log(store, name, checkpoint="", *, resumes=False, status="finished", **params):
+    """A run that tells one score, and ends."""
+    start = Start(run=name, params=params, time=1000.0 + int(name[1:]), checkpoint=checkpoint, resumes=resumes)
+    sink = mlflow.MLflow(store, "flights").open(start, None)
+    sink.write([{"epoch": int(name[1:]), "num_steps": 1, "loss": 0.5, "time": 1.0}])
+    sink.end(Ending(status=status, reason="the end", time=2.0))
+
+
+def runs_in(store):
+    client = MlflowClient(tracking_uri=store)
+    experiment = client.get_experiment_by_name("flights").experiment_id
+    return client, client.search_runs([experiment], order_by=["attributes.start_time"])
+
+
+def test_a_run_that_resumes_continues_the_one_with_the_same_checkpoints(store):
+    log(store, "r0", "/ck's", status="failed", epochs=3, seed=7)
+    log(store, "r1", "/other", epochs=3)
+    log(store, "r2", "/ck's", resumes=True, epochs=5, seed=7, batch_size=32)
+    client, (first, other) = runs_in(store)
+    assert (first.info.status, other.info.status) == ("FINISHED", "FINISHED")
+    assert [point.step for point in client.get_metric_history(first.info.run_id, "loss")] == [0, 2]
+    assert [point.step for point in client.get_metric_history(other.info.run_id, "loss")] == [1]
+    assert first.data.params == {"epochs": "3", "seed": "7", "batch_size": "32"}
+    assert first.data.tags["dask_train.changed"] == "epochs: 5"
+    assert (first.info.run_name, first.data.tags["dask_train.run"]) == ("r0", "r2")
+
+
+def test_a_run_that_starts_anew_or_finds_none_is_one_of_its_own(store):
+    log(store, "r0", "/ck", epochs=3)
+    log(store, "r1", "/ck", epochs=3)
+    log(store, "r2", "/new", resumes=True)
+    log(store, "r3")
+    client, runs = runs_in(store)
+    assert [run.info.run_name for run in runs] == ["r0", "r1", "r2", "r3"]
+    log(store, "r4", "/ck", resumes=True)
+    assert [len(client.get_metric_history(run.info.run_id, "loss")) for run in runs] == [1, 2, 1, 1], "the last one"
+
+
+def test_no_secret_of_a_checkpoint_goes_to_mlflow(store):
+    log(store, "r0", "s3://key:secret@host/ck")
+    _, (run,) = runs_in(store)
+    assert "secret" not in str(run.data.tags)
