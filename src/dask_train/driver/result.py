@@ -88,6 +88,10 @@ class RunAccount(Shown):
         path.write_text(json.dumps({**totals, "lines": lines}, indent=1))
         return [path]
 
+    def _trained(self) -> Any:
+        """Return the model that the run has trained; None where it has none, or did not come to train it."""
+        return None
+
     def _values(self) -> list[tuple[str, str]]:
         """What counts most of the run's values, as names and texts."""
         last: dict[str, Any] = next((told for told in reversed(self.scores) if told.get("rank", 0) == 0), {})

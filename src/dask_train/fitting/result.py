@@ -125,6 +125,10 @@ class FitResult(RunAccount):
             files.append(saved(self.model, folder))
         return files
 
+    def _trained(self) -> Any:
+        """Return the model, if it was trained at all."""
+        return self.model if self.epoch else None
+
     def _page(self, folder: Path) -> list[Path]:
         """Write the page of :meth:`report` where matplotlib is there, which nobody has asked for here."""
         return [self.report(folder / "report.html")] if find_spec("matplotlib") is not None else []

@@ -88,6 +88,14 @@ class Sink(ABC):
         """Keep what the run has left: the model, the ledger, the report. It may come after the end."""
 
 
+class ModelSink(Sink):
+    """A sink of a place that has a format of its own for models."""
+
+    @abstractmethod
+    def keep_model(self, model: Any) -> None:
+        """Keep what was trained: a Keras model, a module of torch, or an estimator. It comes after the files."""
+
+
 class Logger(ABC):
     """A place for runs, as a user names it; passes as one of ``log=``, to any number of verbs.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dask_train.logging.base import Ending, Logger, Score, Start
+from dask_train.logging.base import Ending, Logger, ModelSink, Score, Start
 from dask_train.logging.functions import FunctionLogger
 from dask_train.logging.writer import Writer
 from dask_train.printing import say
@@ -87,13 +87,15 @@ class Log:
         if trial is not None:
             self._of_trials.pop(trial, None)
 
-    def deliver(self, save: Callable[[Path], Sequence[Path]]) -> None:
+    def deliver(self, save: Callable[[Path], Sequence[Path]], model: Any = None) -> None:
         """Let all places keep what the run has left; only the first call does.
 
         Parameters
         ----------
         save
             Given a folder, writes files to it, and names them. They are gone when this returns.
+        model
+            What was trained, if it is a model.
         """
         if self._is_delivered:
             return
@@ -103,6 +105,8 @@ class Log:
             for writer, sink in zip(self._writers, self._sinks, strict=True):
                 writer.close()
                 writer.say(sink, sink.keep, files)
+                if model is not None and isinstance(sink, ModelSink):
+                    writer.say(sink, sink.keep_model, model)
             self.settle()
 
     def settle(self, at_most_s: float | None = None) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
 from dask_train.extras import check_installed
-from dask_train.logging.base import Ending, Logger, Score, Sink, Start
+from dask_train.logging.base import Ending, Logger, ModelSink, Score, Sink, Start
+from dask_train.logging.mlflow_models import has_flavour, write_model
 from dask_train.logging.points import Points
 
 # What MLflow takes in one request, of a name, and of a parameter's value (mlflow/utils/validation.py).
@@ -18,6 +20,8 @@ MOST_LETTERS_OF_A_NAME, MOST_LETTERS = 250, 500
 # MLflow itself tries to connect for minutes, which its environment variables alone can change.
 REACH_S = 3.0
 
+# The artifact that is a model of MLflow: `runs:/<run id>/model`.
+MODEL = "model"
 # Tags: the run's name, and where its checkpoints are, by which a run that resumes finds the one that it continues.
 _RUN, _CHECKPOINT = "dask_train.run", "dask_train.checkpoint"
 
@@ -64,7 +68,7 @@ class MLflow(Logger):
         return _MLflowRun(self, MlflowClient(tracking_uri=uri), uri, start, parent)
 
 
-class _MLflowRun(Sink):
+class _MLflowRun(ModelSink):
     def __init__(self, logger: MLflow, client: Any, uri: str, start: Start, parent: Sink | None) -> None:
         self._logger, self._client, self._uri, self._start = logger, client, uri, start
         self._parent = parent if isinstance(parent, _MLflowRun) else None
@@ -94,6 +98,20 @@ class _MLflowRun(Sink):
         run = self._run()
         for file in files:
             self._client.log_artifact(run, str(file))
+
+    def keep_model(self, model: Any) -> None:
+        if not has_flavour(model):
+            return
+        run = self._run()
+        with TemporaryDirectory(prefix="dask-train-mlflow-") as folder:
+            try:
+                write_model(model, Path(folder) / MODEL)
+            except Exception as error:  # of MLflow's own, or of what it saves with; the model's file is there
+                self._client.set_tag(
+                    run, "dask_train.model", f"not in MLflow's format: {type(error).__name__}: {error}"[:5000]
+                )
+            else:
+                self._client.log_artifacts(run, str(Path(folder) / MODEL), MODEL)
 
     def _run(self) -> str:
         """The id of the run, which is made and told its parameters at first."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dask_train.config import logging_timeout_s
 from dask_train.logging.base import Ending, Logger, Start
 from dask_train.logging.log import INTERRUPTED_S, Log
-from dask_train.searching.best_model import saved
+from dask_train.searching.best_model import saved, whole
 
 
 class SearchLog:
@@ -64,7 +64,7 @@ class SearchLog:
         self._trials.clear()
         self._log.end(Ending(status=status, reason=reason, time=time.time(), values=values))
         if best is not None and failure is None:
-            self._log.deliver(lambda folder: [saved(best[2], folder)])
+            self._log.deliver(lambda folder: [saved(best[2], folder)], whole(best[2]))
         self._log.settle(INTERRUPTED_S if failed == "stopped" else None)
 
 

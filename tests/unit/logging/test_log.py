@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dask_train.logging.base import Ending, Logger, Sink, Start
+from dask_train.logging.base import Ending, Logger, ModelSink, Sink, Start
 from dask_train.logging.functions import FunctionLogger
 from dask_train.logging.log import Log, check_log
 
@@ -88,6 +88,27 @@ def test_files_are_kept_once_and_gone_then(log):
     assert len(folders) == 1
     assert not folders[0].exists()
     assert notes(log)[-1] == ("search", ["the model"])
+
+
+class Models(Notes, ModelSink):
+    """Notes models, too."""
+
+    def open(self, start: Start, parent: Sink | None) -> Sink:
+        return Models(self.notes, start.run, getattr(parent, "run", None))
+
+    def keep_model(self, model: Any) -> None:
+        self.notes.append((self.run, model))
+
+
+@pytest.mark.parametrize("model", [None, "what was trained"])
+def test_a_model_goes_to_places_with_a_format_for_it_after_the_files(no_leaks, model):
+    plain, keeping = Notes(), Models()
+    with no_leaks():
+        log = Log([plain, keeping], Start(run="run", params={}, time=0.0), 20.0)
+        log.deliver(lambda folder: [], model)
+        log.settle()
+    assert plain.notes[1:] == [("run", [])]
+    assert keeping.notes[1:] == [("run", []), *([("run", model)] if model else [])]
 
 
 def test_what_a_log_may_be():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 
+import numpy as np
 import pytest
-from mlflow import MlflowClient
+from mlflow import MlflowClient, pyfunc
+from sklearn.linear_model import LinearRegression
 
 from dask_train.logging import mlflow
 from dask_train.logging.base import Ending, Start
@@ -89,3 +91,21 @@ def test_no_secret_of_a_checkpoint_goes_to_mlflow(store):
     log(store, "r0", "s3://key:secret@host/ck")
     _, (run,) = runs_in(store)
     assert "secret" not in str(run.data.tags)
+
+
+@pytest.mark.filterwarnings("ignore:.*inferred as AnyType:UserWarning")
+def test_an_estimator_is_an_artifact_that_mlflow_opens(store, monkeypatch):
+    sink = mlflow.MLflow(store, "flights").open(Start(run="r", params={}, time=1.0), None)
+    sink.keep_model(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]))
+    client, (run,) = runs_in(store)
+    folder = client.download_artifacts(run.info.run_id, "model")
+    assert pyfunc.load_model(folder).predict(np.array([[0.5]])) == pytest.approx([0.5])
+    sink.keep_model(object())  # of no flavour: its file is there
+
+    def fails(model, folder):
+        raise ValueError("no skops")
+
+    monkeypatch.setattr(mlflow, "write_model", fails)
+    sink.keep_model(LinearRegression())
+    _, (run,) = runs_in(store)
+    assert run.data.tags["dask_train.model"] == "not in MLflow's format: ValueError: no skops"
