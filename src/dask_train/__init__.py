@@ -16,6 +16,7 @@ Imports point down only, and import-linter holds it::
     scheduler, testing, role, file_rows   what runs inside the scheduler; shipped suites; a role's process; files
     collections, process, frameworks,
     identity                              Dask collections as rows; child processes; adapters; what tells models apart
+    keras                                 what steps of Keras models may call
     keras_models, report, datasets, run,
     data, checkpoint, collectives,
     logging                               know nothing of Dask, nor of each other
@@ -38,6 +39,7 @@ from dask_train.printing import set_up_logger
 from dask_train.settings.after_import import call_after_import
 
 if TYPE_CHECKING:
+    from dask_train import keras as keras
     from dask_train import linear_model as linear_model
     from dask_train import logging as logging
     from dask_train import sklearn as sklearn
@@ -145,7 +147,7 @@ _HOMES = {
 }
 
 # Modules with public names of their own.
-_MODULES = frozenset({"linear_model", "logging", "sklearn", "trainers"})
+_MODULES = frozenset({"keras", "linear_model", "logging", "sklearn", "trainers"})
 
 __all__ = [
     # Keras

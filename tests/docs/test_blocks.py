@@ -43,6 +43,7 @@ PROGRAMS: dict[Place, str] = {
     ("docs/coming_from_ray_train.md", 0): "test_coming_from_ray_train.py",
     ("docs/coming_from_ray_train.md", 1): "test_coming_from_ray_train.py",
     ("docs/files.md", 0): "test_programs.py",
+    ("docs/contrastive.md", 0): "test_programs.py",
     ("docs/jax.md", 0): "test_programs.py",
     ("docs/keras.md", 0): "test_programs.py",
     ("docs/linear_models.md", 0): "test_programs.py",
@@ -104,6 +105,16 @@ def classifier(num_columns):
     return model
 
 model = classifier({columns})
+"""
+CONTRASTED = """
+import keras
+from keras import ops
+
+import dask_train as dt
+
+features, y = ops.ones((4, 2)), ops.arange(4)
+contrastive = lambda features, classes: ops.sum(features) / 2
+compared = lambda own, y, everyone, classes: ops.sum(ops.matmul(own, ops.transpose(everyone)), axis=1)
 """
 FRAME = """
 import dask.dataframe as dd
@@ -239,6 +250,9 @@ PIECES: dict[Place, Piece] = {
     ("docs/data.md", 0): Piece(given=DATA.format(columns=4), within="def worker(session):", then=TRAIN),
     ("docs/data.md", 1): Piece(given=KERAS, then="assert not dt.list_datasets()"),
     ("docs/debugging.md", 0): Piece(given=KERAS + WORKER, then="assert result.results == {'worker': [64]}"),
+    ("docs/contrastive.md", 1): Piece(given=CONTRASTED, then="assert float(loss) == 4.0"),
+    ("docs/contrastive.md", 2): Piece(given=CONTRASTED, then="assert abs(Center()(features)).numpy().max() == 0.0"),
+    ("docs/contrastive.md", 3): Piece(given=CONTRASTED, then="assert float(loss) == 8.0"),
     ("docs/deployment.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/faults.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/faults.md", 1): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),

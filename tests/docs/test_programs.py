@@ -13,6 +13,7 @@ PAGES = (
     "boosted_trees.md",
     "bring-your-own-loop.md",
     "files.md",
+    "contrastive.md",
     "jax.md",
     "keras.md",
     "linear_models.md",

@@ -20,13 +20,13 @@ def test_all_names_everything_public():
 
 
 def test_public_modules_are_found_without_an_import_of_their_own():
-    names = ("linear_model.Ridge", "logging.MLflow", "sklearn.Incremental")
+    names = ("keras.global_batch", "linear_model.Ridge", "logging.MLflow", "sklearn.Incremental")
     code = "import dask_train as dt\n" + "\n".join(f"dt.{name}" for name in names)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_what_a_shell_completes_is_public():
-    modules = {"linear_model", "logging", "sklearn", "trainers"}
+    modules = {"keras", "linear_model", "logging", "sklearn", "trainers"}
     assert set(dir(dask_train)) == {*dask_train.__all__, *modules}
     assert "Ridge" in dir(dask_train.linear_model)
     assert dir(dask_train.sklearn) == sorted(dask_train.sklearn.__all__)

@@ -71,6 +71,7 @@ def _try(backend: Backend, parts: Any, data: FitData, columns: list[np.ndarray],
     import keras
 
     from dask_train.fitting.roles.applying import at_every_apply
+    from dask_train.fitting.roles.global_batch import global_batch_of_all
     from dask_train.fitting.roles.gradients import RowFraction
     from dask_train.fitting.roles.metrics import Metrics
     from dask_train.fitting.roles.models import build
@@ -87,7 +88,9 @@ def _try(backend: Backend, parts: Any, data: FitData, columns: list[np.ndarray],
     if class_weight is not None:
         sample_weight = keras.ops.convert_to_tensor(weights_of(y, class_weight))
     batch = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-    with at_every_apply(_as_it_is), losses_of_all(_Alone(), backend, share):  # type: ignore[arg-type]
+    alone: Any = _Alone()
+    gathering = global_batch_of_all(alone, backend, share)
+    with at_every_apply(_as_it_is), losses_of_all(alone, backend, share), gathering:
         step = backend.compiled(model.train_step, model, batch)
         learn_losses(model, Metrics(model), backend, step, batch)
 

@@ -108,6 +108,49 @@ def test_means_are_taken(loss, data):
         fitted(loss, *data)
 
 
+def contrasted(y, p, everyones, classes):
+    """How near rows of its class are to each row, by row."""
+    alike = ops.matmul(p, ops.transpose(everyones))
+    same = ops.matmul(y, ops.transpose(classes))
+    return ops.logsumexp(alike, axis=1) - ops.sum(same * alike, axis=1) / (1e-6 + ops.sum(same, axis=1))
+
+
+def of_all_rows(y, p):
+    everyones, classes = dt.keras.global_batch([p, y])
+    return ops.mean(contrasted(classes, everyones, everyones, classes))
+
+
+def summed_over_all_rows(y, p):
+    everyones, classes = dt.keras.global_batch([p, y])
+    return ops.sum(contrasted(classes, everyones, everyones, classes))
+
+
+def against_all_rows(y, p):
+    return ops.mean(contrasted(y, p, *dt.keras.global_batch([p, y])))
+
+
+def summed_against_all_rows(y, p):
+    return ops.sum(contrasted(y, p, *dt.keras.global_batch([p, y])))
+
+
+def against_rows_of_its_share(y, p):
+    return ops.mean(contrasted(y, p, p, y)) + ops.mean(dt.keras.global_batch(p) ** 2)
+
+
+@pytest.mark.parametrize("loss", [of_all_rows, summed_over_all_rows, against_all_rows])
+@pytest.mark.parametrize("data", [(X, Y), LAZY], ids=["here", "made up"])
+def test_losses_of_gathered_rows_are_taken(loss, data):
+    with pytest.raises(Started):
+        fitted(loss, *data)
+
+
+@pytest.mark.parametrize("loss", [summed_against_all_rows, against_rows_of_its_share])
+@pytest.mark.parametrize("data", [(X, Y), LAZY], ids=["here", "made up"])
+def test_losses_that_compare_other_rows_as_well_are_refused(loss, data):
+    with pytest.raises(ValueError, match="has a loss of its own that is no mean over rows"):
+        fitted(loss, *data)
+
+
 def test_what_only_real_rows_show_is_left_to_workers():
     uneven = Y * np.linspace(1, 9, len(Y), dtype="f4")[:, None]
     with pytest.raises(ValueError, match="no mean over rows"):
@@ -149,8 +192,8 @@ def test_models_that_are_costly_to_copy_are_not(monkeypatch):
 def test_metrics_are_not_compiled_where_keras_logs_them(monkeypatch):
     found = []
 
-    def tried(step, *batch, **_):
-        found.append(step(*batch))
+    def tried(step, given, batch, *_, **__):
+        found.append(step(given, batch))
         return frozenset()
 
     monkeypatch.setattr("dask_train.fitting.backends.jax.check_step", tried)

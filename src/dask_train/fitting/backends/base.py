@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dask_train.data.columns import Column
+from dask_train.fitting.backends.tried_gathers import TriedGathers
 
 
 class StepError(ValueError):
@@ -231,7 +232,9 @@ class Backend(Protocol):
     def is_by_row(self, loss: Any, rows: int) -> bool:
         """Whether a loss has values by row, so that their sum is one over rows; False where its graph tells that."""
 
-    def learn(self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any) -> None:
+    def learn(
+        self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any, gathers: TriedGathers
+    ) -> None:
         """See in steps that are only tried what the step in hand does not tell by itself.
 
         Parameters
@@ -242,6 +245,8 @@ class Backend(Protocol):
             What optimizers were given in such steps since this was called last.
         model : keras.Model
             Whose step it is.
+        gathers
+            What plays the other workers in such steps.
 
         Raises
         ------

@@ -15,6 +15,7 @@ from keras.src.backend import compute_output_spec
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, flat
 from dask_train.fitting.backends.jax_trial import Found, check_step
+from dask_train.fitting.backends.tried_gathers import TriedGathers
 from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
 
@@ -44,6 +45,7 @@ class JaxBackend:
         self._traces = False
         self._step: _Step | None = None  # that is traced, or run eagerly
         self._gradients: Callable[[], list[Any]] | None = None  # of steps that are tried
+        self._gathers = TriedGathers()  # in these
         self._global_rows: Callable[[], int] = int
 
     def refusal(self, model: Any, workers: int = 1) -> str | None:
@@ -87,9 +89,15 @@ class JaxBackend:
         build_for_batch(model, batch)
         return _Step(self, step, model)
 
-    def learn(self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any) -> None:  # noqa: ARG002
+    def learn(
+        self,
+        tried: Callable[[int], Any],
+        gradients: Callable[[], list[Any]],
+        model: Any,  # noqa: ARG002
+        gathers: TriedGathers,
+    ) -> None:
         """See :func:`dask_train.fitting.backends.jax_trial.check_step`."""
-        self._gradients = gradients
+        self._gradients, self._gathers = gradients, gathers
         try:
             tried(1)
         finally:
@@ -332,6 +340,7 @@ class _Step:
     def _begun(self, given: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
         """The step, as it is traced or run eagerly."""
         self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
+        self._backend._gathers.own_rows = self._rows
         with self._backend._taking(self, traces=self._is_jitted), exact_calls():
             return self._step(given, batch)
 
@@ -348,7 +357,9 @@ class _Step:
             return Found(flat(logs), found[-1], results, gradients)
 
         function = jax.jit(tried) if self._is_jitted else tried
-        self.raw = check_step(function, given, batch, model=self._model, looks_at_logs=self._has_own_logs)
+        self.raw = check_step(
+            function, given, batch, self._backend._gathers, model=self._model, looks_at_logs=self._has_own_logs
+        )
 
 
 # Methods of models that nobody has tried on several workers when they are a user's own.

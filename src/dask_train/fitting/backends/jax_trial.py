@@ -7,13 +7,16 @@ each other is nothing of the kind.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from dask_train.fitting.backends.base import StepError
+from dask_train.fitting.backends.tried_gathers import TriedGathers
 
 
 class Found(NamedTuple):
@@ -38,7 +41,13 @@ class Found(NamedTuple):
 
 
 def check_step(
-    tried: Callable[[Any, Any], Found], given: tuple[Any, ...], batch: Any, *, model: Any, looks_at_logs: bool
+    tried: Callable[[Any, Any], Found],
+    given: tuple[Any, ...],
+    batch: Any,
+    gathers: TriedGathers,
+    *,
+    model: Any,
+    looks_at_logs: bool,
 ) -> frozenset[str]:
     """See that workers can take a step together.
 
@@ -48,6 +57,8 @@ def check_step(
         The step: takes what variables hold, those of metrics last, and a batch.
     given, batch
         Those of the first step.
+    gathers
+        What plays the other workers.
     looks_at_logs
         Whether logs may be something else than what metrics say; only then the step tells more than gradients.
 
@@ -62,7 +73,9 @@ def check_step(
         They can't.
     """
     whole, parts, shares = _cut(batch)
-    of_whole, of_parts = tried(given, whole), [tried(given, part) for part in parts]
+    passes = _Passes(tried, gathers, whole)
+    of_whole = passes.of_whole(given)
+    of_parts = passes.of_parts(given, parts, shares)
     room, room_of_logs = _rooms(model)
     noise = _ROUNDED * room * max(map(_size, of_whole.gradients), default=0.0)
     for whole_gradient, *parts_of_it in zip(of_whole.gradients, *(one.gradients for one in of_parts), strict=True):
@@ -70,7 +83,7 @@ def check_step(
             raise StepError(_no_mean(model))
     if not looks_at_logs:
         return frozenset()
-    later = tried((*given[:-1], list(of_parts[0].metrics)), parts[1])
+    later = passes.of_last((*given[:-1], list(of_parts[0].metrics)))
     every = [of_whole, *of_parts, later]
     own = [name for name in of_whole.logs if not all(_says(found, name) for found in every)]
     for name in own:
@@ -85,12 +98,54 @@ def check_step(
     return frozenset(own)
 
 
+class _Passes:
+    """Steps that are tried on a batch, and on parts of it; one after the other is run to its end."""
+
+    def __init__(self, tried: Callable[[Any, Any], Found], gathers: TriedGathers, whole: Any) -> None:
+        self._tried, self._gathers, self._whole = tried, gathers, whole
+        gathers.whole_rows = _num_rows(whole)
+        self._last: Callable[[Any], Found]
+
+    def of_whole(self, given: Any) -> Found:
+        """Return what the step makes of the whole batch."""
+        self._gathers.begin()
+        return self._run(given, self._whole)
+
+    def of_parts(self, given: Any, parts: Sequence[Any], shares: Sequence[float]) -> list[Found]:
+        """Return what it makes of each part, in which it may gather the rows of all."""
+        edges = [0, *itertools.accumulate(map(_num_rows, parts))]
+        places = [slice(*pair) for pair in itertools.pairwise(edges)]
+
+        def of_part(number: int, given: Any, *, notes: bool) -> Found:
+            self._gathers.begin(places[number], shares[number], notes=notes)
+            return self._run(given, parts[number])
+
+        self._last = partial(of_part, len(parts) - 1, notes=False)
+        if self._gathers.are_used:  # a part's derivatives are those of all losses, which are known after this
+            for number in range(len(parts)):
+                of_part(number, given, notes=True)
+        return [of_part(number, given, notes=False) for number in range(len(parts))]
+
+    def of_last(self, given: Any) -> Found:
+        """Return what it makes of the last part where metrics have counted something before."""
+        return self._last(given)
+
+    def _run(self, given: Any, batch: Any) -> Found:
+        found = jax.block_until_ready(self._tried(given, batch))
+        jax.effects_barrier()
+        return found
+
+
+def _num_rows(batch: Any) -> int:
+    return int(jax.tree.leaves(batch)[0].shape[0])
+
+
 _FEW_ROWS = 8
 
 
 def _cut(batch: Any) -> tuple[Any, list[Any], list[float]]:
     """A batch, its two parts, and the share of rows of each; of a single row the same one twice."""
-    rows = jax.tree.leaves(batch)[0].shape[0]
+    rows = _num_rows(batch)
     if rows == 1:
         twice = jax.tree.map(lambda column: jax.numpy.concatenate([column, column]), batch)
         return twice, [batch, batch], [0.5, 0.5]
@@ -134,5 +189,6 @@ def _no_mean(model: Any) -> str:
         f"Model {model.name!r} has a loss of its own that is no mean over rows: the gradients of a batch are not the "
         "means of those of its parts. It may be a sum over rows, look at several rows together, or be computed beside "
         "BatchNormalization or random numbers, and on JAX several workers can't tell which. Pass the loss to compile "
-        "as loss=, which is given the rows of all workers; compute a mean over rows; or pass workers=1."
+        "as loss=, which is given the rows of all workers; gather all rows that it compares with "
+        "dt.keras.global_batch; compute a mean over rows; or pass workers=1."
     )

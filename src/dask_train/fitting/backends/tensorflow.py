@@ -15,8 +15,9 @@ from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices
 from dask_train.fitting.backends.tensorflow_graph import may_be_kept, slices_below
 from dask_train.fitting.backends.tensorflow_logs import derived_logs
-from dask_train.fitting.backends.tensorflow_losses import settled, sums_multiplied
+from dask_train.fitting.backends.tensorflow_losses import of_all, settled, sums_multiplied
 from dask_train.fitting.backends.tensorflow_moments import moments_of_all
+from dask_train.fitting.backends.tried_gathers import TriedGathers
 
 
 def make() -> TensorFlowBackend:
@@ -183,7 +184,7 @@ class TensorFlowBackend:
         found = _listed(tf.numpy_function(call, given, [tensor.dtype for tensor in given]))
         for result, tensor in zip(found, given, strict=True) if not tf.executing_eagerly() else ():
             result.set_shape((None, *tensor.shape[1:]))
-        return found
+        return [of_all(result) for result in found]
 
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a ``tf.custom_gradient``."""
@@ -200,7 +201,7 @@ class TensorFlowBackend:
 
             return tf.identity(everyones), derive
 
-        return through(own, everyones)
+        return of_all(through(own, everyones))
 
     def key_of(self, variable: Any) -> Any:
         """TensorFlow's own key of the variable."""
@@ -261,7 +262,9 @@ class TensorFlowBackend:
         """In a graph the number of rows is not known."""
         return len(loss.shape) > 0 and loss.shape[0] == (None if hasattr(loss, "graph") else rows)
 
-    def learn(self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any) -> None:
+    def learn(
+        self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any, gathers: TriedGathers
+    ) -> None:
         """Graphs tell all that is to be known."""
 
     def num_rows(self, column: Any) -> int:

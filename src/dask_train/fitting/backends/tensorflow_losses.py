@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from dask_train.fitting.backends.base import StepError
+
 # What such a sum has to be multiplied with, as a tensor of that dtype.
 Factor = Callable[[Any], Any]
 
@@ -65,8 +67,20 @@ def settled(loss: Any) -> Any:
     return tf.identity(loss, _SETTLED)
 
 
+_OF_ALL = "rows_of_all_workers"
+
+
+def of_all(rows: Any) -> Any:
+    """Mark rows of all workers."""
+    return tf.identity(rows, _OF_ALL)
+
+
 def _is_settled(tensor: Any) -> bool:
-    return tensor.op.type == "Identity" and tensor.op.name.rpartition("/")[2].startswith(_SETTLED)
+    return _is_marked(tensor, _SETTLED)
+
+
+def _is_marked(tensor: Any, name: str) -> bool:
+    return tensor.op.type == "Identity" and tensor.op.name.rpartition("/")[2].startswith(name)
 
 
 def _in_dtype(times: Any, dtype: Any) -> Any:
@@ -239,9 +253,51 @@ def _is_sum(part: Any, rows: int) -> bool:
         return bool(part.shape.rank) and part.shape[0] == rows
     if _is_settled(part):
         return False
-    if part.shape.rank:
-        return part.shape[0] is None
-    return degree(part) == 1
+    taken = _rows_taken(part)
+    if _ALL in taken and _OWN not in taken:
+        return False
+    is_sum = part.shape[0] is None if part.shape.rank else degree(part) == 1
+    if _ALL in taken and not (part.shape.rank == 0 and part.op.type == "Mean" and degree(part) == 0):
+        raise StepError(
+            "A loss puts rows of this worker beside rows of dt.keras.global_batch, and is no mean over its rows, so it "
+            "can't be seen what it is of the global batch. Gather all that it takes, targets and weights too, and "
+            "compute the loss of the gathered rows alone; or pass workers=1."
+        )
+    return is_sum
+
+
+# Whose rows a loss may take.
+_OWN, _ALL = "this worker's", "all workers'"
+
+
+def _rows_taken(part: Any) -> set[str]:
+    """Whose rows a part of a loss takes, as the graph tells.
+
+    What is gathered is of all workers, whatever it was gathered of. All that is put into the graph and no variable is
+    of this worker.
+    """
+    found, seen, waiting = set(), set(), [part]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.ref() in seen:
+            continue
+        seen.add(tensor.ref())
+        if _is_marked(tensor, _OF_ALL):
+            found.add(_ALL)
+        elif tensor.op.type != "Placeholder":
+            waiting.extend(tensor.op.inputs)
+        elif tensor.dtype != tf.resource:
+            outer = _outside(tensor)
+            if _is_graph_tensor(outer):
+                waiting.append(outer)
+            elif outer is None:
+                found.add(_OWN)
+    return found
+
+
+def _outside(tensor: Any) -> Any:
+    """Return what a graph has captured as that placeholder; None where it is an argument."""
+    return next((outer for outer, inner in tensor.graph.captures if inner is tensor), None)
 
 
 def _rows_reduced(inputs: Sequence[Any]) -> float:

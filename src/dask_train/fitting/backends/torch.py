@@ -18,6 +18,7 @@ from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, StepError
 from dask_train.fitting.backends.torch_logs import derived_logs, followed_results, unfollowed
 from dask_train.fitting.backends.torch_losses import Sums, settled
+from dask_train.fitting.backends.tried_gathers import TriedGathers
 
 
 def make() -> TorchBackend:
@@ -56,7 +57,13 @@ class TorchBackend:
         """The step itself, as Keras runs it on torch; one that only tests keeps nothing for gradients."""
         return _Step(torch.no_grad()(step) if step == model.test_step else step, self._sums)
 
-    def learn(self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any) -> None:  # noqa: ARG002
+    def learn(
+        self,
+        tried: Callable[[int], Any],
+        gradients: Callable[[], list[Any]],  # noqa: ARG002
+        model: Any,  # noqa: ARG002
+        gathers: TriedGathers,
+    ) -> None:
         """Which parts of losses are sums over rows.
 
         Raises
@@ -64,11 +71,16 @@ class TorchBackend:
         StepError
             The step takes the batch, and not its rows twice.
         """
+
+        def begun(times: int) -> None:
+            gathers.begin()
+            tried(times)
+
         try:
-            self._sums.learn(tried)
+            self._sums.learn(begun)
         except Exception as error:
             try:
-                tried(1)
+                begun(1)
             except Exception:  # what is wrong with the step itself is seen when it is taken
                 return
             raise StepError(

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Protocol
 
+from dask_train.fitting.backends.tried_gathers import TriedGathers
+
 # Keras' own methods that begin with resetting the metrics, which would forget what training has counted.
 _RESETTING = ("fit", "evaluate", "train_on_batch", "test_on_batch")
 
@@ -32,6 +34,7 @@ class _Rehearsal(threading.local):
     def __init__(self) -> None:
         self.goes_on = self.has_all_rows = False
         self.gradients: list[Any] = []
+        self.gathers: TriedGathers | None = None
 
 
 _place, _rehearsal = _Place(), _Rehearsal()
@@ -71,14 +74,24 @@ def noted_gradients() -> list[Any]:
     return found
 
 
+def has_all_rows() -> bool:
+    """Whether this thread computes of the rows of all workers."""
+    return _rehearsal.has_all_rows
+
+
+def tried_gathers() -> TriedGathers | None:
+    """Return what plays the other workers in a step that is tried; None in any other step."""
+    return _rehearsal.gathers
+
+
 @contextmanager
 def rehearsing() -> Iterator[None]:
     """While it lasts, steps that this thread makes and takes are of this process alone, and train nothing."""
-    _rehearsal.goes_on = True
+    _rehearsal.goes_on, _rehearsal.gathers = True, TriedGathers()
     try:
         yield
     finally:
-        _rehearsal.goes_on = False
+        _rehearsal.goes_on, _rehearsal.gathers = False, None
         noted_gradients()
 
 

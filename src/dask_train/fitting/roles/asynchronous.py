@@ -14,6 +14,7 @@ from dask_train.data.account import BatchRange
 from dask_train.errors import StalledError
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.applying import at_every_apply
+from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.by_row import loss_of_rows_together
 from dask_train.fitting.roles.callbacks import CallbackSync
 from dask_train.fitting.roles.control import Flags
@@ -25,6 +26,7 @@ from dask_train.fitting.roles.weights import WatchedWeights, others_of, seeds_of
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.keras_models import state
+from dask_train.keras_models.global_batch import refused
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.outcome import Outcome, Read
@@ -40,8 +42,9 @@ _END_S = 20.0
 def fit_asynchronously(task: FitTask, session: Session) -> Outcome | None:
     """Train; the trained model in the first worker, None in the others."""
     worker = AsynchronousWorker(task, session, backend_of(keras.backend.backend()))
+    why = "workers with parameter servers take no steps together. Leave ps= out, or pass workers=1."
     try:
-        with at_every_apply(worker.pushing):
+        with at_every_apply(worker.pushing), refused(why if session.size > 1 else None, is_aside):
             return worker.fit()
     except Exception as error:
         failure = worker.pushing.failure or error  # a backend tells what is raised in mid-step in words of its own

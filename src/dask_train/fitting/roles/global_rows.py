@@ -5,6 +5,10 @@ Notes
 What a worker derives by its weights counts with its share of the rows in the sum over the workers. A loss of all rows
 is the same on all workers, so what it derives by weights without anybody's rows, such as a penalty, counts once, as the
 shares add up to 1. What it derives by a worker's rows no other worker has: it is divided by the worker's share here.
+
+In steps of a user's own, workers may also derive different losses by the rows of all, whose sum with the shares is the
+loss of the global batch. Then what all derive by a worker's rows is summed with the shares first. Where they derive the
+same, that changes nothing, and is left out.
 """
 
 from __future__ import annotations
@@ -25,12 +29,21 @@ class GlobalRows:
     """Gathers tensors, each with a row, or several, for each row of a worker's share.
 
     The rows of the first worker come first. On one host that is their order in the global batch as well.
+
+    Parameters
+    ----------
+    in_own_steps
+        Whether they are gathered in a step of a user's own: then a tensor has one row for each row, no matter how many
+        workers there are, and not all workers may derive the same by all rows.
     """
 
-    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction) -> None:
-        self._backend, self._share = backend, share
-        self._gathering = RowGathering(replicas)
+    def __init__(
+        self, replicas: ProcessGroup, backend: Backend, share: RowFraction, *, in_own_steps: bool = False
+    ) -> None:
+        self._backend, self._share, self._in_own_steps = backend, share, in_own_steps
+        self._gathering, self._replicas = RowGathering(replicas), replicas
         self._own = slice(0, 0)
+        self._channels: dict[Any, Any] = {}
 
     def of(self, tensors: Sequence[Any], num_derived: int) -> list[Any]:
         """Return tensors of all rows, for what every worker computes alike of all rows.
@@ -50,9 +63,10 @@ class GlobalRows:
         for tensor in tensors:
             self._check(tensor)
         found = self._backend.gathered(self._gather, tensors, self._rows_of)
+        spread = self._own_part_of_sum if self._in_own_steps else self._own_part
         for place, tensor in enumerate(tensors[:num_derived]):
             if keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
-                found[place] = self._backend.derived_through(self._own_part, tensor, found[place])
+                found[place] = self._backend.derived_through(spread, tensor, found[place])
         return found
 
     def _check(self, tensor: Any) -> None:
@@ -76,6 +90,12 @@ class GlobalRows:
                     "Text can't be put together from several workers for a loss or metric of one's own. Make numbers "
                     "of it, or pass workers=1."
                 )
+            if self._in_own_steps and len(array) != share.rows:
+                raise ValueError(
+                    f"dt.keras.global_batch was given a tensor of shape {array.shape} in a batch of {share.rows} rows. "
+                    "Let it have one row for each row of the batch: gather each view of a row by itself, before they "
+                    "are put one after the other, and what was gathered not again."
+                )
             by_row = array.reshape(share.rows, len(array) // share.rows, *array.shape[1:])
             given.append(by_row if share.weight else by_row[:0])
         found, self._own = self._gathering(given)
@@ -84,6 +104,16 @@ class GlobalRows:
     def _own_part(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Return the derivative by this worker's rows of what all workers have the same of."""
         return [self._mine(array) for array in arrays]
+
+    def _own_part_of_sum(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the derivative of the losses of all workers, each with its share, by this worker's rows."""
+        (array,) = arrays
+        exact = array.dtype.itemsize >= 4 and array.dtype.isbuiltin == 1
+        key = array.shape, array.dtype if exact else np.dtype(np.float32)
+        if key not in self._channels:
+            self._channels[key] = self._replicas.channel([array.shape], key[1])
+        (total,) = self._replicas.sum(self._channels[key], [array], self._share.weight)
+        return [self._mine(total).astype(array.dtype)]
 
     def _mine(self, array: np.ndarray) -> np.ndarray:
         share = self._share

@@ -32,6 +32,7 @@ class RowFraction:
 
     def __init__(self) -> None:
         self._weight, self.number, self.rows, self.global_rows = 1.0, 0, 0, 0
+        self._gathered_in = 0
 
     @property
     def weight(self) -> float:
@@ -41,6 +42,15 @@ class RowFraction:
     @weight.setter
     def weight(self, weight: float) -> None:
         self._weight, self.number = weight, self.number + 1
+
+    def note_gathered(self) -> None:
+        """The step in hand has gathered rows of all workers."""
+        self._gathered_in = self.number
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether it has, as far as it was made."""
+        return self.number > 0 and self._gathered_in == self.number
 
 
 @contextmanager

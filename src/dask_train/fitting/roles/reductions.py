@@ -73,6 +73,12 @@ class _Reducing:
 
     def _part(self, loss: Any, values: Any, sample_weight: Any, mask: Any, reduction: str | None) -> Any:
         if reduction == "sum":
+            if self._share.is_gathered:
+                raise ValueError(
+                    "A loss with reduction='sum' comes after dt.keras.global_batch in a step, and may be one of the "
+                    "rows of all workers, or of one's. Take the mean over rows, or multiply the mean with the number "
+                    "of rows."
+                )
             factor = self.factor_of_sums(loss.dtype)
         elif (divisor := _divisor(values, sample_weight, mask, reduction)) is not None:
             (factor,) = self._backend.on_host(self._for_means, [keras.ops.cast(divisor, loss.dtype)])

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from dask_train.fitting.backends import Backend
-from dask_train.fitting.roles.aside import noted_gradients, rehearsing
+from dask_train.fitting.roles.aside import noted_gradients, rehearsing, tried_gathers
 from dask_train.fitting.roles.by_row import is_of_keras
 from dask_train.fitting.roles.metrics import Metrics
 from dask_train.fitting.roles.models import is_own
@@ -89,7 +89,9 @@ def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[
             set_back()
             run(keras.tree.map_structure(lambda rows: keras.ops.concatenate([rows] * times), batch))
 
-        backend.learn(tried, noted_gradients, model)
+        gathers = tried_gathers()
+        assert gathers is not None
+        backend.learn(tried, noted_gradients, model, gathers)
 
 
 def may_have_own_losses(model: Any) -> bool:

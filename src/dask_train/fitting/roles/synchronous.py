@@ -17,6 +17,7 @@ from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.callbacks import CallbackSync
 from dask_train.fitting.roles.compiled import compiled_of_all
 from dask_train.fitting.roles.control import Control
+from dask_train.fitting.roles.global_batch import global_batch_of_all
 from dask_train.fitting.roles.gradients import summed_gradients
 from dask_train.fitting.roles.in_place import left_as_keras_would
 from dask_train.fitting.roles.metrics import MetricSums, Told
@@ -53,6 +54,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
             stack.enter_context(losses_of_all(replicas, backend, worker.share))
             stack.enter_context(compiled_of_all(replicas, backend, worker.share))
             stack.enter_context(moments_of_all(replicas, backend, worker.share))
+            stack.enter_context(global_batch_of_all(replicas, backend, worker.share))
         return worker.fit()
 
 

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dask_train.fitting.torch_module.task import ModuleTask
+from dask_train.keras_models.global_batch import refused
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
+
+_OUTPUTS_ARE_GATHERED = (
+    "it is for Keras models. A loss of a torch module is given the outputs of all workers: compute what compares rows "
+    "there, or pass workers=1."
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,8 @@ class ModuleRole:
         """Do it; the first worker returns an :class:`~dask_train.fitting.spec.Outcome`, all others None."""
         from dask_train.fitting.torch_module.worker import fit_module_synchronously
 
-        return fit_module_synchronously(self.task, session)
+        with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):
+            return fit_module_synchronously(self.task, session)
 
 
 @dataclass(frozen=True)
@@ -38,4 +45,5 @@ class EvaluationRole:
         """Do it; the first worker returns loss and metrics by name, all others None."""
         from dask_train.fitting.torch_module.worker import evaluate_synchronously
 
-        return evaluate_synchronously(self.task, session)
+        with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):
+            return evaluate_synchronously(self.task, session)

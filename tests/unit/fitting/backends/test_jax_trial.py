@@ -11,6 +11,7 @@ jax = pytest.importorskip("jax")
 
 from dask_train.fitting.backends.base import StepError  # noqa: E402
 from dask_train.fitting.backends.jax_trial import Found, check_step  # noqa: E402
+from dask_train.fitting.backends.tried_gathers import TriedGather, TriedGathers  # noqa: E402
 
 RNG = np.random.default_rng(0)
 
@@ -19,7 +20,7 @@ def model(dtype="float32"):
     return SimpleNamespace(name="net", _flatten_layers=lambda: [SimpleNamespace(compute_dtype=dtype)])
 
 
-def checked(step, rows=20, *, looks_at_logs=True, dtype="float32"):
+def checked(step, rows=20, *, looks_at_logs=True, dtype="float32", gathers=None):
     """What is found of a step: a function of rows, and of what a metric has counted."""
     batch = {"x": jax.numpy.asarray(RNG.normal(size=(rows, 3)) + 2), "y": None}
 
@@ -27,7 +28,7 @@ def checked(step, rows=20, *, looks_at_logs=True, dtype="float32"):
         return step(np.asarray(batch["x"], np.float64), *given[-1])
 
     given = (None, [np.zeros(2)])
-    return check_step(tried, given, batch, model=model(dtype), looks_at_logs=looks_at_logs)
+    return check_step(tried, given, batch, gathers or TriedGathers(), model=model(dtype), looks_at_logs=looks_at_logs)
 
 
 def means(x, counted, gradient=None, **logs):
@@ -68,6 +69,35 @@ def test_others_are_refused(rows, gradient):
     for looks in (True, False):
         with pytest.raises(StepError, match="Model 'net' has a loss of its own that is no mean over rows"):
             checked(lambda x, counted: means(x, counted, gradient), rows, looks_at_logs=looks)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 9, 20])
+@pytest.mark.parametrize(
+    ("loss", "is_taken"),
+    [
+        # The derivatives of a loss by a worker's rows and by those of all.
+        (lambda own, all_rows: (0 * own, 2 * all_rows), True),
+        (lambda own, all_rows: (np.ones_like(own) * all_rows.sum(0) / len(own), np.full_like(all_rows, 1.0)), True),
+        (lambda own, all_rows: (np.ones_like(own) * all_rows.sum(0), np.full_like(all_rows, 1.0) * len(own)), False),
+        (lambda own, all_rows: (np.ones_like(own) * own.sum(0), 0 * all_rows), False),
+    ],
+    ids=["of all rows alone", "a mean beside all rows", "a sum beside all rows", "a worker's rows with each other"],
+)
+def test_steps_that_gather_rows_are_tried_with_those_of_all(rows, loss, is_taken):
+    gathers = TriedGathers()
+
+    def step(x, counted):
+        place = TriedGather()
+        all_rows = gathers.gather(place, x)
+        assert len(all_rows) == max(rows, 2)
+        by_own, by_all = loss(x, all_rows)
+        return Found({}, [], {}, [(by_own + gathers.spread(place, by_all)).sum(0)])
+
+    if is_taken:
+        assert checked(step, rows, looks_at_logs=False, gathers=gathers) == frozenset()
+    else:
+        with pytest.raises(StepError):
+            checked(step, rows, looks_at_logs=False, gathers=gathers)
 
 
 def test_how_much_gradients_may_be_rounded_goes_by_the_dtype():

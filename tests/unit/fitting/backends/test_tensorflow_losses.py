@@ -11,7 +11,8 @@ from keras import layers, ops
 
 tf = pytest.importorskip("tensorflow")
 
-from dask_train.fitting.backends.tensorflow_losses import addends, degree, sums_multiplied  # noqa: E402
+from dask_train.fitting.backends.base import StepError  # noqa: E402
+from dask_train.fitting.backends.tensorflow_losses import addends, degree, of_all, sums_multiplied  # noqa: E402
 
 WEIGHTS = tf.Variable([[0.5], [2.0]])
 SCALE = tf.Variable(8.0)  # as of a LossScaleOptimizer
@@ -102,6 +103,52 @@ def test_parts_of_a_loss():
 
     parts = told(loss, addends)
     assert [times for _, times in parts] == [0.5, -1.5, -1.0]
+
+
+BESIDE_ALL = {
+    "sum of all": (lambda own, everyones: tf.reduce_sum(everyones**2), False),
+    "values by row of all": (lambda own, everyones: everyones[:, 0] ** 2, False),
+    "sum of pairs of all": (lambda own, everyones: tf.reduce_sum(everyones @ tf.transpose(everyones)), False),
+    "root of all": (lambda own, everyones: tf.sqrt(tf.reduce_sum(everyones**2)), False),
+    "and a sum of its own": (lambda own, everyones: tf.reduce_mean(everyones) + tf.reduce_sum(own), True),
+    "mean beside all": (lambda own, everyones: tf.reduce_mean(tf.nn.softmax(own @ tf.transpose(everyones))), False),
+    "sum beside all": (lambda own, everyones: tf.reduce_sum(own @ tf.transpose(everyones)), None),
+    "by row beside all": (lambda own, everyones: tf.reduce_max(own @ tf.transpose(everyones), axis=1), None),
+    "by the number of all": (
+        lambda own, everyones: tf.reduce_sum(own) / tf.cast(tf.shape(everyones)[0], tf.float32),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_ALL)
+@pytest.mark.parametrize("nested", [False, True], ids=["step", "in a function"])
+def test_rows_of_all_workers(name, nested):
+    """Whether a sum is multiplied; None where it can't be told, which is refused."""
+    loss, wanted = BESIDE_ALL[name]
+    asked = []
+
+    def factor(dtype):
+        asked.append(dtype)
+        return tf.constant(1.0, dtype)
+
+    def derived(x):
+        with tf.GradientTape() as tape:
+            own = x @ WEIGHTS
+            found = loss(own, of_all(own * 2.0))
+        return tape.gradient(found, WEIGHTS)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 2))], autograph=False)
+    def step(x):
+        return tf.function(derived, autograph=False)(x) if nested else derived(x)
+
+    with sums_multiplied(factor, lambda: 0):
+        if wanted is None:
+            with pytest.raises(StepError, match="Gather all that it takes, targets and weights too"):
+                step.get_concrete_function()
+        else:
+            step.get_concrete_function()
+            assert bool(asked) == wanted
 
 
 def test_factors_keep_their_digits():

@@ -18,6 +18,7 @@ from keras import layers
 import dask_train as dt
 from dask_train.data.columns import Column, Columns
 from dask_train.fitting.backends.torch import TorchBackend, as_array, as_tensor
+from dask_train.fitting.backends.tried_gathers import TriedGathers
 from dask_train.fitting.checks import check_model
 from dask_train.fitting.roles.gradients import RowFraction, _Summing
 from dask_train.fitting.roles.models import build
@@ -57,7 +58,7 @@ def test_a_step_that_takes_a_batch_but_not_its_rows_twice_is_refused(most):
 
     refused = pytest.raises(ValueError, match="not the same rows twice: RuntimeError: 2 times the rows")
     with refused if most else nullcontext():  # what is wrong in any case is seen when the step is taken
-        TorchBackend().learn(tried, list, None)
+        TorchBackend().learn(tried, list, None, TriedGathers())
 
 
 def test_sparse_gradients_are_slices_of_rows():

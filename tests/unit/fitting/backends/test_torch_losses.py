@@ -12,7 +12,9 @@ if os.environ.get("KERAS_BACKEND") != "torch":
 import torch
 from torch.nn import functional
 
+from dask_train.fitting.backends.torch import _Through
 from dask_train.fitting.backends.torch_losses import Sums, settled
+from dask_train.fitting.backends.tried_gathers import TriedGather, TriedGathers
 
 pytestmark = pytest.mark.backends
 
@@ -74,6 +76,32 @@ def test_sums_over_rows_are_multiplied_and_nothing_else_is(name):
     if len(kinds) == 1:
         torch.testing.assert_close(found, alone * (10 if kinds == [True] else 1))
     torch.testing.assert_close(derived(loss), alone)  # it is over
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [
+        (lambda own, all_rows: all_rows.square().sum(), False),
+        (lambda own, all_rows: all_rows.square().mean(), False),
+        (lambda own, all_rows: (own @ all_rows.T).logsumexp(1).sum(), True),
+        (lambda own, all_rows: (own @ all_rows.T).logsumexp(1).sum() / len(all_rows), True),
+        (lambda own, all_rows: (own @ all_rows.T).logsumexp(1).mean(), False),
+    ],
+    ids=["sum of all", "mean of all", "sum beside all", "sum by the number of all", "mean beside all"],
+)
+def test_sums_over_rows_of_all_workers_are_none_of_a_worker(loss, kind):
+    sums, gathers = Sums(), TriedGathers()
+
+    def step(times=1):
+        gathers.begin()
+        own, place = torch.cat([ROWS] * times) @ KERNEL, TriedGather()
+        everyones = torch.from_numpy(gathers.gather(place, own.detach().numpy()))
+        through = _Through.apply(own, everyones, lambda arrays: [gathers.spread(place, arrays[0])])
+        loss(own, through).backward()
+
+    with sums.multiplied(lambda dtype: torch.tensor(10.0, dtype=dtype)):
+        sums.learn(step)
+    assert sums._kinds == {0: [kind]}
 
 
 def test_derivations_of_a_step_are_told_apart():

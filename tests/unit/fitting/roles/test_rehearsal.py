@@ -114,7 +114,8 @@ class Backend:
     def __init__(self) -> None:
         self.learned: list[Any] = []
 
-    def learn(self, tried: Any, noted: Any, of: Any) -> None:
+    def learn(self, tried: Any, noted: Any, of: Any, gathers: Any) -> None:
+        assert gathers is aside.tried_gathers()
         self.learned.append(of)
         tried(1)
         tried(2)

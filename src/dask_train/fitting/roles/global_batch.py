@@ -1,0 +1,68 @@
+"""What ``dt.keras.global_batch`` returns in steps of workers that train one model together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import keras
+from keras.src.backend import get_keras_mask, set_keras_mask
+
+from dask_train.collectives import ProcessGroup
+from dask_train.fitting.backends import Backend
+from dask_train.fitting.backends.tried_gathers import TriedGather, TriedGathers
+from dask_train.fitting.roles.aside import has_all_rows, is_aside, tried_gathers
+from dask_train.fitting.roles.global_rows import GlobalRows
+from dask_train.fitting.roles.gradients import RowFraction
+from dask_train.keras_models.global_batch import gathered_by
+
+
+@contextmanager
+def global_batch_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
+    """While it lasts, rows are gathered from all workers, but where a step is of this worker alone."""
+    rows = GlobalRows(replicas, backend, share, in_own_steps=True)
+
+    def gather(tensors: list[Any]) -> list[Any]:
+        if has_all_rows():
+            return tensors  # of a compiled loss, which is given them
+        if (tried := tried_gathers()) is not None:
+            return _with_masks(tensors, partial(_tried, backend, tried))
+        if is_aside():
+            return tensors
+        share.note_gathered()
+        return _with_masks(tensors, lambda given: rows.of(given, len(given)))
+
+    with gathered_by(gather):
+        yield
+
+
+def _tried(backend: Backend, tried: TriedGathers, tensors: list[Any]) -> list[Any]:
+    """Return the rows that play those of all workers."""
+    found = []
+    for tensor in tensors:
+        one = TriedGather()
+        (rows,) = backend.gathered(
+            lambda arrays, one=one: [tried.gather(one, arrays[0])],  # type: ignore[misc]
+            [tensor],
+            tried.rows_of,
+        )
+        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
+            rows = backend.derived_through(
+                lambda arrays, one=one: [tried.spread(one, arrays[0])],  # type: ignore[misc]
+                tensor,
+                rows,
+            )
+        found.append(rows)
+    return found
+
+
+def _with_masks(tensors: list[Any], gather: Any) -> list[Any]:
+    """Gather tensors with the masks that Keras keeps of them."""
+    given = [keras.ops.convert_to_tensor(tensor) for tensor in tensors]
+    masks = {place: mask for place, tensor in enumerate(given) if (mask := get_keras_mask(tensor)) is not None}
+    found = gather([*given, *masks.values()])
+    for place, mask in zip(masks, found[len(given) :], strict=True):
+        set_keras_mask(found[place], mask)
+    return list(found[: len(given)])

@@ -1,0 +1,67 @@
+"""What steps compute of ``dt.keras.global_batch`` is what one process computes, on each backend."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+
+from dask_train.data.columns import Columns
+
+pytestmark = [pytest.mark.slow, pytest.mark.backends]
+
+
+def loaded(name: str) -> Any:
+    found = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(found)  # is in no process' path, so its classes travel by value
+    sys.modules[name] = module  # where dataclasses look for it
+    found.loader.exec_module(module)
+    del sys.modules[name]
+    return module
+
+
+steps, equal = loaded("contrastive_steps"), loaded("test_fit_equivalence")
+
+# The last batch of an epoch, and of a validation, has one row: two of three workers have none.
+_case = functools.partial(equal.Case, epochs=2, batch_size=50, columns=Columns(features=equal.X, labels=equal.CLASS))
+CASES = {
+    "a mean": _case(make=lambda: steps.Computes.made("of all"), validates=True),
+    "a sum": _case(make=lambda: steps.Computes.made("a sum")),
+    "own rows against all": _case(make=lambda: steps.Computes.made("own rows against all"), validates=True),
+    "SimCLR": _case(make=lambda: steps.TwoTowers.made("simclr")),
+    "CLIP": _case(make=lambda: steps.TwoTowers.made("clip")),
+    "a layer": _case(make=lambda: steps.with_layer(steps.Contrasts()), validates=True),
+    "statistics": _case(make=lambda: steps.with_layer(steps.Centers()), validates=True),
+    "loss scaling": _case(
+        make=lambda: steps.Computes.made("of all", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05)))
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Any]:
+    """What one process makes of a case, by its name."""
+    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
+    equal.let_float64_be()
+    yield functools.cache(lambda name: equal.fitted(CASES[name]))
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.config.update("jax_enable_x64", False)
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_workers_train_the_model_of_one_process(client, alone, num_workers):
+    names = list(CASES) if num_workers > 1 else ["a mean"]
+    first, *others = equal.trained({name: CASES[name] for name in names}, num_workers)
+    assert all(set(outcomes.values()) == {None} for outcomes in others)
+    wrong = {name: told for name in names if (told := equal.differing(CASES[name], first[name], *alone(name)))}
+    assert wrong == {}
