@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import pytest
 
+import dask_train as dt
 from dask_train.data.columns import Columns
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends]
@@ -42,6 +43,7 @@ CASES = {
         make=lambda: steps.Computes.made("of all", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05)))
     ),
 }
+CASES = {name: case for name, case in CASES.items() if keras.backend.backend() in case.backends}
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +67,21 @@ def test_workers_train_the_model_of_one_process(client, alone, num_workers):
     assert all(set(outcomes.values()) == {None} for outcomes in others)
     wrong = {name: told for name in names if (told := equal.differing(CASES[name], first[name], *alone(name)))}
     assert wrong == {}
+
+
+SUMMED = _case(make=lambda: steps.Computes.made("own rows summed", keras.optimizers.SGD(0.001)))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="others refuse it")
+def test_sums_over_own_rows_beside_those_of_all_are_exact(client, alone):
+    first, _ = equal.trained({"sums": SUMMED}, 2)
+    history, weights = equal.fitted(SUMMED)
+    assert equal.differing(SUMMED, first["sums"], {"loss": first["sums"].history["loss"]}, weights) == ""
+    assert history["loss"] > first["sums"].history["loss"]  # what is logged is of the shares, as of all such sums
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="there it is exact")
+def test_sums_over_own_rows_beside_those_of_all_are_refused(client):
+    told = {"tensorflow": "Gather all that it takes", "jax": "gather all rows that it compares"}
+    with pytest.raises(dt.RoleFailedError, match=told[keras.backend.backend()]):
+        equal.trained({"sums": SUMMED}, 2)

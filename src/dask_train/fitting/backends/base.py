@@ -65,6 +65,11 @@ def flat(logs: Any) -> dict[str, Any]:
     return found
 
 
+def has_number_of_all(rows: int, own_rows: int, all_rows: int) -> bool:
+    """Whether so many rows may be those of all workers; those of one that has all are its own."""
+    return own_rows < all_rows and rows > 0 and rows % all_rows == 0
+
+
 class Backend(Protocol):
     """What replicas ask of a backend. Tensors, gradients and variables are the backend's own.
 
@@ -176,6 +181,15 @@ class Backend(Protocol):
         ----------
         spread
             Makes the derivative by ``own`` of that by ``everyones``.
+        """
+
+    def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
+        """Whether a tensor in a step has the rows of all workers, which were gathered.
+
+        Parameters
+        ----------
+        own_rows, all_rows
+            How many rows this worker has in the step in hand, and all workers together.
         """
 
     def key_of(self, variable: Any) -> Any:

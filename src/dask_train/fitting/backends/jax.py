@@ -13,7 +13,7 @@ import numpy as np
 from keras.src.backend import compute_output_spec
 
 from dask_train.data.columns import Column
-from dask_train.fitting.backends.base import Derived, Slices, flat
+from dask_train.fitting.backends.base import Derived, Slices, flat, has_number_of_all
 from dask_train.fitting.backends.jax_trial import Found, check_step
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 from dask_train.keras_models.jax_calls import exact_calls
@@ -217,6 +217,10 @@ class JaxBackend:
             return _called_back(function, tensors, like)
         return [jax.numpy.array(array) for array in function([np.asarray(tensor) for tensor in tensors])]
 
+    def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
+        """By their number."""
+        return has_number_of_all(tensor.shape[0], own_rows, all_rows)
+
     def key_of(self, variable: Any) -> Any:
         """The identity of the Keras variable, whose arrays come and go."""
         return id(variable)
@@ -340,7 +344,6 @@ class _Step:
     def _begun(self, given: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
         """The step, as it is traced or run eagerly."""
         self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
-        self._backend._gathers.own_rows = self._rows
         with self._backend._taking(self, traces=self._is_jitted), exact_calls():
             return self._step(given, batch)
 

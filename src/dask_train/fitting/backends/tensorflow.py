@@ -12,10 +12,16 @@ import tensorflow as tf
 
 from dask_train.data.buffers import empty_bytes
 from dask_train.data.columns import Column
-from dask_train.fitting.backends.base import Derived, Slices
+from dask_train.fitting.backends.base import Derived, Slices, has_number_of_all
 from dask_train.fitting.backends.tensorflow_graph import may_be_kept, slices_below
 from dask_train.fitting.backends.tensorflow_logs import derived_logs
-from dask_train.fitting.backends.tensorflow_losses import of_all, settled, sums_multiplied
+from dask_train.fitting.backends.tensorflow_losses import (
+    has_all_rows_alone,
+    is_graph_tensor,
+    of_all,
+    settled,
+    sums_multiplied,
+)
 from dask_train.fitting.backends.tensorflow_moments import moments_of_all
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 
@@ -202,6 +208,12 @@ class TensorFlowBackend:
             return tf.identity(everyones), derive
 
         return of_all(through(own, everyones))
+
+    def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
+        """As the graph tells; by their number in what is run eagerly."""
+        if is_graph_tensor(tensor):
+            return has_all_rows_alone(tensor)
+        return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
     def key_of(self, variable: Any) -> Any:
         """TensorFlow's own key of the variable."""

@@ -41,7 +41,7 @@ def sums_multiplied(factor: Factor, rows: Callable[[], int]) -> Iterator[None]:
             parts = [
                 part
                 for one in tf.nest.flatten(target)
-                for part in (addends(one, weights=weights) if _is_graph_tensor(one) else [(one, 1.0)])
+                for part in (addends(one, weights=weights) if is_graph_tensor(one) else [(one, 1.0)])
             ]
             are_sums = [_is_sum(part, rows()) for part, _ in parts]
             if any(are_sums):  # else it stays as it is
@@ -249,12 +249,12 @@ def _unknown_sizes(tensor: Any) -> float:
 
 
 def _is_sum(part: Any, rows: int) -> bool:
-    if not _is_graph_tensor(part):
+    if not is_graph_tensor(part):
         return bool(part.shape.rank) and part.shape[0] == rows
     if _is_settled(part):
         return False
     taken = _rows_taken(part)
-    if _ALL in taken and _OWN not in taken:
+    if taken == {_ALL}:
         return False
     is_sum = part.shape[0] is None if part.shape.rank else degree(part) == 1
     if _ALL in taken and not (part.shape.rank == 0 and part.op.type == "Mean" and degree(part) == 0):
@@ -264,6 +264,11 @@ def _is_sum(part: Any, rows: int) -> bool:
             "compute the loss of the gathered rows alone; or pass workers=1."
         )
     return is_sum
+
+
+def has_all_rows_alone(tensor: Any) -> bool:
+    """Whether a tensor is made of gathered rows, and of no others."""
+    return _rows_taken(tensor) == {_ALL}
 
 
 # Whose rows a loss may take.
@@ -288,7 +293,7 @@ def _rows_taken(part: Any) -> set[str]:
             waiting.extend(tensor.op.inputs)
         elif tensor.dtype != tf.resource:
             outer = _outside(tensor)
-            if _is_graph_tensor(outer):
+            if is_graph_tensor(outer):
                 waiting.append(outer)
             elif outer is None:
                 found.add(_OWN)
@@ -320,5 +325,6 @@ def _are_weights(sources: Any) -> bool:
     return bool(flat) and all(isinstance(one, (tf.Variable, keras.Variable)) for one in flat)
 
 
-def _is_graph_tensor(tensor: Any) -> bool:
+def is_graph_tensor(tensor: Any) -> bool:
+    """Whether a tensor is a symbol in a graph."""
     return isinstance(tensor, tf.Tensor) and not isinstance(tensor, tf.__internal__.EagerTensor)

@@ -15,7 +15,7 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 
 from dask_train.data.columns import Column
-from dask_train.fitting.backends.base import Derived, Slices, StepError
+from dask_train.fitting.backends.base import Derived, Slices, StepError, has_number_of_all
 from dask_train.fitting.backends.torch_logs import derived_logs, followed_results, unfollowed
 from dask_train.fitting.backends.torch_losses import Sums, settled
 from dask_train.fitting.backends.tried_gathers import TriedGathers
@@ -167,6 +167,10 @@ class TorchBackend:
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
         """Return a function of torch's graph of gradients."""
         return _Through.apply(own, everyones, spread) if own.requires_grad else everyones
+
+    def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
+        """By their number."""
+        return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
     def key_of(self, variable: Any) -> Any:
         """The identity of the parameter, which stays the same."""

@@ -23,8 +23,8 @@ class TriedGathers:
 
     Attributes
     ----------
-    own_rows, whole_rows
-        Rows of the step that is traced, and of the whole batch, where a backend has to know shapes.
+    whole_rows
+        Rows of the whole batch, where a backend has to know shapes.
 
     Notes
     -----
@@ -33,7 +33,7 @@ class TriedGathers:
     """
 
     def __init__(self) -> None:
-        self.own_rows = self.whole_rows = 1
+        self.whole_rows = 1
         self._gathered: list[np.ndarray] = []
         self._derived: dict[int, np.ndarray] = {}
         self._number, self._part, self._share, self._is_first, self._notes = 0, slice(None), 1.0, True, False
@@ -57,10 +57,6 @@ class TriedGathers:
     def are_used(self) -> bool:
         """Whether a step has gathered rows."""
         return bool(self._gathered)
-
-    def rows_of(self, rows: int) -> int:
-        """Return how many rows there are in all for so many of the step that is traced."""
-        return rows // self.own_rows * self.whole_rows
 
     def gather(self, one: TriedGather, array: np.ndarray) -> np.ndarray:
         """Return the rows of the whole batch."""

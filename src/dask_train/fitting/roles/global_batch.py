@@ -14,6 +14,7 @@ from dask_train.collectives import ProcessGroup
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.backends.tried_gathers import TriedGather, TriedGathers
 from dask_train.fitting.roles.aside import has_all_rows, is_aside, tried_gathers
+from dask_train.fitting.roles.gathered_metrics import gathered_rows_uncounted
 from dask_train.fitting.roles.global_rows import GlobalRows
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.keras_models.global_batch import gathered_by
@@ -34,7 +35,7 @@ def global_batch_of_all(replicas: ProcessGroup, backend: Backend, share: RowFrac
         share.note_gathered()
         return _with_masks(tensors, lambda given: rows.of(given, len(given)))
 
-    with gathered_by(gather):
+    with gathered_by(gather), gathered_rows_uncounted(backend, share):
         yield
 
 
@@ -46,7 +47,7 @@ def _tried(backend: Backend, tried: TriedGathers, tensors: list[Any]) -> list[An
         (rows,) = backend.gathered(
             lambda arrays, one=one: [tried.gather(one, arrays[0])],  # type: ignore[misc]
             [tensor],
-            tried.rows_of,
+            lambda _: tried.whole_rows,
         )
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(tensor.dtype)):
             rows = backend.derived_through(

@@ -19,12 +19,6 @@ def test_later_passes_are_given_the_rows_of_the_first_by_their_order():
     assert gathers.are_used
 
 
-def test_shapes_are_told_before_anything_runs():
-    gathers = TriedGathers()
-    gathers.own_rows, gathers.whole_rows = 3, 7
-    assert (gathers.rows_of(3), gathers.rows_of(6)) == (7, 14)
-
-
 def test_derivatives_of_parts_are_summed_with_their_shares():
     gathers, place = TriedGathers(), TriedGather()
     parts = [(slice(0, 1), 0.25), (slice(1, 4), 0.75)]
