@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class ValueParts(NamedTuple):
+class Parts(NamedTuple):
     """What a value consists of.
 
     Attributes
@@ -25,19 +25,19 @@ class ValueParts(NamedTuple):
     data: memoryview | None = None
 
 
-def number_parts(value: Any) -> ValueParts:
+def number_parts(value: Any) -> Parts:
     """An array, a number or a dtype of NumPy."""
     if isinstance(value, np.dtype):
-        return ValueParts("dtype", (value.descr if value.names else value.str, repr(value.metadata)))
+        return Parts("dtype", (value.descr if value.names else value.str, repr(value.metadata)))
     array = np.asarray(value)
     about = (array.dtype.str, array.shape, isinstance(value, np.generic))
     if array.dtype.names:  # bytes between fields are anything
         fields = [array[name] for name in array.dtype.names]
-        return ValueParts("fields", (*about, array.dtype.names, *fields))
+        return Parts("fields", (*about, array.dtype.names, *fields))
     if array.dtype.hasobject or array.dtype.kind == "T":
-        return ValueParts("objects", (*about, array.tolist()))
+        return Parts("objects", (*about, array.tolist()))
     masks = (np.ascontiguousarray(value.mask),) if isinstance(value, np.ma.MaskedArray) else ()
-    return ValueParts("array", (*about, *masks), bytes_of(array))
+    return Parts("array", (*about, *masks), bytes_of(array))
 
 
 def bytes_of(array: np.ndarray) -> memoryview:

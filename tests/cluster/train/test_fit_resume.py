@@ -51,17 +51,22 @@ def made(optimizer=keras.optimizers.Adam, rate=0.02):
 
 
 class Dying(keras.callbacks.Callback):
-    """Kills its process, or the Dask worker that it belongs to, once, in the third epoch; counts what survives."""
+    """Kills its process, or the Dask worker that it belongs to, once, in the third epoch; counts what survives.
 
-    def __init__(self, mark=None, *, dask_worker=False):
+    Or ``stops`` training within the second one.
+    """
+
+    def __init__(self, mark=None, *, dask_worker=False, stops=False):
         super().__init__()
-        self.mark, self.dask_worker, self.epoch, self.batches = mark, dask_worker, 0, 0
+        self.mark, self.dask_worker, self.epoch, self.batches, self.stops = mark, dask_worker, 0, 0, stops
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
         self.batches += 1
+        if self.stops and (self.epoch, batch) == (1, 5):
+            self.stops, self.model.stop_training = False, True
         if self.mark is not None and (self.epoch, batch) == (2, 11) and not os.path.exists(self.mark):
             open(self.mark, "w").close()
             os.kill(os.getppid() if self.dask_worker else os.getpid(), signal.SIGKILL)
@@ -99,6 +104,15 @@ def test_a_killed_worker(client, tmp_path, undisturbed, dask_worker):
     assert len(result.attempts) == 2
     assert result.ledger.repeated > 0
     check_as(result, callback, undisturbed)
+
+
+def test_what_a_callback_has_stopped_within_an_epoch(client, tmp_path, undisturbed):
+    """The checkpoint is as it was between two steps, before the epoch was cut short: moving averages are each one's."""
+    stopped = fitted(client, Dying(stops=True), checkpoint=tmp_path)
+    assert stopped.epoch == [0, 1]
+    assert int(stopped.model.optimizer.iterations) == 17 + 6
+    callback = Dying()
+    check_as(fitted(client, callback, checkpoint=tmp_path, resume=True), callback, undisturbed)
 
 
 def test_the_best_model_is_that_of_training_without_a_stop(client, tmp_path):

@@ -18,18 +18,20 @@ from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.by_row import loss_of_rows_together
 from dask_train.fitting.roles.callbacks import CallbackSync
 from dask_train.fitting.roles.control import Flags
+from dask_train.fitting.roles.lone_worker import LoneWorker, follow
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.pushing import Pushing
 from dask_train.fitting.roles.sent_callbacks import states_of
 from dask_train.fitting.roles.servers import servers_of
 from dask_train.fitting.roles.weights import WatchedWeights, others_of, seeds_of_rank, value_of
-from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import VALIDATION, FitTask
 from dask_train.keras_models import state
 from dask_train.keras_models.global_batch import refused
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
+from dask_train.trainers.common.loop import REPORT_INTERVAL_S
 from dask_train.trainers.common.outcome import Outcome, Read
+from dask_train.trainers.common.score_names import scores_of
 
 # How often the first worker, which has no rows left and waits for the others to end, looks whether it is to stop.
 _LOOK_S = 0.25
@@ -57,7 +59,7 @@ def fit_asynchronously(task: FitTask, session: Session) -> Outcome | None:
         worker.servers.close()
 
 
-class AsynchronousWorker(Worker):
+class AsynchronousWorker(LoneWorker):
     """A worker that trains with parameter servers, at its own pace.
 
     Notes
@@ -92,8 +94,7 @@ class AsynchronousWorker(Worker):
             steps = self._bring(callbacks)
         elif self.leads:
             self.servers.everything()
-        self.steps = steps
-        self.epoch, self.batch = self.epochs.place(self.epochs.first(self.task.initial_epoch) + steps)
+        self.begin_after(steps)
         if self.leads and self.session.size > 1 and (name := loss_of_rows_together(self.model)):
             self.session.notice(
                 f"Loss {name!r} is computed of each worker's own share of a batch: with ps= each worker takes steps of "
@@ -101,7 +102,7 @@ class AsynchronousWorker(Worker):
             )
         if self.leads and remembered is not None:  # this one takes the place of one that was lost
             history, epochs, held = remembered
-            callbacks.resume(self.batch, history, epochs, self.taking(held))
+            callbacks.resume(self.position.batch, follow(history, epochs), self.taking(held))
         self.pushing.note()
         self._begin_step()
 
@@ -123,22 +124,24 @@ class AsynchronousWorker(Worker):
             self.servers.give(others_of(self.model))
         return min(each.get(0, (0, 0))[0] for each in progress)
 
-    def epoch_over(self) -> None:
+    def epoch_told(self, logs: dict[str, Any]) -> None:
         """Let a server remember what would be lost with this worker."""
+        super().epoch_told(logs)
         history = self.model.history
         self.servers.remember((history.history, history.epoch, states_of(self.callbacks, self.variables)))
 
     def _begin_step(self) -> None:
-        self.pushing.begin_step(self.steps + 1, looks=self.batch + 1 == self.epochs.size(self.epoch))
+        at = self.position
+        self.pushing.begin_step(at.steps + 1, looks=at.batch + 1 == self.epochs.size(at.epoch))
 
     def stepped(self, told: Told, *, ends: bool) -> Any:
         """Tell what the step has counted, and take the weights of the moment."""
-        epoch, has_rows = self.epoch, self.share.weight > 0
+        epoch, has_rows = self.position.epoch, self.share.weight > 0
         last = self._flags.epoch_ends = self.count_step()
         has_all = has_rows and self.pushing.end_step()
         weights, answer = self.servers.step(
             rank=self.session.rank,
-            steps=self.steps,
+            steps=self.position.steps,
             counted=(epoch, self.metrics.counted()) if has_rows else None,
             statistics=True,  # a scorer, a checkpoint, or an end may come at any time
             weights=not has_all,
@@ -187,7 +190,6 @@ class AsynchronousWorker(Worker):
         """Take a checkpoint of what the servers hold at this moment."""
         told = self.servers.everything()
         self.keep(
-            self.model.history,
             steps_by_rank=told["steps"],
             progress=told["progress"],
             counted=told["counted"],
@@ -290,6 +292,38 @@ class _Alone(CallbackSync):
         self._rates = [rate for rate in _rates_of(worker.model) if isinstance(rate, keras.Variable)]
         self._known_rates = [float(value_of(rate)) for rate in self._rates]
         self.ending: list[tuple[Any, np.ndarray]] = []
+        self._reported_s = time.monotonic()
+
+    @property
+    def report_due(self) -> bool:
+        """See :attr:`CallbackSync.report_due`."""
+        return time.monotonic() - self._reported_s >= REPORT_INTERVAL_S
+
+    def step_done(self, scores: dict[str, Any], *, new_weights: bool = False, new_rates: bool = True) -> None:
+        """See :meth:`CallbackSync.step_done`."""
+        if self._worker.leads:
+            if scores and self.report_due:
+                self._report(scores)
+            ends = self.control.epoch_ends
+            self.control.keep = not ends and self._worker.keeper.due(self._worker.position.steps, epoch_ends=False)
+        self.pass_on(new_weights=new_weights, new_rates=new_rates)
+
+    def epoch_done(self, epoch: int, scores: dict[str, Any], *, new_weights: bool = False) -> None:
+        """See :meth:`CallbackSync.epoch_done`."""
+        worker = self._worker
+        if worker.leads:
+            worker.session.report(epoch=epoch, num_steps=worker.epochs.num_steps, **scores_of(scores))
+            self._reported_s = time.monotonic()
+            self.control.keep = worker.keeper.due(worker.position.steps, epoch_ends=True)
+            worker.epoch_told(scores)
+        self.pass_on(new_weights=new_weights)
+
+    def _report(self, scores: dict[str, Any]) -> None:
+        self._reported_s, at = time.monotonic(), self._worker.position
+        epochs = self._worker.epochs
+        epoch, batch = (at.epoch, at.batch) if at.batch else (at.epoch - 1, epochs.size(at.epoch - 1))
+        step = min(batch, epochs.num_steps)
+        self._worker.session.report(epoch=epoch, step=step, num_steps=epochs.num_steps, **scores_of(scores))
 
     def settle(self) -> None:
         """See :meth:`CallbackSync.settle`."""

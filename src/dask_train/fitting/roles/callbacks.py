@@ -6,20 +6,18 @@ agree on what they have changed: learning rates, weights, whether to stop. The o
 
 from __future__ import annotations
 
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from keras import callbacks as keras_callbacks
 
 from dask_train.fitting.roles.aside import Aside
-from dask_train.fitting.roles.control import Control, Flags
-from dask_train.fitting.roles.weights import WatchedWeights, Weights
-from dask_train.trainers.common.score_names import scores_of
+from dask_train.fitting.roles.control import Flags
+from dask_train.fitting.roles.weights import WatchedWeights
 
-# How often scores are told between the ends of epochs, which takes the sum of all workers' metrics.
-REPORT_INTERVAL_S = 0.5
 # Keras' own callbacks that look neither at the optimizer, but for its learning rate, nor at other weights than those
 # that the first worker has computed with.
 _LOOKS_AT_LOGS = (
@@ -45,17 +43,8 @@ class Leader(keras_callbacks.CallbackList):
     ----------
     callbacks
         The user's.
-    report
-        Called with scores: those of an epoch, or of a moment within one.
-    should_stop
-        Whether the run is to end.
-    keep_due
-        Whether a checkpoint is due; asked after each step but the last of an epoch, and after each epoch, with whether
-        it is one.
-    epoch_ends
-        Called with the number of an epoch when its last step was taken, before callbacks have their say on it.
-    epoch_over
-        Called with the logs of an epoch when all callbacks have had their say on it.
+    moment
+        What all workers do at each moment.
     aside
         What they do with the model by themselves is done there.
 
@@ -74,18 +63,12 @@ class Leader(keras_callbacks.CallbackList):
         callbacks: Sequence[Any],
         moment: CallbackSync,
         *,
-        report: Callable[..., None],
-        should_stop: Callable[[], bool],
-        keep_due: Callable[[bool], bool],
-        epoch_ends: Callable[[int], None],
-        epoch_over: Callable[[dict[str, Any]], None],
         aside: Aside,
         **params: Any,
     ) -> None:
         super().__init__(list(callbacks), add_history=True, model=moment.model, **params)
         self._async_train = self._async_test = False  # what they decide is agreed on at once
-        self._moment, self._report, self._should_stop, self._keep_due = moment, report, should_stop, keep_due
-        self._epoch_ends, self._epoch_over, self._aside = epoch_ends, epoch_over, aside
+        self._moment, self._aside = moment, aside
         self._every_batch = any(_overrides(one, "on_train_batch_end", "on_batch_end") for one in callbacks)
         moment.control.batch_begins = any(
             _overrides(one, "on_train_batch_begin", "on_batch_begin") for one in callbacks
@@ -97,17 +80,24 @@ class Leader(keras_callbacks.CallbackList):
         moment.control.looks_at_batches = any(_may_look_at_batches(one) for one in callbacks)
         self._setters = [one for one in callbacks if _may_set_weights(one)]
         self.epoch = 0
-        self._told = time.monotonic()
         self._callbacks = list(callbacks)
-        self._earlier: tuple[dict[str, list[Any]], list[int], Callable[[], Any]] | None = None
+        self._earlier: tuple[Callable[[Any], None], Callable[[], Any]] | None = None
         self.first_batch = 0
         self.opens = self.closes = True
 
-    def resume(
-        self, first_batch: int, history: dict[str, list[Any]], epochs: list[int], take: Callable[[], Any]
-    ) -> None:
-        """Resume with that batch and that history; ``take`` lets callbacks hold what those before held."""
-        self.first_batch, self._earlier = first_batch, (history, epochs, take)
+    def resume(self, first_batch: int, follow: Callable[[Any], None], take: Callable[[], Any]) -> None:
+        """Resume with that batch when training begins.
+
+        Parameters
+        ----------
+        first_batch
+            Its number in the epoch.
+        follow
+            Lets Keras' ``History`` go on with that of before.
+        take
+            Lets callbacks hold what those before held.
+        """
+        self.first_batch, self._earlier = first_batch, (follow, take)
 
     def on_train_begin(self, logs: Logs = None) -> None:
         if self.opens:
@@ -121,8 +111,9 @@ class Leader(keras_callbacks.CallbackList):
                 "workers. Pass initial_epoch=, or checkpoint= and resume=True, to dt.fit."
             )
         if self._earlier is not None:
-            self._history.history, self._history.epoch, take = self._earlier
+            follow, take = self._earlier
             take()
+            follow(self._history)  # last, as it may be among the callbacks
 
     def on_train_end(self, logs: Logs = None) -> None:
         if self.closes:
@@ -135,16 +126,10 @@ class Leader(keras_callbacks.CallbackList):
         self._then(super().on_epoch_begin, epoch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        def told(epoch: int, logs: Logs) -> None:
-            super(Leader, self).on_epoch_end(epoch, logs)
-            self._report(epoch=epoch, num_steps=self.params["steps"], **scores_of(logs))
-            self._told = time.monotonic()
-            self.first_batch = 0
-            self._moment.control.keep = self._keep_due(True)
-            self._epoch_over(dict(logs or {}))
-
-        self._epoch_ends(epoch)
-        self._then(told, epoch, logs)
+        self._moment.epoch_ends(epoch)
+        logs = {} if logs is None else logs  # callbacks may add scores
+        self._then(super().on_epoch_end, epoch, logs, then=partial(self._moment.epoch_done, epoch, logs))
+        self.first_batch = 0
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         if self._moment.control.batch_begins:
@@ -152,22 +137,13 @@ class Leader(keras_callbacks.CallbackList):
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         moment, control = self._moment, self._moment.control
-        if control.gather:  # else the logs are of this worker alone, and nobody asks for them
-            now = time.monotonic()
-            if now - self._told >= REPORT_INTERVAL_S:
-                self._told = now
-                num_steps = self.params["steps"]  # the last call of steps_per_execution may be counted as a whole one
-                step = min(batch + self.first_batch + 1, num_steps)
-                self._report(epoch=self.epoch, step=step, num_steps=num_steps, **scores_of(logs))
-        control.gather = self._every_batch or time.monotonic() - self._told >= REPORT_INTERVAL_S
-        control.keep = not control.epoch_ends and self._keep_due(False)
-        control.halt = control.halt or self._should_stop()
-        if control.halt:
-            moment.model.stop_training = True
+        scores = dict(logs or {}) if control.gather else {}  # else they are of this worker alone
+        control.gather = self._every_batch or (moment.report_due and not control.gather)
         if self._every_batch:
-            self._then(super().on_train_batch_end, batch + self.first_batch, logs)
+            hook, number = super().on_train_batch_end, batch + self.first_batch
+            self._then(hook, number, logs, then=partial(moment.step_done, scores))
         else:  # no callback does anything
-            moment.pass_on(new_rates=False)
+            moment.step_done(scores, new_rates=False)
 
     def on_test_begin(self, logs: Logs = None) -> None:
         self._moment.control.testing = True
@@ -186,14 +162,14 @@ class Leader(keras_callbacks.CallbackList):
         if self._moment.control.test_batches:
             self._then(super().on_test_batch_end, batch, logs)
 
-    def _then(self, hook: Callable[..., None], *args: Any) -> None:
+    def _then(self, hook: Callable[..., None], *args: Any, then: Callable[..., None] | None = None) -> None:
         """Run a hook of all callbacks, then let all workers know what it has changed."""
         looks = bool(self._setters)
         if looks:
             self._moment.weights.note()
         with self._aside() if self._callbacks else nullcontext():
             hook(*args)
-        self._moment.pass_on(new_weights=looks and self._moment.weights.changed())
+        (then or self._moment.pass_on)(new_weights=looks and self._moment.weights.changed())
 
 
 class Follower(keras_callbacks.CallbackList):
@@ -215,7 +191,13 @@ class Follower(keras_callbacks.CallbackList):
     def _at_every(self, *_: Any, **__: Any) -> None:
         self._moment.pass_on()
 
-    on_epoch_begin = on_epoch_end = on_train_batch_end = on_test_begin = on_test_end = _at_every
+    on_epoch_begin = on_test_begin = on_test_end = _at_every
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        self._moment.epoch_done(epoch, {})
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        self._moment.step_done({})
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         if self._moment.control.batch_begins:
@@ -228,51 +210,52 @@ class Follower(keras_callbacks.CallbackList):
     on_test_batch_begin = on_test_batch_end = _at_test_batches
 
 
-class CallbackSync:
+class CallbackSync(ABC):
     """What all workers do at each moment.
 
-    Parameters
+    Attributes
     ----------
-    cut_short
-        Called on all workers where training stops within an epoch.
-    keep
-        Takes a checkpoint, on all workers.
+    model, control, weights
+        Of this worker.
     """
 
+    model: Any
     control: Flags
     weights: WatchedWeights
 
-    def __init__(
-        self, model: Any, control: Control, weights: Weights, cut_short: Callable[[], None], keep: Callable[[], None]
-    ) -> None:
-        self.model, self.control, self.weights = model, control, weights
-        self._agree, self._send, self._cut_short, self._keep = control.agree, weights.send, cut_short, keep
+    @property
+    @abstractmethod
+    def report_due(self) -> bool:
+        """Whether it is time to report scores between two steps."""
 
+    @abstractmethod
     def pass_on(self, *, new_weights: bool = False, new_rates: bool = True) -> None:
-        """Agree on flags and learning rates, then on weights where they were set, then keep a checkpoint if due.
+        """Let all workers have what callbacks have changed.
 
-        Learning rates are looked at where they may be new.
+        Parameters
+        ----------
+        new_weights
+            Whether they have set weights, or what optimizers hold. Default: false.
+        new_rates
+            Whether they may have set learning rates. Default: true.
         """
-        control, model = self.control, self.model
-        control.stop_training, control.new_weights = bool(getattr(model, "stop_training", False)), new_weights
-        control.new_optimizers = new_weights and self.weights.new_optimizers
-        self._agree(new_rates=new_rates)
-        if model.stop_training != control.stop_training:  # Keras' models take long to set an attribute
-            model.stop_training = control.stop_training
-        self.stop_here()
-        if control.new_weights:
-            self._send(optimizers=control.new_optimizers)
-        if control.stop_training and not control.epoch_ends:
-            self._cut_short()
-        if control.keep:
-            control.keep = False
-            self._keep()
 
-    def settle(self) -> None:
-        """Training is over, and ``on_train_end`` comes next."""
+    @abstractmethod
+    def step_done(self, scores: dict[str, Any], *, new_weights: bool = False, new_rates: bool = True) -> None:
+        """As :meth:`pass_on`, after the steps of one call, with scores over all workers where there are some."""
 
-    def validated(self) -> None:
-        """A validation has ended, and no callback has had its say on it; in the first worker."""
+    @abstractmethod
+    def epoch_done(self, epoch: int, scores: dict[str, Any], *, new_weights: bool = False) -> None:
+        """As :meth:`pass_on`, after an epoch; callbacks have had their say on it."""
+
+    def epoch_ends(self, epoch: int) -> None:  # noqa: B027 - not all have something to do
+        """Note that an epoch ends on which no callback has had its say; in the first worker."""
+
+    def settle(self) -> None:  # noqa: B027 - not all have something to do
+        """Note that training is over, and ``on_train_end`` comes next; in the first worker."""
+
+    def validated(self) -> None:  # noqa: B027 - not all have something to do
+        """Note that a validation has ended on which no callback has had its say; in the first worker."""
 
     def stop_here(self) -> None:
         """Let no validation follow where the run is to end."""

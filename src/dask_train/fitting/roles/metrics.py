@@ -147,15 +147,7 @@ class MetricSums(Metrics):
 
         What does not depend on what metrics have counted is counted with this worker's share of the rows.
         """
-        counted = self.counted()
-        if self._carried:
-            counted = [mine + before for mine, before in zip(counted, self._carried, strict=True)]
-            self._carried = []
-        if self._replicas.rank:
-            of_all = variables_of_all(self._model)
-            for place, variable in enumerate(self._variables):
-                if id(variable) in of_all:
-                    counted[place] = np.zeros_like(counted[place])
+        counted, self._carried = self.held(), []
         total = self._replicas.sum(self._channel("metrics", counted), counted)
         self.set(total if self._replicas.rank == 0 else None)
         renewed = self.renewed(told)
@@ -167,16 +159,39 @@ class MetricSums(Metrics):
             found.update((name, np.array(mean)[()]) for name, mean in zip(others, means, strict=True))
         return found
 
+    def held(self) -> list[np.ndarray]:
+        """Return this worker's part of what the epoch has counted, as :meth:`carry` takes it."""
+        counted = self.counted()
+        if self._carried:
+            counted = [mine + before for mine, before in zip(counted, self._carried, strict=True)]
+        if self._replicas.rank:
+            of_all = variables_of_all(self._model)
+            for place, variable in enumerate(self._variables):
+                if id(variable) in of_all:
+                    counted[place] = np.zeros_like(counted[place])
+        return counted
+
     def carry(self, counted: list[np.ndarray]) -> None:
         """Add what another process has counted of this epoch when it is next added up."""
-        self._carried = list(counted)
+        self._carried = [np.asarray(one) for one in counted]
+
+    @staticmethod
+    def regrouped(parts: list[list[np.ndarray]], rank: int) -> list[np.ndarray]:
+        """Return what a worker carries where other workers have counted these parts: the first one all of them."""
+        return [] if rank else [np.sum(each, axis=0) for each in zip(*filter(None, parts), strict=True)]
 
     def go_on(self) -> None:
-        """See :meth:`Metrics.go_on`: what is given all workers' rows counts on from what is carried."""
-        of_all = variables_of_all(self._model) if self._carried else ()
-        if not of_all:
+        """See :meth:`Metrics.go_on`: variables count on from what is carried, to the bit, where they are there already.
+
+        What is given all workers' rows does so in any case.
+        """
+        if not self._carried:
             return
-        self._see_variables()
+        if len(self._carried) == len(counted := self.counted()) and not any(one.any() for one in counted):
+            self.set(self._carried)
+            self._carried = []
+            return
+        of_all = variables_of_all(self._model)
         for place, variable in enumerate(self._variables):
             if id(variable) in of_all and self._carried[place].any():
                 variable.assign(np.asarray(self._from[place] + self._carried[place], variable.dtype))

@@ -111,6 +111,7 @@ class Steps:
         rank = self._rank
         if rank.weights is None:
             return self._told
+        rank.metrics.go_on()  # so that what is carried from a checkpoint is not forgotten
         metrics, statistics = rank.metrics.state(), rank.weights.statistics()
         told = self._stepped(self._feed.some_row())
         rank.metrics.forget_rows(metrics)

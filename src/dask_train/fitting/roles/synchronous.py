@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from typing import Any
 
 import keras
 import numpy as np
-from keras.callbacks import History
 
 from dask_train.collectives import ProcessGroup
-from dask_train.data.account import BatchRange
 from dask_train.fitting.backends import Backend, backend_of
-from dask_train.fitting.roles.callbacks import CallbackSync
+from dask_train.fitting.roles.agreement import CallbackAgreement
 from dask_train.fitting.roles.compiled import compiled_of_all
+from dask_train.fitting.roles.configuration import rates_of, set_rates
 from dask_train.fitting.roles.control import Control
 from dask_train.fitting.roles.global_batch import global_batch_of_all
 from dask_train.fitting.roles.gradients import summed_gradients
 from dask_train.fitting.roles.in_place import left_as_keras_would
+from dask_train.fitting.roles.loop import CALLBACKS, METRICS, OWN, KerasLoop
 from dask_train.fitting.roles.metrics import MetricSums, Told
 from dask_train.fitting.roles.moments import moments_of_all
 from dask_train.fitting.roles.reductions import losses_of_all
@@ -28,12 +27,15 @@ from dask_train.fitting.roles.validated_beside import ValidationBeside
 from dask_train.fitting.roles.weights import Weights, assign, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask
-from dask_train.keras_models.torch_state import torch_buffers
+from dask_train.keras_models.serialization import restore_parts
 from dask_train.role.session import Session
-from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, Held
 from dask_train.trainers.common.group import process_group
-from dask_train.trainers.common.guard import Guard, checksum
-from dask_train.trainers.common.outcome import Outcome, Read
+from dask_train.trainers.common.guard import Guard
+from dask_train.trainers.common.loop import Position
+from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.rank_state import RankState
 
 
 def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], None] | None = None) -> Outcome | None:
@@ -44,7 +46,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
         worker = SynchronousWorker(task, session, backend, replicas)
         if task.scored_elsewhere and session.rank == 0:
             spool = Spool(session.peers["worker"][0], spool_credentials(task, session), worker.keeper)
-            worker.beside = stack.enter_context(closing(ValidationBeside(worker, spool)))
+            worker.loop.beside = stack.enter_context(closing(ValidationBeside(worker, spool)))
         if task.in_place is not None:
             stack.enter_context(left_as_keras_would(worker))
         if shown is not None:
@@ -59,11 +61,17 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
 
 
 class SynchronousWorker(Worker):
-    """A worker that agrees with the others in every step."""
+    """A worker that agrees with the others in every step.
+
+    Attributes
+    ----------
+    loop
+        Where it is, and what happens between two steps.
+    """
 
     metrics: MetricSums
+    moment: CallbackAgreement
     weights: Weights
-    beside: ValidationBeside | None = None  # in the first one, where a scorer validates
 
     def __init__(self, task: FitTask, session: Session, backend: Backend, replicas: ProcessGroup) -> None:
         super().__init__(task, session, backend)
@@ -73,33 +81,37 @@ class SynchronousWorker(Worker):
         self._guard = Guard(self.weights.same, replicas, value_of, assign)
         self._control = Control(model, replicas)
         self.metrics = MetricSums(model, replicas, self.share)
-        self.moment = _Together(self, model, self._control, self.weights, self._cut_short, self._keep)
-        self._began = 0  # the position of the batch with which this process began
-        self._read: list[Read] = []
-        self._validated: list[int] | None = None  # the weights that have a score, where one is looked at
+        self.moment = CallbackAgreement(
+            model, replicas, self._control, self.weights, session.should_stop, self._cut_short
+        )
+        self.loop = self.moment.loop = KerasLoop(task, session, self.moment, model, self.data.schema)
+        self.epochs = self.loop.plan
+        self._take_callbacks: Callable[[], Any] = tuple  # lets them hold what those of a checkpoint held
         self._has_told = False  # of weights that may be no averages
         self._ungathered: Told | None = None  # the logs of the last step, where they are of this worker alone
 
+    @property
+    def position(self) -> Position:
+        """See :attr:`Worker.position`."""
+        return self.loop.position
+
+    @property
+    def keeper(self) -> Checkpointer:
+        """See :attr:`Worker.keeper`."""
+        return self.loop.checkpointer
+
     def begin(self, callbacks: Any) -> None:
         """Go on with the last checkpoint, if there is one to go on with; all workers with the first one's weights."""
-        kept = self.keeper.load() if self.leads else None
-        place = np.zeros(5)
-        again = None
-        if kept is not None:
-            if self.beside is not None:
-                known = {name: list(values) for name, values in kept.history.items()}
-                again = replace(kept, history=known, epochs=list(kept.epochs))
-                self.beside.take_known(kept.history, kept.epochs)
-            self.go_on(kept, callbacks)
-            num_own = len(kept.own[0]) if len(kept.own) == self._replicas.size else 0
-            place[:] = [1, kept.epoch, kept.batch, kept.steps, num_own]
-            self.metrics.carry(kept.metrics)
-            self._read = kept.read
-        (agreed,) = self._replicas.broadcast(self._replicas.channel([place.shape], place.dtype), [place])
-        found, epoch, batch, steps, num_own = map(int, agreed)
-        if found:
-            self.epoch, self.batch, self.steps = epoch, batch, steps
-        self._began = self.position
+        self.weights.send(optimizers=True)
+        metrics = self.metrics
+        state = RankState().shared(MODEL, self._model_state, self._restore_model)
+        state.shared(CALLBACKS, self._callbacks_state, self._restore_callbacks, trained=False)
+        state.own(OWN, self.weights.own, self.weights.set_own, may_begin_anew=True)
+        state.own(METRICS, self._counted, metrics.carry, within_epoch=True, regroup=metrics.regrouped)
+        start = self.loop.keep(state)
+        if self.leads:
+            callbacks.resume(start.batch, self.loop.follow, self._take_callbacks)
+            self.loop.validate_again()
         if self.backend.graphs_tell_more and self.model.run_eagerly and self.leads and self._replicas.size > 1:
             self.session.notice(
                 f"Model {self.model.name!r} runs eagerly on {self._replicas.size} workers, where less is known of a "
@@ -107,43 +119,37 @@ class SynchronousWorker(Worker):
                 "tables that are looked up by row and once a batch count as looked up by row, and logs under other "
                 "names than their metrics' are averaged. Compile it with run_eagerly=False, or pass workers=1."
             )
-        self.weights.send(optimizers=True)
-        self.weights.set_own(kept.own if kept is not None else None, num_own)
-        if again is not None and again.epochs and not self.batch:
-            self._validate_again(again)
 
-    def _validate_again(self, kept: FitCheckpoint) -> None:
-        """Let the weights of a checkpoint be validated whose scorer has ended with the run; it may be the best one."""
-        assert self.beside is not None
-        if self.beside.epoch_ends(kept.epochs[-1]) and self.keeper.judges_later:
-            self.keeper.scored(self.model, {})
-            self.keeper.keep(kept)
+    def _model_state(self) -> dict[str, Any]:
+        header, arrays = self.model_kept()
+        kept = {name: value for name, value in header.items() if name not in MAKING}
+        return {"parts": [kept, arrays], "rates": rates_of(self.model)}
 
-    def epoch_ends(self, epoch: int) -> None:
-        """See :meth:`Worker.epoch_ends`."""
-        if self.beside is not None and self.beside.epoch_ends(epoch):
-            self.note_validated()
+    def _restore_model(self, kept: dict[str, Any]) -> None:
+        restore_parts(self.model, *kept["parts"])
+        seeds_of_rank(self.model, self._replicas.rank)
+        rates, self.loop.new_rates = self.loop.new_rates, None
+        if rates is not None:
+            set_rates(self.model, rates)  # others get them with the first agreement
 
-    def note_validated(self) -> None:
-        """The weights are those that were validated, or that the scorer will."""
-        if self.keeper.judges_by_validation:
-            self._validated = self._fingerprint()
+    def _callbacks_state(self) -> list[list[Any]]:
+        return [list(held) for held in self.states_kept()]
 
-    def _fingerprint(self) -> list[int]:
-        return [checksum(value_of(one)) for one in (*self.model.weights, *torch_buffers(self.model))]
+    def _restore_callbacks(self, kept: list[list[Any]]) -> None:
+        if self.leads:
+            self._take_callbacks = self.taking_kept([Held(*held) for held in kept])
 
-    def history_of(self, history: History) -> dict[str, list[Any]]:
-        """See :meth:`Worker.history_of`."""
-        found = super().history_of(history)
-        return found if self.beside is None else {**found, **self.beside.found(history.epoch)}
+    def _counted(self) -> list[np.ndarray]:
+        return self.metrics.held() if self.position.batch else []
 
     def stepped(self, told: Told, *, ends: bool) -> Any:
         """See :meth:`Worker.stepped`."""
-        last = self._control.epoch_ends = self.count_step()
+        self.loop.count_step()
+        last = self._control.epoch_ends = self.loop.ends_epoch
         if last:
             self._average_statistics()
         if last or not self._guard.num_looks:
-            self._guard.look(self.steps)
+            self._guard.look(self.position.steps)
         if not (last or (ends and self._control.gather)):
             self._ungathered = told
             return told.values
@@ -166,63 +172,16 @@ class SynchronousWorker(Worker):
         told, self._ungathered = self._ungathered, None
         if told is not None:
             told.values.update(self.metrics.gather(told))  # Keras has these logs in hand
-        if self.batch:
+        if self.position.batch:
             self._average_statistics()
 
     def validated(self, told: Told, *, ends: bool, last: bool) -> Any:
         """See :meth:`Worker.validated`."""
         return self.metrics.gather(told) if last or (ends and self._control.test_batches) else told.values
 
-    def _keep(self) -> None:
-        """Take a checkpoint: all workers tell what is their own, the first one writes."""
-        if self.batch:
-            self.metrics.gather(Told({}))
-        own = self.weights.own()
-        if not self.leads:
-            return
-        validated, self._validated = self._validated, None
-        self.keep(
-            self.model.history,
-            as_scored=validated is None or validated == self._fingerprint(),
-            own=own,
-            metrics=self.metrics.counted() if self.batch else [],
-            read=[*self._read, (self.task.run, self._replicas.size, self._taken_by_all())],
-        )
-
-    def _taken_by_all(self) -> dict[int, list[BatchRange]]:
-        """What each worker has trained on since this process began: the same batches."""
-        taken = self.epochs.taken(self._began, self.position, self.task.batch_size)
-        return dict.fromkeys(range(self._replicas.size), taken)
-
-    def outcome(self, callbacks: Any) -> Outcome | None:
+    def outcome(self, callbacks: Any) -> Outcome | None:  # noqa: ARG002
         """See :meth:`Worker.outcome`."""
-        if not self.leads:
-            return None
-        history = callbacks._history
-        if self.beside is not None:
-            self.beside.finish()
-        applied = self._taken_by_all()
-        for run, _, before in self._read:
-            if run == self.task.run:  # an earlier attempt, whose workers may have taken their accounts with them
-                applied = {rank: [*before[rank], *taken] for rank, taken in applied.items()}
-        return self.trained(
-            self.history_of(history),
-            history.epoch,
-            steps=self.steps,
-            read=[read for read in self._read if read[0] != self.task.run],
-            all_reduce_s=self._replicas.all_reduce_s,
-            waiting_s=self._replicas.waiting_s,
-            applied=applied,
-        )
-
-
-class _Together(CallbackSync):
-    """A moment of all workers, of which the first one notes what was validated."""
-
-    def __init__(self, worker: SynchronousWorker, *known: Any) -> None:
-        super().__init__(*known)
-        self._worker = worker
-
-    def validated(self) -> None:
-        """See :meth:`CallbackSync.validated`."""
-        self._worker.note_validated()
+        if self.loop.beside is not None:
+            self.loop.beside.finish()
+        found = self.loop.outcome(dict)
+        return None if found is None else self.handed_over(found)

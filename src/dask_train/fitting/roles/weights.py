@@ -117,56 +117,31 @@ class Weights(WatchedWeights):
         """Set them to what :meth:`statistics` has told."""
         assign(self._statistics, values)
 
-    def own(self) -> list[list[np.ndarray]]:
-        """Gather what is each worker's own: seeds, moving averages, and torch's random numbers, in the first worker.
+    def own(self) -> list[np.ndarray]:
+        """Return a copy of what is this worker's own: seeds, moving averages, and torch's random numbers."""
+        return [np.array(value_of(variable)) for some in self._own_by_dtype() for variable in some]
 
-        All workers ask at once.
+    def set_own(self, values: Sequence[np.ndarray]) -> None:
+        """Take over what :meth:`own` has returned, on this or another backend.
+
+        Of another backend there may be more, which are left out, or none of torch's random numbers, which go on as they
+        are then.
         """
-        found = []
-        for rank in range(self._replicas.size):
-            values: list[np.ndarray] = []
-            for channel, some in self._own_channels():
-                weight = 1.0 if rank == self._replicas.rank else 0.0
-                told = self._replicas.sum(channel, [value_of(variable) for variable in some], weight)
-                values += [np.array(value) for value in told]
-            found.append(values)
-        return found
+        given = 0
+        for some in self._own_by_dtype():
+            given += len(some)
+            if given <= len(values):
+                assign(some, values[given - len(some) : given])
 
-    def set_own(self, found: list[list[np.ndarray]] | None, count: int) -> None:
-        """Give each worker back what was its own. All workers at once.
-
-        Parameters
-        ----------
-        found
-            What :meth:`own` has told, on this or another backend; it is looked at in the first worker.
-        count
-            How many arrays that are for each worker. Of another backend there may be more, which are left out, or none
-            of torch's random numbers, which go on as they are then.
-        """
-        for rank in range(self._replicas.size):
-            given = 0
-            for channel, some in self._own_channels():
-                given += len(some)
-                if given > count:
-                    break
-                values = found[rank][given - len(some) : given] if found else map(value_of, some)
-                pairs = zip(values, some, strict=True)
-                told = self._replicas.broadcast(channel, [value.astype(_summed_in(one)) for value, one in pairs])
-                if rank == self._replicas.rank:
-                    assign(some, told)
-
-    def _own_channels(self) -> list[tuple[Any, list[Any]]]:
-        """What only some backends have comes last; it has a dtype, and so a channel, of its own."""
-        return self._channels_of("own", [*state.seed_states(self._model), *self._statistics, *torch_random()])
+    def _own_by_dtype(self) -> list[list[Any]]:
+        """Return the variables; what only some backends have comes last, and has a dtype of its own."""
+        return list(_by_dtype([*state.seed_states(self._model), *self._statistics, *torch_random()]).values())
 
     def _channels_of(self, key: str, variables: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
         if key not in self._channels:
-            by_dtype: dict[np.dtype, list[Any]] = {}
-            for variable in variables:
-                by_dtype.setdefault(_summed_in(variable), []).append(variable)
             self._channels[key] = [
                 (self._replicas.channel([tuple(variable.shape) for variable in some], dtype), some)
-                for dtype, some in by_dtype.items()
+                for dtype, some in _by_dtype(variables).items()
             ]
         return self._channels[key]
 
@@ -213,6 +188,13 @@ def others_of(model: Any) -> list[Any]:
 def scale_of(optimizer: Any) -> float | None:
     """By what a loss scaler scales the loss now; None without one."""
     return float(value_of(optimizer.dynamic_scale)) if hasattr(optimizer, "inner_optimizer") else None
+
+
+def _by_dtype(variables: Sequence[Any]) -> dict[np.dtype, list[Any]]:
+    found: dict[np.dtype, list[Any]] = {}
+    for variable in variables:
+        found.setdefault(_summed_in(variable), []).append(variable)
+    return found
 
 
 def _summed_in(variable: Any) -> np.dtype:

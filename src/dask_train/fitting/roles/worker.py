@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from keras.callbacks import History
+import numpy as np
 
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import Aside
-from dask_train.fitting.roles.better import mode_of
 from dask_train.fitting.roles.callbacks import CallbackSync, Follower, Leader
-from dask_train.fitting.roles.configuration import check_same, configuration_of, rates_of, set_rates
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.models import build, built_already
@@ -25,16 +24,16 @@ from dask_train.fitting.roles.validation import Validation
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.roles.weights import Weights
 from dask_train.fitting.spec import VALIDATION, FitTask
-from dask_train.keras_models.serialization import model_to_parts, parts_to_model, restore_parts
+from dask_train.keras_models.serialization import model_to_parts, parts_to_model
 from dask_train.keras_models.torch_state import seed_torch
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
 from dask_train.trainers.common.checkpointing import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
-from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.fit_checkpoint import Held
+from dask_train.trainers.common.loop import Position
 from dask_train.trainers.common.outcome import Outcome
-from dask_train.trainers.common.score_names import check_stop_told
 
 
 class Worker(ABC):
@@ -46,20 +45,17 @@ class Worker(ABC):
         What it trains on.
     model
         Put together and built.
-    epoch, batch
-        The next batch.
-    steps
-        How many batches were gone through, also before this process began.
     epochs
         Which batches each of them has.
     callbacks
         The user's, in the first worker.
-    share, metrics, keeper, moment
+    share, metrics, moment
         Of this worker.
     weights
         What workers agree on in steps; None where they do not.
     """
 
+    epochs: Epochs
     metrics: Metrics
     moment: CallbackSync
     weights: Weights | None = None
@@ -76,12 +72,18 @@ class Worker(ABC):
         self.callbacks, self.variables = open_callbacks(task.callbacks if self.leads else b"")
         if here is not None:
             self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
-        keeps = self.leads and task.checkpoint is not None
-        self.configuration = configuration_of(task, self.data.schema, self.model) if keeps else {}
-        self.epochs = Epochs.of(task, self.model, session.num_rows)
-        self.epoch, self.batch, self.steps = task.initial_epoch, 0, 0
-        self.share, self.keeper = RowFraction(), Checkpointer(task, session, self.epochs, mode_of)
-        self._warnings = [self.epochs.warning()]
+        self.share = RowFraction()
+        self._warnings: list[str | None] = []
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """The next batch, and how many steps were taken."""
+
+    @property
+    @abstractmethod
+    def keeper(self) -> Checkpointer:
+        """What keeps checkpoints."""
 
     @abstractmethod
     def begin(self, callbacks: Any) -> None:
@@ -104,16 +106,10 @@ class Worker(ABC):
         task, model = self.task, self.model
         callbacks = self.callback_list()
         self.begin(callbacks)
-        batches: Any = self.session.batches(
-            epochs=max(1, -(-self.epochs.first(task.epochs) // self.epochs.batches_of_data)),
-            batch_size=task.batch_size,
-            shuffle=task.shuffle,
-            seed=task.seed,
-            start=divmod(self.position, self.epochs.batches_of_data),
-        )
+        batches = self.epochs.batches(self.session, task, self.place)
         feed = BatchFeed(
             batches=batches,
-            num_in_call=lambda: self.epochs.in_call(self.epoch, self.batch),
+            num_in_call=lambda: self.epochs.in_call(self.position.epoch, self.position.batch),
             columns=task.columns,
             some_row=self.data.some_row,
             class_weight=task.class_weight,
@@ -132,7 +128,8 @@ class Worker(ABC):
             # A call of its own, which nobody but Keras sees: it counts from the beginning of the data.
             callbacks.closes = False
             with _weights_left_alone(model):
-                self._fit(callbacks, validation, self.epochs.size(self.epoch) - self.batch, epochs=self.epoch + 1)
+                epoch, batch = self.position.epoch, self.position.batch
+                self._fit(callbacks, validation, self.epochs.size(epoch) - batch, epochs=epoch + 1)
             callbacks.opens, callbacks.closes = False, True
         if callbacks.opens or not model.stop_training:
             of_data, epochs = self.epochs.batches_of_data, self.task.epochs
@@ -144,12 +141,13 @@ class Worker(ABC):
 
     def _begins_within_data(self) -> bool:
         """Whether the next batch is not the first of a turn through the data, as where it goes on with another's."""
-        return self.epoch < self.task.epochs and (self.batch > 0 or not self.epochs.begins_turn(self.epoch))
+        epoch, batch = self.position.epoch, self.position.batch
+        return epoch < self.task.epochs and (batch > 0 or not self.epochs.begins_turn(epoch))
 
     @property
-    def position(self) -> int:
-        """The epoch and number of the next batch."""
-        return self.epochs.first(self.epoch) + self.batch
+    def place(self) -> int:
+        """The number of the next batch, over all epochs."""
+        return self.epochs.first(self.position.epoch) + self.position.batch
 
     def callback_list(self) -> Leader | Follower:
         """What Keras' ``fit`` calls at each moment."""
@@ -158,28 +156,11 @@ class Worker(ABC):
         return Leader(
             self.callbacks,
             self.moment,
-            report=self.session.report,
-            should_stop=self.session.should_stop,
-            keep_due=lambda epoch_ends: self.keeper.due(self.steps, epoch_ends=epoch_ends),
-            epoch_ends=self.epoch_ends,
-            epoch_over=self._epoch_over,
             aside=Aside(self.model, self.metrics),
             verbose=0,
             epochs=self.task.epochs,
             steps=self.epochs.num_steps,
         )
-
-    def _epoch_over(self, logs: dict[str, Any]) -> None:
-        check_stop_told(self.task.stop_names, self.model.history.history)
-        if self.batch == 0:  # what was cut short has scores of some of its rows
-            self.keeper.scored(self.model, logs)
-        self.epoch_over()
-
-    def epoch_ends(self, epoch: int) -> None:  # noqa: B027 - most have nothing to do
-        """The last step of an epoch was taken, and no callback has had its say on it; in the first worker."""
-
-    def epoch_over(self) -> None:  # noqa: B027 - most have nothing to do
-        """All callbacks have had their say on an epoch; in the first worker."""
 
     def function_of(self, feed: BatchFeed, step: Any, after: Any) -> Callable[..., Any]:
         """The function that takes steps, as Keras calls it."""
@@ -201,7 +182,7 @@ class Worker(ABC):
             self.model.fit(
                 self.backend.counted(num_batches),
                 epochs=epochs,
-                initial_epoch=self.epoch,
+                initial_epoch=self.position.epoch,
                 steps_per_epoch=steps_per_epoch,
                 validation_data=validation,
                 validation_freq=self.task.validation_freq,
@@ -209,15 +190,6 @@ class Worker(ABC):
                 callbacks=callbacks,
                 verbose=0,
             )
-
-    def count_step(self) -> bool:
-        """Note a step of training; whether it was the last of its epoch."""
-        self.steps += 1
-        self.batch += 1
-        last = self.batch == self.epochs.size(self.epoch)
-        if last:
-            self.epoch, self.batch = self.epoch + 1, 0
-        return last
 
     def validation(self) -> Any:
         """What Keras takes for validation data: it counts steps, whose batches come from the run.
@@ -239,62 +211,28 @@ class Worker(ABC):
         """The validation data, of which this worker goes through its share."""
         return self.session.dataset(VALIDATION)
 
-    def keep(self, history: History, *, as_scored: bool = True, **more: Any) -> None:
-        """Let the keeper write a checkpoint of this worker's model, besides ``more`` of it."""
-        with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
-            header, arrays = model_to_parts(self.model, checksums=False)
-        kept = FitCheckpoint(
-            run=self.task.run,
-            order=self.keeper.order(),
-            configuration=self.configuration,
-            rates=rates_of(self.model),
-            epoch=self.epoch,
-            batch=self.batch,
-            steps=self.steps,
-            header=header,
-            arrays=arrays,
-            history=self.history_of(history),
-            epochs=list(history.epoch),
-            callbacks=held_by(self.callbacks, self.variables),
-            **more,
-        )
-        self.keeper.keep(kept, as_scored=as_scored)
+    def states_kept(self) -> list[Held]:
+        """Return what callbacks hold, for a checkpoint."""
+        return held_by(self.callbacks, self.variables)
 
-    def history_of(self, history: History) -> dict[str, list[Any]]:
-        """What training has come to so far, copied; with what others have found."""
-        return {name: list(values) for name, values in history.history.items()}
-
-    def go_on(self, kept: FitCheckpoint, callbacks: Any) -> None:
-        """Take over the model of a checkpoint, its history, and what its callbacks held.
-
-        Raises
-        ------
-        CheckpointError
-            It was begun with another model, compilation or data.
-        """
-        then, now, new_rate = kept.configuration, self.configuration, self.task.new_learning_rate
-        if kept.run != self.task.run:  # in an attempt, the model that was sent is the same
-            check_same(then, now, rates_then=kept.rates, new_rate=new_rate)
-        restore_parts(self.model, kept.header, kept.arrays)
-        if new_rate and kept.run != self.task.run:
-            set_rates(self.model, now["learning_rate"])
-        else:
-            self.configuration = {**now, "learning_rate": then["learning_rate"]}
-        states, lost = matched(self.callbacks, kept.callbacks, self.variables)
+    def taking_kept(self, kept: Sequence[Held]) -> Callable[[], Any]:
+        """Return what lets callbacks hold what those of a checkpoint held; a notice tells of those that begin anew."""
+        states, lost = matched(self.callbacks, kept, self.variables)
         for name in lost:
             self.session.notice(f"Callback {name} begins anew: what it held can't be pickled, so no checkpoint has it.")
-        callbacks.resume(kept.batch, kept.history, kept.epochs, self.taking(states))
+        return self.taking(states)
+
+    def model_kept(self) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """Return the model taken apart, for a checkpoint."""
+        with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
+            return model_to_parts(self.model, checksums=False)
 
     def taking(self, states: list[bytes]) -> Callable[[], Any]:
         """What lets callbacks and variables hold what others held."""
         return partial(take_states, self.callbacks, states, self.variables)
 
-    def trained(self, history: dict[str, list[Any]], epochs: list[int], **more: Any) -> Outcome:
-        """What the first worker returns, with ``more`` of it, once its last checkpoint is written."""
-        self.keeper.finish()
-        best = self.keeper.best()
-        if best is not None:
-            restore_parts(self.model, best.header, best.arrays)
+    def handed_over(self, outcome: Outcome) -> Outcome:
+        """Return what the first worker does: an outcome with the model and callbacks as they are now."""
         in_place = self.task.in_place is not None
         if lost := [] if in_place else self.variables.lost():
             self.session.notice(
@@ -302,17 +240,12 @@ class Worker(ABC):
                 "Let them gather numbers, text and arrays in a list or dict of the script, or in their attributes."
             )
         header, arrays = ({}, []) if in_place else model_to_parts(self.model)
-        return Outcome(
+        return replace(
+            outcome,
             header=header,
             arrays=arrays,
-            history=history,
-            epoch=epochs,
             callbacks=[] if in_place else states_of(self.callbacks, self.variables),
-            num_rows=self.session.num_rows,
-            warnings=[warning for warning in (*self._warnings, self.keeper.warning) if warning],
-            num_steps=self.epochs.num_steps,
-            best_epoch=None if best is None else best.epoch - 1,
-            **more,
+            warnings=[warning for warning in (*self._warnings, *outcome.warnings) if warning],
         )
 
 

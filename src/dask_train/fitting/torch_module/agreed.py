@@ -73,7 +73,7 @@ def norms(module: torch.nn.Module) -> list[Named]:
     return Named.buffers(module, *_NORMS)
 
 
-class ModuleBuffers:
+class Buffers:
     """The buffers of a module: moving averages are each worker's own between the ends of epochs."""
 
     def __init__(self, module: torch.nn.Module, replicas: ProcessGroup) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import pickle
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dask_train.collectives import ProcessGroup
+from dask_train.collectives import ProcessGroup, SumBuffer
 from dask_train.role.session import Session
 
 
@@ -72,7 +73,10 @@ class GroupAgreement(Agreement):
 
     def __init__(self, replicas: ProcessGroup) -> None:
         self._replicas, self.rank, self.size = replicas, replicas.rank, replicas.size
-        self._flags = replicas.channel([(2,)], np.float64)
+
+    @cached_property
+    def _flags(self) -> SumBuffer:
+        return self._replicas.channel([(2,)], np.float64)
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
         """Return the flags of the first rank."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from dask_train.data.account import BatchRange
+from dask_train.role.session import Session
 from dask_train.trainers.common.task import LoopTask
 
 
@@ -49,10 +49,10 @@ class Epochs:
         self._of_a_turn = -(-batches_of_data // self.length)
 
     @classmethod
-    def of(cls, task: LoopTask, model: Any, num_rows: int) -> Epochs:
-        """The epochs of a task, with that model and so many rows."""
+    def of(cls, task: LoopTask, num_rows: int, steps_per_execution: int = 1) -> Epochs:
+        """The epochs of a task, with so many rows."""
         batches = -(-num_rows // task.batch_size)
-        return cls(batches, task.steps_per_epoch, operator.index(model.steps_per_execution), task.initial_epoch)
+        return cls(batches, task.steps_per_epoch, steps_per_execution, task.initial_epoch)
 
     def first(self, epoch: int) -> int:
         """The position of an epoch's first batch."""
@@ -76,6 +76,16 @@ class Epochs:
     def in_call(self, epoch: int, batch: int) -> int:
         """How many batches a call of Keras' that begins there takes."""
         return min(self.steps_per_execution, self.size(epoch) - batch)
+
+    def batches(self, session: Session, task: LoopTask, position: int) -> Any:
+        """Return an iterator, to be closed, over a rank's share of each batch from a position on, to the last epoch."""
+        return session.batches(
+            epochs=max(1, -(-self.first(task.epochs) // self.batches_of_data)),
+            batch_size=task.batch_size,
+            shuffle=task.shuffle,
+            seed=task.seed,
+            start=divmod(position, self.batches_of_data),
+        )
 
     def taken(self, first: int, stop: int, batch_size: int) -> list[BatchRange]:
         """Batches of so many rows from one position to another (excluded), as the ledger counts."""

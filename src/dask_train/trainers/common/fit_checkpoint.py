@@ -14,7 +14,9 @@ from dask_train.errors import CheckpointError
 from dask_train.trainers.common.outcome import Read
 
 # Raised when what is stored means something else than before.
-FORMAT = 2
+FORMAT = 3
+# The part of the state that a Keras model is, with its optimizers: see ``fitting/roles/loop.py``.
+MODEL = "model"
 # Of a model that was taken apart: what it takes to make one, which is known where training resumes.
 MAKING = ("config", "compilations", "custom_objects")
 
@@ -47,24 +49,22 @@ class FitCheckpoint:
         an epoch, shuffle, seed.
     configuration
         What training was begun with; see :mod:`dask_train.fitting.roles.configuration`.
-    rates
-        The learning rates at this moment.
     epoch, batch
         The next batch, as Keras counts.
     steps
         How many have been taken.
-    header, arrays
-        The first worker's model, taken apart, with its optimizers; or the parts that all ranks share, by name.
+    header
+        The parts of the state that all ranks share, by name.
     own
-        Of each worker: seeds and moving averages, which are its own between epochs; or its own parts, by name.
-    metrics
-        What metrics have counted in this epoch.
+        Of each rank its own parts, by name.
     history, epochs
         As in ``History``.
-    callbacks
-        What each callback holds.
     read
         What was trained on so far, by which runs.
+    rates, arrays, callbacks
+        With parameter servers, whose ``header`` is that of a Keras model, taken apart: its learning rates, arrays, and
+        what each callback holds. Before format 3 without servers as well, where ``own`` has a list of each worker's
+        seeds and moving averages, and ``metrics`` what was counted of the epoch.
     steps_by_rank, progress, counted
         With parameter servers: how many steps each worker has taken; the same as each server has it, with how often
         gradients of the step after were applied; and what metrics have counted in each epoch.
@@ -88,6 +88,33 @@ class FitCheckpoint:
     steps_by_rank: dict[int, int] = field(default_factory=dict)
     progress: list[dict[int, tuple[int, int]]] = field(default_factory=list)
     counted: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False)
+
+    @property
+    def model(self) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """The Keras model, taken apart."""
+        return tuple(self.header[MODEL]["parts"]) if MODEL in self.header else (self.header, self.arrays)
+
+    def check_parts(self, names: dict[str, list[str]]) -> None:
+        """Check that it has the parts of a state, whose sorted names are those, by kind.
+
+        Raises
+        ------
+        CheckpointError
+            It has not.
+        """
+        if any(not isinstance(own, dict) for own in self.own):
+            raise CheckpointError(
+                "An earlier version of dask-train has written the checkpoint, which this one can't go on with.",
+                change="Go on with that version, or pass checkpoint= another folder to begin anew.",
+            )
+        own = self.own[0] if self.own else dict.fromkeys(names["own"])
+        there = {"shared": sorted(self.header), "own": sorted(own)}
+        if there != names:
+            parts = [", ".join(each["shared"] + each["own"]) or "none" for each in (there, names)]
+            raise CheckpointError(
+                f"The checkpoint is of another kind of model: it holds {parts[0]}, and this one has {parts[1]}.",
+                change="Pass the model of then, or checkpoint= another folder to begin anew.",
+            )
 
     def write(self, folder: Path) -> None:
         """Write it into an empty local folder.

@@ -25,6 +25,10 @@ from dask_train.trainers.common.task import LoopTask
 REPORT_INTERVAL_S = 0.5
 
 
+def _mode_unknown(_: Any, name: str) -> NoReturn:
+    raise AssertionError(f"whether less or more of {name} is better is known before training begins")
+
+
 @dataclass(frozen=True)
 class Position:
     """How far training is.
@@ -59,6 +63,10 @@ class TrainingLoop:
     check
         Called with the configuration in a checkpoint of another run and the one of this run; raises where training
         can't go on with it.
+    mode_of
+        As of :class:`~dask_train.trainers.common.checkpointing.Checkpointer`. Default: the policy has to say it.
+    steps_per_execution
+        How many steps a framework takes in one call, as in Keras. Default: 1.
 
     Attributes
     ----------
@@ -79,14 +87,17 @@ class TrainingLoop:
         agreement: Agreement,
         *,
         check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
+        mode_of: Callable[[Any, str], str] = _mode_unknown,
+        steps_per_execution: int = 1,
     ) -> None:
         self._task, self._session, self._agreement, self._check = task, session, agreement, check
         self.leads = agreement.rank == 0
-        self._epochs = Epochs(-(-session.num_rows // task.batch_size), task.steps_per_epoch)
-        self._checkpointer = Checkpointer(task, session, self._epochs, _mode_of)
+        self._epochs = Epochs.of(task, session.num_rows, steps_per_execution)
+        self._checkpointer = Checkpointer(task, session, self._epochs, mode_of)
+        self._configuration = task.configuration
         self._state = RankState()
         self._turns: Iterator[Any] = iter(())
-        self.start = self.position = Position()
+        self.start = self.position = Position(task.initial_epoch)
         self.stopped = self._is_told = False
         self.history: dict[str, list[Any]] = {}
         self._epochs_told: list[int] = []
@@ -117,9 +128,10 @@ class TrainingLoop:
         self._state = state
         kept = self._checkpointer.load(self._check_begun) if self.leads else None
         if kept is not None:
-            _check_parts(kept, state)
+            kept = self._in_parts(kept)
+            kept.check_parts(state.names)
             self._check_size(kept)
-            self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
+            self._take_over(kept)
         told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.header, kept.own)
         agreed = self._agreement.of_first(told)
         if agreed is not None:
@@ -127,8 +139,9 @@ class TrainingLoop:
             self.start = self.position = Position(epoch, batch, steps)
             self._saved_steps = steps
             state.restore_shared(shared, within_epoch=batch > 0)
-            if len(own) == self._agreement.size:
-                state.restore_own(own[self._agreement.rank], within_epoch=batch > 0)
+            rank, size = self._agreement.rank, self._agreement.size
+            mine = own[rank] if len(own) == size else state.regroup_own(own, rank)
+            state.restore_own(mine, within_epoch=batch > 0)
         return self.start
 
     @property
@@ -151,17 +164,9 @@ class TrainingLoop:
 
         Every epoch ends with a call of :meth:`epoch_done`.
         """
-        epochs, task = self._epochs, self._task
-        turns: Any = self._session.batches(
-            epochs=max(1, -(-epochs.first(task.epochs) // epochs.batches_of_data)),
-            batch_size=task.batch_size,
-            shuffle=task.shuffle,
-            seed=task.seed,
-            start=divmod(self._place, epochs.batches_of_data),
-        )
-        with closing(turns):
+        with closing(self._epochs.batches(self._session, self._task, self._place)) as turns:
             self._turns = turns
-            while self.position.epoch < task.epochs and not self.stopped:
+            while self.position.epoch < self._task.epochs and not self.stopped:
                 yield self.position.epoch
                 assert self._is_told, "epoch_done() is called after each epoch"
                 self._is_told = False
@@ -189,13 +194,19 @@ class TrainingLoop:
         bool
             Whether training ends here, for all ranks.
         """
-        epoch, batch, steps = self.position.epoch, self.position.batch, self.position.steps
-        self.position = Position(epoch, batch + 1, steps + 1)
-        if self.ends_epoch:
-            return False
+        self.count_step()
+        return False if self.ends_epoch else self.steps_done(**scores)
+
+    def count_step(self) -> None:
+        """Count a step, where the framework takes several of them before the next sync point."""
+        self.position = Position(self.position.epoch, self.position.batch + 1, self.position.steps + 1)
+
+    def steps_done(self, /, **scores: Any) -> bool:
+        """Pass the sync point after steps that were counted, but for the end of an epoch; see :meth:`step_done`."""
         if scores and self.report_due:
             self._reported_s = time.monotonic()
-            self._session.report(epoch=epoch, step=batch + 1, num_steps=self.num_steps, **scores_of(scores))
+            step = min(self.position.batch, self.num_steps)  # the last call may take more than there are to be
+            self._session.report(epoch=self.position.epoch, step=step, num_steps=self.num_steps, **scores_of(scores))
         return self._pass_sync_point(epoch_ends=False)
 
     def epoch_done(self, /, **scores: Any) -> bool:
@@ -247,7 +258,7 @@ class TrainingLoop:
         self._checkpointer.finish()
         best = self._checkpointer.best()
         if best is not None:
-            self._state.restore_shared(best.header, within_epoch=False)
+            self._state.restore_trained(self._in_parts(best).header)
         header = trained() if trained is not None else self._state.take_shared(within_epoch=False)
         self._let_go()
         applied = self._taken_by_all()
@@ -256,7 +267,7 @@ class TrainingLoop:
                 applied = {rank: [*before.get(rank, []), *taken] for rank, taken in applied.items()}
         return Outcome(
             header=header,
-            history=self.history,
+            history=self._told_history(),
             epoch=self._epochs_told,
             steps=self.position.steps,
             read=[read for read in self._read if read[0] != self._task.run],
@@ -272,7 +283,30 @@ class TrainingLoop:
     def _check_begun(self, kept: FitCheckpoint) -> None:
         """Check that a checkpoint of another run was begun with what this one begins with."""
         if kept.run != self._task.run:
-            self._check(kept.configuration, self._task.configuration)
+            self._check(kept.configuration, self._configuration)
+
+    def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
+        """Return a checkpoint whose state is in parts by name; a kind may know what earlier versions have written."""
+        return kept
+
+    def _take_over(self, kept: FitCheckpoint) -> None:
+        """Go on with the history of a checkpoint; in the first rank."""
+        self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
+
+    def _note(self, epoch: int, scores: dict[str, Any]) -> None:
+        """Let the history have the scores of an epoch."""
+        if self.leads:
+            self._epochs_told.append(epoch)
+            for name, value in scores.items():
+                self.history.setdefault(name, []).append(value)
+
+    def _told_history(self) -> dict[str, list[Any]]:
+        """Return a copy of the history, as a checkpoint and the result have it."""
+        return {name: list(values) for name, values in self.history.items()}
+
+    def _is_as_scored(self) -> bool:
+        """Return whether the state is what the last scores are of, so that a checkpoint of it may be the best one."""
+        return True
 
     def _check_size(self, kept: FitCheckpoint) -> None:
         """Check that there are as many ranks as then, where each goes on with a part of its own.
@@ -294,13 +328,6 @@ class TrainingLoop:
         """Refer no more to who trains, who refers to this loop: in the user's process rows would stay for so long."""
         self._state, self._turns = RankState(), iter(())
 
-    def _note(self, epoch: int, scores: dict[str, Any]) -> None:
-        """Let the history have the scores of an epoch."""
-        if self.leads:
-            self._epochs_told.append(epoch)
-            for name, value in scores.items():
-                self.history.setdefault(name, []).append(value)
-
     def _report(self, unit: str, number: int, scores: dict[str, Any], **more: int) -> None:
         """Report the scores of a whole epoch, or of what a kind of model has in place of epochs."""
         if self.leads:
@@ -318,6 +345,7 @@ class TrainingLoop:
         return self._epochs.first(position.epoch) + position.batch
 
     def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
+        """Agree with the other ranks on what follows, and take a checkpoint where it is due."""
         save = stop = False
         if self.leads:
             save = self._checkpointer.due(self.position.steps, epoch_ends=epoch_ends)
@@ -336,45 +364,18 @@ class TrainingLoop:
         kept = FitCheckpoint(
             run=self._task.run,
             order=self._checkpointer.order(),
-            configuration=self._task.configuration,
+            configuration=self._configuration,
             epoch=self.position.epoch,
             batch=self.position.batch,
             steps=self.position.steps,
             header=self._state.take_shared(),
             own=own,
-            history={name: list(values) for name, values in self.history.items()},
+            history=self._told_history(),
             epochs=list(self._epochs_told),
             read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
         )
-        self._checkpointer.keep(kept)
+        self._checkpointer.keep(kept, as_scored=self._is_as_scored())
 
     def _taken_by_all(self) -> dict[int, list[BatchRange]]:
         taken = self._epochs.taken(self._place_of(self.start), self._place, self._task.batch_size)
         return dict.fromkeys(range(self._agreement.size), taken)
-
-
-def _mode_of(_: Any, name: str) -> NoReturn:
-    raise AssertionError(f"whether less or more of {name} is better is known before training begins")
-
-
-def _check_parts(kept: FitCheckpoint, state: RankState) -> None:
-    """Check that a checkpoint has the parts of a state.
-
-    Raises
-    ------
-    CheckpointError
-        It does not.
-    """
-    if any(not isinstance(own, dict) for own in kept.own):
-        raise CheckpointError(
-            "An earlier version of dask-train has written the checkpoint, which this one can't go on with.",
-            change="Go on with that version, or pass checkpoint= another folder to begin anew.",
-        )
-    own = kept.own[0] if kept.own else dict.fromkeys(state.names["own"])
-    there = {"shared": sorted(kept.header), "own": sorted(own)}
-    if there != state.names:
-        parts = [", ".join(names["shared"] + names["own"]) or "none" for names in (there, state.names)]
-        raise CheckpointError(
-            f"The checkpoint is of another kind of model: it holds {parts[0]}, and this one has {parts[1]}.",
-            change="Pass the model of then, or checkpoint= another folder to begin anew.",
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,14 +19,20 @@ class _Part:
         Take over what ``take`` has returned, here or in another process.
     within_epoch
         Whether it means something within an epoch only.
+    trained
+        Whether it is part of what is trained.
     may_begin_anew
         Whether a rank may do without it, where there are other ranks than then.
+    regroup
+        Return what a rank restores where there are other ranks than then; None where there is no rule for that.
     """
 
     take: Callable[[], Any]
     restore: Callable[[Any], Any]
     within_epoch: bool = False
+    trained: bool = True
     may_begin_anew: bool = False
+    regroup: Callable[[list[Any], int], Any] | None = None
 
 
 class RankState:
@@ -47,7 +53,13 @@ class RankState:
         self._own: dict[str, _Part] = {}
 
     def shared(
-        self, name: str, take: Callable[[], Any], restore: Callable[[Any], Any], *, within_epoch: bool = False
+        self,
+        name: str,
+        take: Callable[[], Any],
+        restore: Callable[[Any], Any],
+        *,
+        within_epoch: bool = False,
+        trained: bool = True,
     ) -> Self:
         """Register a part that all ranks have alike, such as weights: saved by rank 0, restored by all.
 
@@ -59,6 +71,9 @@ class RankState:
             Return the value, in rank 0; and take it over, in every rank.
         within_epoch
             Whether it is of the running epoch, such as metrics: restored only where training resumes within one.
+        trained
+            Whether it is part of what is trained, such as weights. False for the course of training, such as what
+            callbacks hold: it does not go back where training ends with the best checkpoint. Default: true.
 
         Returns
         -------
@@ -66,7 +81,7 @@ class RankState:
             This one.
         """
         _check_new(name, self._shared)
-        self._shared[name] = _Part(take, restore, within_epoch)
+        self._shared[name] = _Part(take, restore, within_epoch, trained)
         return self
 
     def own(
@@ -77,11 +92,12 @@ class RankState:
         *,
         within_epoch: bool = False,
         may_begin_anew: bool = False,
+        regroup: Callable[[list[Any], int], Any] | None = None,
     ) -> Self:
         """Register a part that each rank has for itself, such as a generator of random numbers.
 
         It is restored by the rank of the same number. A checkpoint of another number of ranks is refused where this
-        part would have to be restored, unless it may begin anew.
+        part would have to be restored, unless it may begin anew or can be regrouped.
 
         Parameters
         ----------
@@ -95,6 +111,9 @@ class RankState:
         may_begin_anew
             Whether it may stay as it is with another number of ranks than then. Training is then not exactly what it
             would have been, as with other random numbers.
+        regroup
+            Called with the values of all ranks and a rank's number, where there were other ranks: returns what that
+            rank restores, such as a sum in the first one. Default: there is no such rule.
 
         Returns
         -------
@@ -102,7 +121,7 @@ class RankState:
             This one.
         """
         _check_new(name, self._own)
-        self._own[name] = _Part(take, restore, within_epoch, may_begin_anew)
+        self._own[name] = _Part(take, restore, within_epoch, may_begin_anew=may_begin_anew, regroup=regroup)
         return self
 
     def bound_to_ranks(self, *, within_epoch: bool) -> list[str]:
@@ -110,7 +129,7 @@ class RankState:
         return [
             name
             for name, part in self._own.items()
-            if not part.may_begin_anew and (within_epoch or not part.within_epoch)
+            if not (part.may_begin_anew or part.regroup) and (within_epoch or not part.within_epoch)
         ]
 
     def take_shared(self, *, within_epoch: bool = True) -> dict[str, Any]:
@@ -127,11 +146,28 @@ class RankState:
             if within_epoch or not part.within_epoch:
                 part.restore(values[name])
 
-    def restore_own(self, values: Mapping[str, Any], *, within_epoch: bool) -> None:
-        """Take over what this rank has for itself; parts of an epoch only where training resumes within one."""
-        for name, part in self._own.items():
-            if within_epoch or not part.within_epoch:
+    def restore_trained(self, values: Mapping[str, Any]) -> None:
+        """Take over those shared parts that are trained, as they were at the end of an epoch."""
+        for name, part in self._shared.items():
+            if part.trained and not part.within_epoch:
                 part.restore(values[name])
+
+    def restore_own(self, values: Mapping[str, Any], *, within_epoch: bool) -> None:
+        """Take over what this rank has for itself; parts of an epoch only where training resumes within one.
+
+        Parts without a value stay as they are.
+        """
+        for name, part in self._own.items():
+            if name in values and (within_epoch or not part.within_epoch):
+                part.restore(values[name])
+
+    def regroup_own(self, everyones: Sequence[Mapping[str, Any]], rank: int) -> dict[str, Any]:
+        """Return what a rank restores of the values of other ranks; only parts that have a rule for that."""
+        return {
+            name: part.regroup([values[name] for values in everyones], rank)
+            for name, part in self._own.items()
+            if part.regroup is not None
+        }
 
     @property
     def names(self) -> dict[str, list[str]]:

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from keras import layers
 
-from dask_train.fitting.roles import callbacks as callbacks_module
-from dask_train.fitting.roles.callbacks import CallbackSync, Follower, Leader
+from dask_train.fitting.roles.agreement import CallbackAgreement
+from dask_train.fitting.roles.callbacks import Follower, Leader
 from dask_train.fitting.roles.control import Flags
+from dask_train.trainers.common import loop as loop_module
+from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.score_names import score_name
+from dask_train.trainers.common.task import LoopTask
 
 X = np.zeros((6, 2), "f4")
 
@@ -51,6 +54,30 @@ class Weights:
         self.did.append(("send", optimizers))
 
 
+class Loop(TrainingLoop):
+    """A loop whose checkpoints and history are noted in what all workers ``did``, and in ``told``."""
+
+    def __init__(self, did, moment, *, should_stop, keep_due, steps):
+        self.did, self.told = did, []
+        session = SimpleNamespace(
+            num_rows=2 * steps, peers={}, should_stop=should_stop, report=lambda **scores: self.told.append(scores)
+        )
+        super().__init__(LoopTask(epochs=9, batch_size=2), session, moment)
+        self._checkpointer.due = lambda steps, epoch_ends: keep_due(epoch_ends)
+
+    def epoch_ends(self):
+        self.told.append("epoch ends")
+
+    def note_validated(self):
+        self.told.append("validated")
+
+    def _note(self, epoch, scores):
+        self.told.append(sorted(scores))
+
+    def _save(self):
+        self.did.append("keep")
+
+
 @pytest.fixture
 def model():
     made = keras.Sequential([layers.Input((2,)), layers.Dense(1)])
@@ -58,31 +85,23 @@ def model():
     return made
 
 
-def synced(model, told=()):
+def synced(model, told=(), *, should_stop=lambda: False, keep_due=lambda ends: False, steps=3, rank=0):
     """What all workers do at each moment, and what was cut short, or kept."""
-    did = []
-    made = CallbackSync(model, Control(told), Weights(), lambda: did.append("cut"), lambda: did.append("keep"))
-    made.did = did
+    did, replicas = [], SimpleNamespace(rank=rank, size=2)
+    made = CallbackAgreement(model, replicas, Control(told), Weights(), should_stop, lambda: did.append("cut"))
+    made.loop = Loop(did, made, should_stop=should_stop, keep_due=keep_due, steps=steps)
+    made.did, made.told = did, made.loop.told
     return made
 
 
-def leading(moment, callbacks=(), *, should_stop=lambda: False, keep_due=lambda ends: False, steps=3):
-    told = []
-    found = Leader(
-        list(callbacks),
-        moment,
-        report=lambda **scores: told.append(scores),
-        should_stop=should_stop,
-        keep_due=keep_due,
-        epoch_ends=lambda epoch: None,
-        epoch_over=lambda logs: told.append(sorted(logs)),
-        aside=nullcontext,
-        epochs=2,
-        steps=steps,
-        verbose=0,
-    )
-    found.told = told
-    return found
+def leading(moment, callbacks=(), steps=3):
+    return Leader(list(callbacks), moment, aside=nullcontext, epochs=2, steps=steps, verbose=0)
+
+
+def step(moment):
+    """Take a step, as it is taken before callbacks see its end."""
+    moment.loop.count_step()
+    moment.control.epoch_ends = moment.loop.ends_epoch
 
 
 def moments(model, callbacks):
@@ -90,6 +109,8 @@ def moments(model, callbacks):
     seen = []
 
     def noted(name, hook, *args, **kwargs):
+        if name == "on_train_batch_end":
+            step(callbacks._moment)
         hook(*args, **kwargs)
         seen.append((name, len(callbacks._moment.control.agreed)))
 
@@ -115,7 +136,7 @@ def overriding(*names):
     ],
 )
 def test_all_workers_agree_at_the_same_moments(model, callbacks, at):
-    first, other = synced(model), synced(model)
+    first, other = synced(model), synced(model, rank=1)
     seen = moments(model, leading(first, callbacks))
     for name in ("batch_begins", "test_batches"):  # which the first one has told when training began
         setattr(other.control, name, getattr(first.control, name))
@@ -130,9 +151,12 @@ def test_all_workers_agree_at_the_same_moments(model, callbacks, at):
 
 def test_learning_rates_are_looked_at_where_callbacks_may_have_set_them(model):
     quiet, busy = synced(model), synced(model)
-    leading(quiet).on_train_batch_end(0, {})
-    leading(busy, [overriding("on_train_batch_end")]).on_train_batch_end(0, {})
-    assert (quiet.control.agreed, busy.control.agreed) == ([False], [True])
+    for moment, callbacks in ((quiet, []), (busy, [overriding("on_train_batch_end")])):
+        leader = leading(moment, callbacks)
+        for batch in range(3):  # the last one of an epoch, too
+            step(moment)
+            leader.on_train_batch_end(batch, {})
+    assert (quiet.control.agreed, busy.control.agreed) == ([False] * 3, [True] * 3)
 
 
 def test_weights_are_looked_at_where_callbacks_may_set_them(model):
@@ -149,54 +173,74 @@ def test_weights_are_looked_at_where_callbacks_may_set_them(model):
 
 def test_scores_are_told_now_and_then_within_an_epoch_and_at_its_end(model, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(callbacks_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    moment = synced(model)
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    moment = synced(model, steps=10)
     leader = leading(moment, steps=10)
     leader.on_train_begin()
-    leader.on_epoch_begin(4)
+    leader.on_epoch_begin(0)
     for batch in range(10):
         clock.now += 0.2
+        step(moment)
         leader.on_train_batch_end(batch, {"loss": float(batch), "text": "no number"})
-    assert leader.told == [{"epoch": 4, "step": step, "num_steps": 10, "loss": step - 1.0} for step in (4, 8)], (
+    assert moment.told == [{"epoch": 0, "step": step, "num_steps": 10, "loss": step - 1.0} for step in (4, 8)], (
         "half a second has passed by the step before, after which metrics are added up"
     )
-    leader.on_epoch_end(4, {"loss": 1.0, "time": 2.0})
-    assert leader.told[2:] == [{"epoch": 4, "num_steps": 10, "loss": 1.0, "time_metric": 2.0}, ["loss", "time"]]
+    leader.on_epoch_end(0, {"loss": 1.0, "time": 2.0})
+    of_epoch = {"epoch": 0, "num_steps": 10, "loss": 1.0, "time_metric": 2.0}
+    assert moment.told[2:] == ["epoch ends", ["loss", "time"], of_epoch]
 
 
 def test_checkpoints_are_asked_for_after_each_step_but_an_epochs_last(model):
-    moment, asked = synced(model), []
+    asked = []
 
     def keep_due(epoch_ends):
         asked.append(epoch_ends)
         return True
 
-    leader = leading(moment, keep_due=keep_due)
+    moment = synced(model, keep_due=keep_due, steps=2)
+    leader = leading(moment)
     leader.on_train_begin()
-    leader.on_train_batch_end(0, {})
-    moment.control.epoch_ends = True
-    leader.on_train_batch_end(1, {})
+    for batch in range(2):
+        step(moment)
+        leader.on_train_batch_end(batch, {})
     leader.on_epoch_end(0, {})
     assert (asked, moment.did) == ([False, True], ["keep", "keep"])
 
 
-def test_a_run_that_is_to_end_takes_no_further_step_and_validates_no_more(model):
-    moment = synced(model)
-    leader = leading(moment, should_stop=lambda: True)
-    leader.on_train_batch_end(0, {})
-    assert (model.stop_training, moment.did) == (True, ["cut"])
+@pytest.mark.parametrize(("steps", "did"), [(3, ["keep", "cut"]), (1, [])])
+def test_a_run_that_is_to_end_takes_no_further_step_and_validates_no_more(model, steps, did):
+    moment = synced(model, should_stop=lambda: True, keep_due=lambda _: True, steps=steps)
+    step(moment)
+    leading(moment).on_train_batch_end(0, {})
+    assert (model.stop_training, moment.did) == (True, did), "what is kept is as it was before the epoch was cut short"
     assert model._should_eval(0, 1) is False
 
 
+def test_an_epoch_that_is_cut_short_is_in_the_history_and_no_more(model):
+    moment = synced(model, should_stop=lambda: True, keep_due=lambda _: True)
+    leader = leading(moment)
+    leader.on_train_begin()
+    step(moment)
+    leader.on_train_batch_end(0, {})
+    leader.on_epoch_end(0, {"loss": 1.0})
+    assert moment.told == ["epoch ends", ["loss"]], "nothing is reported"
+    assert moment.did.count("keep") == 1
+    assert len(moment.control.agreed) == 3, "callbacks have had their say"
+
+
 def test_what_the_first_worker_has_told_acts_on_others(model):
-    told = [{"stop_training": True, "halt": True}, {"new_weights": True, "new_optimizers": True, "keep": True}]
-    moment = synced(model, told)
+    told = [
+        {"new_weights": True, "new_optimizers": True, "keep": True},
+        {"new_weights": False, "stop_training": True, "halt": True},
+    ]
+    moment = synced(model, told, rank=1)
     follower = Follower(moment)
+    step(moment)
     follower.on_train_batch_end(0)
-    assert (model.stop_training, moment.did, model._should_eval(0, 1)) == (True, ["cut"], False)
-    moment.control.epoch_ends = True
+    assert (moment.weights.did, moment.did) == ([("send", True)], ["keep"])
+    step(moment)
     follower.on_train_batch_end(1)
-    assert (moment.weights.did, moment.did) == ([("send", True)], ["cut", "keep"])
+    assert (model.stop_training, moment.did, model._should_eval(0, 1)) == (True, ["keep", "cut"], False)
 
 
 def test_one_that_goes_on_numbers_batches_as_if_it_had_begun(model):
@@ -204,16 +248,18 @@ def test_one_that_goes_on_numbers_batches_as_if_it_had_begun(model):
     own = overriding("on_epoch_begin")
     own.on_train_batch_begin = lambda batch, logs=None: seen.append(("begins", batch))
     own.on_train_batch_end = lambda batch, logs=None: seen.append(("ends", batch))
-    held = SimpleNamespace(history={"loss": [1.0]}, epoch=[0])
-    leader = leading(synced(model), [own])
-    leader.resume(5, held.history, held.epoch, lambda: seen.append("holds what those before held"))
+    moment, followed = synced(model, steps=9), []
+    leader = leading(moment, [own])
+    leader.resume(5, followed.append, lambda: seen.append("holds what those before held"))
     leader.on_train_begin()
     assert seen.pop() == "holds what those before held"
-    assert (leader._history.history, leader._history.epoch) == (held.history, held.epoch)
+    assert followed == [leader._history]
     for batch in range(2):
         leader.on_train_batch_begin(batch)
+        step(moment)
         leader.on_train_batch_end(batch, {})
     leader.on_epoch_end(1, {})
+    step(moment)
     leader.on_train_batch_end(0, {})
     assert seen == [("begins", 5), ("ends", 5), ("begins", 6), ("ends", 6), ("ends", 0)]
 
@@ -255,7 +301,7 @@ def test_a_callback_that_sets_where_training_begins_is_refused(model):
 def test_who_may_look_at_optimizers(model, callback, epochs, batches, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # TensorBoard writes at once
     control = synced(model).control
-    leading(SimpleNamespace(model=model, control=control), [callback])
+    leading(SimpleNamespace(model=model, control=control, report_due=False), [callback])
     assert (control.looks_at_epochs, control.looks_at_batches) == (epochs, batches)
 
 

@@ -44,11 +44,11 @@ def test_what_is_a_workers_own_comes_back_to_it_from_a_checkpoint_of_torch_too(o
         layer, weights = models[rank].layers[0], Weights(models[rank], replicas)
         layer.moving_mean.assign([rank, 7.0])
         models[rank].layers[1].seed_generator.state.assign([5 + rank, 3])
-        kept = [[one.astype("i4") if one.dtype.kind == "i" else one for one in own] for own in weights.own()]
-        kept = [[*own, np.zeros(5056, np.uint8)] for own in kept]  # torch's random numbers
+        kept = [one.astype("i4") if one.dtype.kind == "i" else one for one in weights.own()]
+        kept = [*kept, np.zeros(5056, np.uint8)]  # torch's random numbers
         layer.moving_mean.assign([9.0, 9.0])
         models[rank].layers[1].seed_generator.state.assign([0, 0])
-        weights.set_own(kept if rank == 0 else None, len(kept[0]))
+        weights.set_own(kept)
         return [value_of(layer.moving_mean).tolist(), value_of(models[rank].layers[1].seed_generator.state).tolist()]
 
     assert on_each_rank(own, 2) == [[[0.0, 7.0], [5, 3]], [[1.0, 7.0], [6, 3]]]

@@ -9,6 +9,7 @@ import numpy as np
 from keras import layers
 
 from dask_train.fitting.roles.worker import Worker
+from dask_train.trainers.common.loop import Position
 
 
 def test_moving_averages_end_as_weights_also_where_training_stops_within_an_epoch_that_others_began():
@@ -27,8 +28,7 @@ def test_moving_averages_end_as_weights_also_where_training_stops_within_an_epoc
 
     worker = SimpleNamespace(
         model=model,
-        epoch=0,
-        batch=2,
+        position=Position(epoch=0, batch=2),
         epochs=SimpleNamespace(size=lambda _: 4),
         _begins_within_data=lambda: not model.stop_training,
         _fit=stops,

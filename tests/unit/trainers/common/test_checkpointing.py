@@ -361,10 +361,10 @@ def test_one_that_is_not_of_fit(make, tmp_path):
 
 def test_one_of_a_later_version(make, tmp_path, monkeypatch):
     keeper, _ = make()
-    monkeypatch.setattr("dask_train.trainers.common.fit_checkpoint.FORMAT", 3)
+    monkeypatch.setattr("dask_train.trainers.common.fit_checkpoint.FORMAT", 4)
     kept(keeper).write(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"format 3 of dt.fit, and this dask-train reads up to 2"):
+    with pytest.raises(CheckpointError, match=r"format 4 of dt.fit, and this dask-train reads up to 3"):
         FitCheckpoint.opened(tmp_path)
 
 

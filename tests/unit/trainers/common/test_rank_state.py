@@ -50,3 +50,23 @@ def test_own_parts_bind_a_checkpoint_to_the_number_of_ranks_unless_they_may_begi
     state.own("part", lambda: 2, restored.append, within_epoch=True)
     state.restore_own({"seed": {}, **state.take_own()}, within_epoch=False)
     assert restored == [1]
+
+
+def test_with_other_ranks_those_parts_are_restored_that_have_a_rule_for_it():
+    restored = []
+    state = RankState().own("seed", dict, restored.append, may_begin_anew=True)
+    state.own("sums", dict, restored.append, regroup=lambda values, rank: 0 if rank else sum(values))
+    assert state.bound_to_ranks(within_epoch=True) == []
+    everyones = [{"seed": 7, "sums": 1}, {"seed": 8, "sums": 2}, {"seed": 9, "sums": 3}]
+    for rank in range(2):
+        state.restore_own(state.regroup_own(everyones, rank), within_epoch=True)
+    assert restored == [6, 0]
+
+
+def test_what_tells_of_the_course_of_training_does_not_go_back_with_what_is_trained():
+    restored = []
+    state = RankState().shared("weights", lambda: 1, restored.append)
+    state.shared("callbacks", lambda: 2, restored.append, trained=False)
+    state.shared("metrics", lambda: 3, restored.append, within_epoch=True)
+    state.restore_trained(state.take_shared())
+    assert restored == [1]

@@ -1,0 +1,147 @@
+"""The training loop of workers that train one Keras model together, whose epochs Keras' own ``fit`` goes through."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Any
+
+from dask_train.data.columns import Columns
+from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.better import mode_of
+from dask_train.fitting.roles.configuration import check_same, configuration_of
+from dask_train.fitting.roles.validated_beside import ValidationBeside
+from dask_train.fitting.roles.weights import value_of
+from dask_train.fitting.spec import FitTask
+from dask_train.keras_models.torch_state import torch_buffers
+from dask_train.role.session import Session
+from dask_train.trainers.common.agreement import Agreement
+from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.fit_checkpoint import MODEL, FitCheckpoint
+from dask_train.trainers.common.guard import checksum
+from dask_train.trainers.common.loop import TrainingLoop
+
+# Parts of the state besides the model: what callbacks hold; seeds, moving averages and torch's random numbers of each
+# worker; and its share of what metrics have counted in the running epoch.
+CALLBACKS, OWN, METRICS = "callbacks", "random numbers and averages", "metrics"
+
+
+class KerasLoop(TrainingLoop):
+    """The training loop of one worker. Keras' callbacks pass its sync points, and its history is that of Keras.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built.
+    data
+        The columns of the rows.
+
+    Attributes
+    ----------
+    beside
+        Validation by a scorer, in the first worker; None without one.
+    new_rates
+        Learning rates that take the place of those of the checkpoint; None where these stay.
+    """
+
+    beside: ValidationBeside | None = None
+    new_rates: list[float | None] | None = None
+    _kept_unscored: FitCheckpoint | None = None  # whose scorer has ended with its run
+    _validated: list[int] | None = None  # the weights that have a score, where one is looked at
+
+    def __init__(self, task: FitTask, session: Session, agreement: Agreement, model: Any, data: Columns) -> None:
+        steps_per_execution = operator.index(model.steps_per_execution)
+
+        def better(_: Any, name: str) -> str:
+            return mode_of(model, name)
+
+        super().__init__(task, session, agreement, mode_of=better, steps_per_execution=steps_per_execution)
+        self._model, self._new_rate = model, task.new_learning_rate
+        if self.leads and task.checkpoint is not None:
+            self._configuration = configuration_of(task, data, model)
+
+    @property
+    def plan(self) -> Epochs:
+        """Which batches each epoch has."""
+        return self._epochs
+
+    @property
+    def checkpointer(self) -> Checkpointer:
+        """What keeps checkpoints, in the first worker."""
+        return self._checkpointer
+
+    def follow(self, history: Any) -> None:
+        """Let Keras' ``History`` go on with that of a checkpoint; it is this loop's from now on."""
+        if self.start.steps:
+            history.history, history.epoch = self.history, self._epochs_told
+        self.history, self._epochs_told = history.history, history.epoch
+
+    def epoch_ends(self) -> None:
+        """The last step of an epoch was taken, and no callback has had its say on it; in the first worker."""
+        if self.beside is not None and self.beside.epoch_ends(self.position.epoch):
+            self.note_validated()
+
+    def note_validated(self) -> None:
+        """The weights are those that were validated, or that the scorer will."""
+        if self._checkpointer.judges_by_validation:
+            self._validated = self._fingerprint()
+
+    def validate_again(self) -> None:
+        """Let the weights of a checkpoint be validated whose scorer has ended with the run; it may be the best one."""
+        kept, self._kept_unscored = self._kept_unscored, None
+        if kept is None or self.beside is None:
+            return
+        if self.beside.epoch_ends(kept.epochs[-1]) and self._checkpointer.judges_later:
+            self._checkpointer.scored(self._model, {})
+            self._checkpointer.keep(kept)
+
+    def _fingerprint(self) -> list[int]:
+        return [checksum(value_of(one)) for one in (*self._model.weights, *torch_buffers(self._model))]
+
+    def _is_as_scored(self) -> bool:
+        validated, self._validated = self._validated, None
+        return validated is None or validated == self._fingerprint()
+
+    def _check_begun(self, kept: FitCheckpoint) -> None:
+        if kept.run == self._task.run:  # in an attempt, the model that was sent is the same
+            self._configuration = kept.configuration
+            return
+        then, now = kept.configuration, self._configuration
+        if "keras" not in then:
+            raise CheckpointError(
+                "The checkpoint is of no Keras model.",
+                change="Pass the model of then, or checkpoint= another folder to begin anew.",
+            )
+        rates = self._in_parts(kept).header[MODEL]["rates"]
+        check_same(then, now, rates_then=rates, new_rate=self._new_rate)
+        if self._new_rate:
+            self.new_rates = now["learning_rate"]
+        else:
+            self._configuration = {**now, "learning_rate": then["learning_rate"]}
+
+    def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
+        """Return a checkpoint in parts, as versions before format 3 have not written it."""
+        if not kept.arrays:
+            return kept
+        header = {
+            MODEL: {"parts": [kept.header, kept.arrays], "rates": kept.rates},
+            CALLBACKS: [list(held) for held in kept.callbacks],
+        }
+        own = [{OWN: values, METRICS: [] if rank else kept.metrics} for rank, values in enumerate(kept.own)]
+        return replace(kept, header=header, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
+
+    def _take_over(self, kept: FitCheckpoint) -> None:
+        if self.beside is not None:
+            if kept.epochs and not kept.batch:
+                known = {name: list(values) for name, values in kept.history.items()}
+                self._kept_unscored = replace(kept, history=known, epochs=list(kept.epochs))
+            self.beside.take_known(kept.history, kept.epochs)
+        super()._take_over(kept)
+
+    def _note(self, epoch: int, scores: dict[str, Any]) -> None:
+        """Leave the history alone: Keras' callback has noted these."""
+
+    def _told_history(self) -> dict[str, list[Any]]:
+        found = super()._told_history()
+        return found if self.beside is None else {**found, **self.beside.found(self._epochs_told)}

@@ -1,0 +1,91 @@
+"""The training loop of a Keras model: checkpoints of earlier versions and of other models, and whose history it is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import dask_train as dt
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.errors import CheckpointError
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+
+STORED = Path(__file__).parents[2] / "trainers" / "common" / "stored_checkpoints"
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(12, 3)).astype("f4"), RANDOM.normal(size=(12, 1)).astype("f4")
+
+
+def made():
+    """The model of the stored checkpoint."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            layers.Input((3,)),
+            layers.Dense(2, "tanh"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.5),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    return model
+
+
+def fitted(model, **settings):
+    return dt.fit(model, X, Y, **{"batch_size": 4, "seed": 1, "epochs": 2, "workers": 0, "verbose": 0, **settings})
+
+
+def test_a_checkpoint_of_format_1_is_gone_on_with_also_by_another_number_of_workers(pool, tmp_path):
+    shutil.copytree(STORED, tmp_path / "kept")
+    before = FitCheckpoint.opened(CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"))).load(tmp_path).folder)
+    counted = np.array(before.metrics)
+    result = fitted(made(), checkpoint=tmp_path / "kept", resume=True)
+    assert int(result.model.optimizer.iterations) == 6, "two of three steps were left"
+    assert result.epoch == [0, 1]
+    assert result.history["loss"][0] == before.history["loss"][0]
+    alone = fitted(made(), epochs=1)
+    assert alone.history["loss"][0] != result.history["loss"][1]
+    # Metrics of the second epoch have the rows of then as well: the mean is not that of the steps that were left.
+    again = fitted(made(), checkpoint=tmp_path / "kept", resume=True, epochs=3)
+    assert again.history["loss"][:2] == result.history["loss"], "what is kept since is in parts"
+    assert result.history["loss"][1] * 12 > counted[0]
+    assert [held.metrics for held in [_last(tmp_path)]] == [[]]
+    assert sorted(_last(tmp_path).header) == ["callbacks", "model"]
+
+
+def _last(folder):
+    place = CheckpointPlace(url=str(folder / "kept"))
+    return FitCheckpoint.opened(CheckpointFolder(place).load(folder / "last").folder)
+
+
+def test_a_checkpoint_of_another_kind_of_model_is_refused(pool, tmp_path, monkeypatch):
+    fitted(made(), checkpoint=tmp_path / "kept")
+    opened = FitCheckpoint.opened
+
+    def of_trees(folder):
+        kept = opened(folder)
+        object.__setattr__(kept, "configuration", {"trees": 3})
+        return kept
+
+    monkeypatch.setattr(FitCheckpoint, "opened", of_trees)
+    with pytest.raises(CheckpointError, match="The checkpoint is of no Keras model"):
+        fitted(made(), checkpoint=tmp_path / "kept", resume=True)
+
+
+def test_a_history_of_the_users_own_goes_on_as_in_keras(pool, tmp_path):
+    ours, theirs = keras.callbacks.History(), keras.callbacks.History()
+    model = made()
+    for _ in range(2):
+        fitted(model, callbacks=[ours])
+        made().fit(X, Y, epochs=2, batch_size=4, callbacks=[theirs], verbose=0)
+    assert (len(ours.history["loss"]), ours.epoch) == (len(theirs.history["loss"]), theirs.epoch) == (4, [0, 1])
+    resumed = keras.callbacks.History()
+    fitted(made(), checkpoint=tmp_path, callbacks=[keras.callbacks.History()])
+    result = fitted(made(), checkpoint=tmp_path, resume=True, epochs=3, callbacks=[resumed])
+    assert resumed.epoch == result.epoch == [0, 1, 2]
