@@ -162,9 +162,9 @@ def grow(session, estimator, plan, *, keeps=False, **more):
     kept = session.of_run(secrets.token_hex(4)) if keeps else {}
     role, keep = TreesRole(TreesTask(library=library, estimator=sent, columns=plan, **kept, **more)), Checkpointer.keep
 
-    def noted(checkpointer, kept):
+    def noted(checkpointer, kept, **how):
         session.saved.append(kept.steps)
-        keep(checkpointer, kept)
+        keep(checkpointer, kept, **how)
 
     with patch.object(Checkpointer, "keep", noted):
         outcome = role(session)

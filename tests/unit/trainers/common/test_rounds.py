@@ -66,9 +66,9 @@ def kept(monkeypatch):
     """The rounds after which checkpoints were taken."""
     taken, keep = [], Checkpointer.keep
 
-    def noted(checkpointer, kept):
+    def noted(checkpointer, kept, **how):
         taken.append(kept.steps)
-        keep(checkpointer, kept)
+        keep(checkpointer, kept, **how)
         checkpointer.finish()  # none is due while one is written
 
     monkeypatch.setattr(Checkpointer, "keep", noted)
