@@ -77,6 +77,22 @@ class FileDecoder:
     def __init__(self, decode: Callable[[bytes], Any], augment: Callable[..., Any] | None) -> None:
         self._decode, self._augment = decode, augment
 
+    def decoded(self, path: str, content: bytes) -> np.ndarray:
+        """Return what ``decode`` makes of a file, C-contiguous or not.
+
+        Raises
+        ------
+        DataError
+            It raises, or returns no array of numbers.
+        """
+        try:
+            return as_row(self._decode(content))
+        except Exception as error:
+            raise DataError(
+                f"File {path!r} can't be decoded: decode raised {in_words(error).rstrip('.')}.",
+                change="Mend or remove the file; or pass on_error='skip' to dt.files, which leaves such files out.",
+            ) from error
+
     def row(self, path: str, content: bytes, generator: Callable[[], np.random.Generator]) -> np.ndarray:
         """Return the row of a file, C-contiguous or not.
 
@@ -92,22 +108,18 @@ class FileDecoder:
         DataError
             A function raises, or returns no array of numbers.
         """
-        called = "decode"
+        found = self.decoded(path, content)
+        if self._augment is None:
+            return found
+        # It may write to the row; those of Pillow and of frozen buffers can't be written to.
+        own = found if found.flags.writeable else found.copy()
         try:
-            found = as_row(self._decode(content))
-            if self._augment is not None:
-                called = "augment"
-                # It may write to the row; those of Pillow and of frozen buffers can't be written to.
-                own = found if found.flags.writeable else found.copy()
-                found = as_row(self._augment(own, generator()))
+            return as_row(self._augment(own, generator()))
         except Exception as error:
             raise DataError(
-                f"File {path!r} can't be decoded: {called} raised {in_words(error).rstrip('.')}.",
-                change="Mend or remove the file; or pass on_error='skip' to dt.files, which leaves such files out."
-                if called == "decode"
-                else "Mend the function that was passed as augment=.",
+                f"The row of file {path!r} can't be augmented: augment raised {in_words(error).rstrip('.')}.",
+                change="Mend the function that was passed as augment=.",
             ) from error
-        return found
 
     def into(self, out: np.ndarray, path: str, content: bytes, generator: Callable[[], np.random.Generator]) -> None:
         """Write the row of a file, as :meth:`row` makes it, into an array of the shape and dtype of all rows.

@@ -89,6 +89,14 @@ def test_files_that_can_not_be_decoded_are_left_out_with_their_labels(file_set):
     assert np.concatenate([labels for _, labels in parts]).tolist() == [0, 10, 30, 40]
 
 
+def test_no_file_is_left_out_because_it_can_not_be_augmented(file_set):
+    def unlucky(row, generator):
+        raise ValueError("an unlucky draw")
+
+    source = files_source(file_set, Decoder.of(length_of, unlucky, np.array([0])), skips=True)
+    assert sum(len(files) for files, _ in computed(source.delayed_parts(None, list))) == 4
+
+
 def test_a_file_that_is_gone_is_named(file_set):
     gone = FileSet(**{**vars(file_set), "paths": (*file_set.paths[:4], "/nowhere/5.jpg")})
     with pytest.raises(DataError, match=r"File '/nowhere/5\.jpg' can't be read: FileNotFoundError"):
