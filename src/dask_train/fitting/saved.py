@@ -19,16 +19,20 @@ from dask_train.fitting.kinds import FIT, is_keras_model, kind_of
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """Write a Keras model in Keras' own format, or the ``state_dict`` of a module of torch; the file in the folder."""
+    """Write a model as a log keeps it: the ``state_dict`` of a module of torch, others as :func:`save_model` does.
+
+    Returns
+    -------
+    pathlib.Path
+        The file in the folder.
+    """
     if kind_of(model, FIT) == "torch.nn.Module":
         import torch
 
         path = folder / "state_dict.pt"
         torch.save(model.state_dict(), path)
         return path
-    path = folder / "model.keras"
-    model.save(path)
-    return path
+    return _written(model, folder)[0]
 
 
 def save_model(model: Any, schema: FrameSchema | None, path: str | os.PathLike[str]) -> None:

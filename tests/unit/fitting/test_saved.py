@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import torch
 
@@ -28,3 +30,16 @@ def test_a_keras_model_is_kept_whole(tmp_path):
     assert found.name == "net"
     for one, other in zip(model.get_weights(), found.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+class Centers:
+    """A model of a registered kind, of which no framework knows a format."""
+
+    def __init__(self, centers):
+        self.centers = centers
+
+
+def test_a_model_of_a_registered_kind_is_pickled(tmp_path):
+    path = saved(Centers([1, 2]), tmp_path)
+    assert path == tmp_path / "model.pickle"
+    assert pickle.loads(path.read_bytes()).centers == [1, 2]
