@@ -249,6 +249,10 @@ PIECES: dict[Place, Piece] = {
     ("docs/coming_from.md", 8): Piece(given=DATA.format(columns=4)),
     ("docs/data.md", 0): Piece(given=DATA.format(columns=4), within="def worker(session):", then=TRAIN),
     ("docs/data.md", 1): Piece(given=KERAS, then="assert not dt.list_datasets()"),
+    ("docs/data.md", 2): Piece(
+        given=PANDAS + "frame = dd.from_pandas(pd.DataFrame({'x': [1, None], 'y': [3.0, 5.0]}), npartitions=1)",
+        then="assert frame.compute().values.tolist() == [[1, 3, False], [1, 5, True]]",
+    ),
     ("docs/debugging.md", 0): Piece(given=KERAS + WORKER, then="assert result.results == {'worker': [64]}"),
     ("docs/contrastive.md", 1): Piece(given=CONTRASTED, then="assert float(loss) == 4.0"),
     ("docs/contrastive.md", 2): Piece(given=CONTRASTED, then="assert abs(Center()(features)).numpy().max() == 0.0"),

@@ -14,6 +14,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
 from dask_train.driver.result import Result, RunAccount
+from dask_train.fitting.finite import told_of_weights
 from dask_train.fitting.report import MetricCurves, figure_of, write_page
 from dask_train.fitting.saved import save_model, saved
 from dask_train.fitting.schemas import note_schema
@@ -209,6 +210,9 @@ def loop_result(result: Result, outcome: Outcome | None, model: Any, schema: Fra
     known.update(ledger=ledger_of_training(result.ledger, outcome))
     for message in outcome.warnings:
         warn_at_the_call(message)
+    if (not_finite := told_of_weights(model)) is not None:
+        warn_at_the_call(not_finite)
+        known["notices"] = [*known["notices"], not_finite]
     return FitResult(
         model=model,
         history=outcome.history,

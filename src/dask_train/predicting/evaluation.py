@@ -138,7 +138,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     batch_size
         Rows that go through a Keras model at a time.
     features, label
-        Columns of a frame, as :func:`~dask_train.fit` takes them.
+        Columns of a frame, as :func:`~dask_train.fit` takes them. Default: those that the model was fitted with.
     verbose
         How many partitions are done, on standard error, as :func:`~dask_train.fit` shows how it goes; 2 writes one
         line at the end.
@@ -177,10 +177,12 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     client = client_or_none(client)
     check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
+    known = schema_for(model, schema)
+    label = _label_for(known, x, y, label)
     if found.scores is not None:
         call = Call.of_rows(batch_size)
         x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
-        known, num_features = schema_for(model, schema), found.value.num_features
+        num_features = found.value.num_features
         if known is not None and known.features is not None and is_frame(x):
             num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients
         x, features = as_known(x, sample_weight, features, label, known, finds_categories=found.finds_categories)
@@ -190,7 +192,6 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         lazy = partial(_scored, partial(scored_block, call, found.scores, features, label, sample_weight), parts)
         finish: Callable[[Any], Any] = partial(results, found.scores)
     else:
-        known = schema_for(model, schema)
         data = _data_for(found.model, x, y, sample_weight, features, label, known)
         call = Call(verb="evaluate", columns=data.columns, batch_size=batch_size)
         parts, lengths = _parts(data)
@@ -222,6 +223,14 @@ def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
         raise ValueError(f"x is a {type(x).__name__}, which has its labels. Leave y out.")
     rows = x.to_dask()
     return rows if isinstance(rows, tuple) else (rows, None)
+
+
+def _label_for(known: FrameSchema | None, x: Any, y: Any, label: Any) -> Any:
+    """Return the label that is given; of a frame without targets the column that the model was fitted with."""
+    if label is not None or y is not None or known is None or not is_frame(x):
+        return label
+    targets = [column.name for column in known.targets]
+    return targets[0] if len(targets) == 1 and targets[0] in x.columns else None
 
 
 def _data_for(
@@ -270,7 +279,7 @@ def _check_targets(model: Any, data: FitData) -> None:
     if (with_loss and not own_loss) or (with_metrics and not own_metrics):
         raise ValueError(
             "There are no targets: y is None, and the loss or the metrics that the model was compiled with compare "
-            "predictions with them. Pass y, or label= with a frame."
+            "predictions with them. Pass y, or label= with a frame or to dt.files."
         )
 
 

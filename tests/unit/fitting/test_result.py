@@ -139,3 +139,13 @@ def test_what_is_kept_of_a_run_is_its_ledger_its_page_and_the_model(tmp_path):
     assert [path.name for path in files] == ["ledger.json", "report.html", "model.keras"]
     assert json.loads(files[0].read_text()) == {"read": 0, "trained": 0, "repeated": 0, "dropped": 0, "lines": []}
     assert "net, 2 epochs" in files[1].read_text()
+
+
+def test_weights_that_are_no_numbers_are_told_of():
+    model = network()
+    model.layers[0].kernel.assign([[1.0], [np.nan]])
+    header, arrays = model_to_parts(model)
+    came = result_of(replace(OUTCOME, header=header, arrays=arrays))
+    with pytest.warns(UserWarning, match=r"Weights are NaN or infinite: \S*kernel"):
+        result = trained(came, network(), [], {}, None, Variables())
+    assert [notice[:27] for notice in result.notices] == ["Weights are NaN or infinite"]

@@ -155,3 +155,14 @@ def test_weights_of_a_frame_are_no_feature(regression: LinearRegression) -> None
     found = dt.evaluate(named, dd.from_pandas(frame, npartitions=3), label="y", sample_weight="w")
     expected = named.score(frame[["a", "b", "c"]], frame.y, sample_weight=frame.w)
     assert found == {"r2": pytest.approx(expected)}
+
+
+def test_a_frame_is_compared_with_the_label_of_the_schema() -> None:
+    frame = pd.DataFrame(X, columns=list("abc")).assign(y=Y + np.arange(100) % 3)
+    named = LinearRegression().fit(frame[["a", "b", "c"]], Y)
+    schema = dt.FrameSchema.of(frame, features=["a", "b", "c"], label="y")
+    expected = {"r2": pytest.approx(named.score(frame[["a", "b", "c"]], frame.y))}
+    assert dt.evaluate(named, dd.from_pandas(frame, npartitions=3), schema=schema) == expected
+    assert dt.evaluate(named, frame[["a", "b", "c"]], frame["y"], schema=schema) == expected
+    with pytest.raises(ValueError, match="name its label column"):
+        dt.evaluate(named, frame[["a", "b", "c"]], schema=schema)

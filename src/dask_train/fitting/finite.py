@@ -1,0 +1,57 @@
+"""Tells of trained weights that are not numbers any more, of which a loss may show nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dask_train.fitting.kinds import FIT, is_keras_model, kind_of
+
+# Of the weights that are named, the rest is counted.
+_NUM_NAMED = 3
+
+
+def told_of_weights(model: Any) -> str | None:
+    """Return a notice where weights of a Keras model or a torch module are NaN or infinite; None where all are finite.
+
+    Such a model still predicts, and ReLU makes 0 of NaN: the loss may look well.
+
+    Notes
+    -----
+    Weights are looked at where they lie; nothing is copied on CPUs.
+    """
+    names = [name for name, value in _weights(model) if not _is_finite(value)]
+    if not names:
+        return None
+    more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
+    return (
+        f"Weights are NaN or infinite: {', '.join(names[:_NUM_NAMED])}{more}. What the model predicts is of no use. "
+        "Features with missing numbers lead there, and so does a learning rate that is too high. Fill missing numbers "
+        "in before training, such as by frame.fillna(frame.mean().compute())."
+    )
+
+
+def _weights(model: Any) -> Iterator[tuple[str, Any]]:
+    """Give floating-point weights by name, as arrays or tensors."""
+    if is_keras_model(model):
+        import keras
+
+        for weight in model.weights:
+            if keras.backend.is_float_dtype(keras.backend.standardize_dtype(weight.dtype)):
+                yield weight.path, keras.ops.convert_to_numpy(weight.value)
+    elif kind_of(model, FIT) == "torch.nn.Module":
+        import torch
+
+        for name, tensor in model.state_dict().items():
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.layout == torch.strided:
+                yield name, tensor
+
+
+def _is_finite(values: Any) -> bool:
+    """Return whether all values are finite, by the least and the greatest: each of them is NaN where there is one."""
+    if isinstance(values, np.ndarray):
+        with np.errstate(invalid="ignore"):  # bfloat16 tells of NaN so
+            return not values.size or bool(np.isfinite(values.min()) and np.isfinite(values.max()))
+    return not values.numel() or bool(values.min().isfinite() and values.max().isfinite())

@@ -1,0 +1,53 @@
+"""A trained model whose weights are no numbers any more is told of."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import torch
+
+from dask_train.fitting.finite import told_of_weights
+
+
+def keras_model(dtype="float32"):
+    layers = [keras.Input((2,)), keras.layers.Normalization(), keras.layers.Dense(3, name="hidden", dtype=dtype)]
+    return keras.Sequential(layers, name="net")
+
+
+def module(dtype=torch.float32):
+    return torch.nn.Sequential(torch.nn.Linear(2, 3, dtype=dtype), torch.nn.BatchNorm1d(3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_keras(dtype, bad):
+    model = keras_model(dtype)
+    assert told_of_weights(model) is None
+    kernel = np.ones((2, 3), "float32")
+    kernel[1, 0] = bad
+    model.get_layer("hidden").kernel.assign(kernel)
+    assert told_of_weights(model).startswith("Weights are NaN or infinite: net/hidden/kernel. ")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_torch(dtype, bad):
+    model = module(dtype)
+    assert told_of_weights(model) is None
+    with torch.no_grad():
+        model[0].weight[1, 1] = bad
+    assert told_of_weights(model).startswith("Weights are NaN or infinite: 0.weight. ")
+
+
+def test_only_some_are_named():
+    layers = [torch.nn.Linear(1, 1) for _ in range(3)]
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.fill_(float("nan"))
+            layer.bias.fill_(float("nan"))
+    assert ": 0.weight, 0.bias, 1.weight and 3 more. " in told_of_weights(torch.nn.Sequential(*layers))
+
+
+def test_other_models_are_not_looked_at():
+    assert told_of_weights(object()) is None
