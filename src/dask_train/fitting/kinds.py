@@ -18,12 +18,18 @@ R = TypeVar("R")
 
 # The class of a kind of models, by its public name, and the function of ``fit`` that trains them, or where it is.
 FIT: dict[str, str | Callable[..., Any]] = {
+    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:fit_linear",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
     "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
     "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
 }
-# Models that know themselves how long they are trained.
-_IN_ROUNDS = frozenset({"lightgbm.LGBMModel", "xgboost.XGBModel"})
+# Models that know themselves how long they are trained, and what they call it.
+_IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
+_HOW_LONG = {
+    "dask_train.linear_model.estimating.LinearEstimator": "The number of steps is at most the estimator's max_iter.",
+    "lightgbm.LGBMModel": _IN_ROUNDS,
+    "xgboost.XGBModel": _IN_ROUNDS,
+}
 
 
 def by_kind_of_model(
@@ -124,8 +130,8 @@ def _check_arguments(
     keywords = [name for name, one in taken.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
     if unknown := [name for name in kwargs if name not in taken]:
         hint = nearest(unknown[0], keywords)
-        if "epochs" in unknown and kind in _IN_ROUNDS:
-            hint = " The number of rounds is the estimator's n_estimators."
+        if "epochs" in unknown and kind in _HOW_LONG:
+            hint = f" {_HOW_LONG[kind]}"
         raise TypeError(
             f"{verb} takes no {_listed(unknown)} for {what}.{hint} Besides the model and data "
             f"it takes {_listed(keywords)}."

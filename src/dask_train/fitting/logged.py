@@ -31,8 +31,8 @@ def params_of(model: Any, task: FitTask) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def params_of_trees(estimator: Any) -> dict[str, Any]:
-    """What an estimator of boosted trees is set to, by its own names; what its library chooses is left out."""
+def params_of_estimator(estimator: Any) -> dict[str, Any]:
+    """Return what an estimator is set to, by its own names; what its library chooses is left out."""
     plain = {name: value for name, value in estimator.get_params().items() if _is_plain(value)}
     return {"model": type(estimator).__name__, **plain}
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from dask_train.linear_model.coordinate_descent import soft, violation
 from dask_train.linear_model.ranks import Ranks
-from dask_train.linear_model.solvers import Found, shortened, solved_system
+from dask_train.linear_model.solvers import shortened, solved_system
+from dask_train.linear_model.steps import UNASKED, Found, Steps
 
 # As Boyd et al. have them: over-relaxation (3.4.3), and when and how much the penalty of disagreement changes (3.4.1).
 # With more relaxation the two work against each other: of a logistic problem of 90 rows 25 steps to 1e-8, at 1.6 105.
@@ -44,6 +45,8 @@ def admm(
     tol: float,
     max_iter: int,
     hessians: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    steps: Steps = UNASKED,
 ) -> Found:
     """The alternating direction method of multipliers, on all ranks at once.
 
@@ -64,6 +67,8 @@ def admm(
         As other solvers take them.
     hessians
         About the Hessian matrices of all rows, and of this rank's as a part of them, where it begins.
+    steps
+        What happens between two of them.
 
     Returns
     -------
@@ -72,17 +77,25 @@ def admm(
         sums that are the same everywhere, element by element, so that no processor rounds it differently.
     """
     num_ranks = int(ranks.all_reduce(np.array(1)))
-    every, of_own = hessians or (objective.evaluate(start, 2)[2], None)
-    near, scale = _FIRST * _curvature(every) / num_ranks, _FIRST
-    own = _Own(objective, of_own)
     l2, l1 = objective.penalty, objective.l1
-    agreed = mine = start
-    gradient = objective.evaluate(start, 1)[1]
-    dual = ((gradient + l1 * np.sign(start)) / num_ranks - objective.own(start, 1)[1]) / near
-    left = violation(agreed, gradient, l1)
-    for step in range(max_iter):
+    own = _Own(objective, None if hessians is None else hessians[1])
+    if steps.state is None:
+        every = objective.evaluate(start, 2)[2] if hessians is None else hessians[0]
+        agreed, near, scale = start, _FIRST * _curvature(every) / num_ranks, _FIRST
+        value, gradient = objective.evaluate(start, 1)
+        dual = ((gradient + l1 * np.sign(start)) / num_ranks - objective.own(start, 1)[1]) / near
+        left, loss = violation(agreed, gradient, l1), float(value + l1 @ np.abs(agreed))
+    else:
+        agreed, near, scale, left, loss = steps.state
+        dual, *made = steps.own
+        own.make_again(*made)
+    for step in range(steps.first, max_iter + 1):
+        if steps.passed(step, loss, (agreed, near, scale, left, loss), (dual, own.at, own.is_first)):
+            return agreed, step, False
         if left <= tol:
             return agreed, step, True
+        if step == max_iter:
+            break
         mine = own.nearest(agreed, agreed - dual, near, _LOCAL * min(left, 1.0) / num_ranks)
         relaxed = _RELAXED * mine + (1 - _RELAXED) * agreed
         pulled = ranks.all_reduce(near * (relaxed + dual))
@@ -97,8 +110,9 @@ def admm(
         if step < _LAST_CHANGE and not 1 / _UNEVEN**2 <= apart / max(moved, 1e-300) <= _UNEVEN**2:
             change = _CHANGE if apart > moved else 1 / _CHANGE
             near, dual, scale = near * change, dual / change, scale * change
-        left = violation(agreed, objective.evaluate(agreed, 1)[1], l1)
-    return agreed, max_iter, left <= tol
+        value, gradient = objective.evaluate(agreed, 1)
+        left, loss = violation(agreed, gradient, l1), float(value + l1 @ np.abs(agreed))
+    return agreed, max_iter, False
 
 
 def _curvature(hessian: np.ndarray) -> np.ndarray:
@@ -107,15 +121,35 @@ def _curvature(hessian: np.ndarray) -> np.ndarray:
 
 
 class _Own:
-    """The loss of one rank's own rows, as a part of the mean loss of all."""
+    """The loss of one rank's own rows, as a part of the mean loss of all.
+
+    Attributes
+    ----------
+    at
+        The point of the Hessian matrix; None of the one that was passed, and where there is none.
+    is_first
+        Whether it is the one that was passed.
+    """
 
     def __init__(self, objective: Problem, hessian: np.ndarray | None) -> None:
         self._objective = objective
-        self._hessian = hessian
+        self._hessian, self.is_first = hessian, True
+        self.at: np.ndarray | None = None
 
     def forget(self) -> None:
         """Make a new Hessian matrix when one is needed."""
-        self._hessian = None
+        self._hessian, self.at, self.is_first = None, None, False
+
+    def make_again(self, at: np.ndarray | None, is_first: bool) -> None:
+        """Have the Hessian matrix of another process, which had these attributes."""
+        if not is_first:
+            self.forget()
+        if at is not None:
+            self._make(at)
+
+    def _make(self, at: np.ndarray) -> np.ndarray:
+        self._hessian, self.at, self.is_first = self._objective.own(at, 2)[2], at, False
+        return self._hessian
 
     def nearest(self, start: np.ndarray, wanted: np.ndarray, near: np.ndarray, tol: float) -> np.ndarray:
         """Minimise the loss beside ``near @ (w - wanted)**2 / 2``.
@@ -137,9 +171,10 @@ class _Own:
             left = float(np.abs(gradient).max(initial=0.0))
             if left <= tol:
                 break
-            if self._hessian is None or left > _ENOUGH * before:
-                self._hessian = self._objective.own(coef, 2)[2]
-            direction = -solved_system(self._hessian + np.diag(near), gradient)
+            hessian = self._hessian
+            if hessian is None or left > _ENOUGH * before:
+                hessian = self._make(coef)
+            direction = -solved_system(hessian + np.diag(near), gradient)
             further = shortened(evaluate, coef, float(value), direction, float(-gradient @ direction), order=1)
             if further is None:
                 break

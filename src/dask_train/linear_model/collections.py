@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.array.utils import meta_from_array
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from dask_train.cluster.in_tasks import is_in_task
-from dask_train.collections.blocks import check_unmasked, delayed_blocks
-from dask_train.linear_model.packed import OnPacked, packed
-from dask_train.linear_model.rank_role import Linear, OfRank
-from dask_train.linear_model.ranks import Ranks
-from dask_train.training.api import train
+from dask_train.collections.blocks import check_unmasked
 
 
 def is_dask(*given: Any) -> bool:
@@ -187,22 +182,3 @@ def check_is_matrix(X: Any) -> None:
         raise ValueError(
             f"X has the shape {X.shape}; a matrix has two dimensions, a row each. Of one feature pass X[:, None]."
         )
-
-
-def fit_on_dask(task: Callable[[Ranks], Any], columns: tuple[Any, ...], workers: int | None) -> Any:
-    """What a task returns in the first of the workers that have the rows.
-
-    Raises
-    ------
-    ValueError
-        The task has refused the data.
-    DaskTrainError
-        As :func:`dask_train.train` raises it.
-    """
-    roles = None if workers is None else {"worker": workers}
-    data: Any = columns
-    if issparse(meta_from_array(columns[0])):
-        data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(columns), strict=True)]
-        task = OnPacked(task)
-    result = train(OfRank(task), roles=roles, data=data, framework=Linear(), name="linear-model", progress=False)
-    return result.results["worker"][0]

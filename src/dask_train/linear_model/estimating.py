@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import dask
 import numpy as np
@@ -14,7 +14,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from dask_train.arguments import check_flags
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.input_errors import warn_at_the_call
+from dask_train.errors import ClosedError
+from dask_train.input_errors import raises_at_the_call, warn_at_the_call
 from dask_train.linear_model.blocks import Prediction, by_block
 from dask_train.linear_model.categories import schema_to_learn, with_indicators
 from dask_train.linear_model.checks import check_workers
@@ -25,13 +26,17 @@ from dask_train.linear_model.collections import (
     check_names,
     check_rows_unmasked,
     check_text_columns,
-    fit_on_dask,
     is_dask,
 )
 from dask_train.linear_model.columns import columns_of, computed_here, computed_in_shared_memory, lazy_columns
 from dask_train.linear_model.fitting import Fitted, Task
 from dask_train.linear_model.penalised_squares import PenalisedSquares
-from dask_train.linear_model.ranks import Alone, Ranks
+from dask_train.linear_model.posed import Posed
+from dask_train.linear_model.ranks import Alone
+from dask_train.training.settings import RunSettings
+
+if TYPE_CHECKING:
+    from dask_train.driver.result import Result
 
 
 class LinearEstimator(BaseEstimator):
@@ -43,15 +48,62 @@ class LinearEstimator(BaseEstimator):
     schema_: FrameSchema | None
     workers: int | None
 
-    def _taken(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
+    @raises_at_the_call
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model; :func:`dask_train.fit` does the same as a run that can be followed, stopped and resumed.
+
+        Parameters
+        ----------
+        X
+            ``(n, features)``: a Dask array or DataFrame, or what scikit-learn takes, sparse matrices as well.
+        y
+            Targets, ``(n,)``: labels of a classifier, or numbers in the range of the distribution. Models of squared
+            errors take ``(n, targets)`` as well.
+        sample_weight
+            Of each row, ``(n,)``; 1 where it is None.
+
+        Returns
+        -------
+        estimator
+            This one.
+
+        Raises
+        ------
+        ValueError
+            The data or a parameter can't be, such as labels of one class only.
+        """
+        posed = self._posed(X, y, sample_weight, self.workers)
+        if not is_dask(*posed.columns):
+            posed.take(posed.problem(Alone(*posed.columns)))
+            return self
+
+        def finish(result: Result) -> None:
+            if posed.taken(result) is None:
+                raise ClosedError(
+                    f"{type(self).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its "
+                    "first worker could return."
+                )
+
+        run = RunSettings(gpus=None, name="linear-model", progress=False)
+        posed.start(run, self.workers, finish=finish)
+        return self
+
+    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
+        """Check parameters and data, and pose the problem; nothing is started but what computes the rows.
+
+        With 0 workers the rows are computed into this process.
+        """
+        raise NotImplementedError
+
+    def _taken(self, X: Any, y: Any, sample_weight: Any, workers: int | None, **checks: Any) -> tuple[Any, ...]:
         """Features, targets and perhaps weights, checked."""
-        check_workers(self.workers)
+        check_workers(workers)
         check_flags(**{name: getattr(self, name) for name in ("fit_intercept", "warm_start") if hasattr(self, name)})
         check_rows_unmasked(X, y, sample_weight)
         X = self._learnt(X)
         if is_dask(X, y, sample_weight):
             check_names(self, X, reset=True)
-            columns = columns_of(X, y, sample_weight, self.workers)
+            columns = columns_of(X, y, sample_weight, workers)
             if columns[1].ndim == 1 or checks.get("multi_output"):
                 return columns
             raise ValueError(f"y has the shape {columns[1].shape}; it is (n,), a number or a label each. Pass y[:, 0].")
@@ -70,10 +122,6 @@ class LinearEstimator(BaseEstimator):
                 self.__dict__.pop(name, None)
         self.schema_ = schema
         return X if schema is None else with_indicators(X, schema)
-
-    def _run(self, task: Callable[[Ranks], Any], columns: tuple[Any, ...]) -> Any:
-        """The task's result: of a run on Dask's cluster, or in this process."""
-        return fit_on_dask(task, columns, self.workers) if is_dask(*columns) else task(Alone(*columns))
 
     def _seen(self, X: Any) -> Any:
         """A collection with the features of before, as numbers; lazily of Dask's."""
@@ -113,7 +161,9 @@ class LinearEstimator(BaseEstimator):
 
 
 def warn(fitted: Fitted, task: Task | PenalisedSquares) -> None:
-    """Say where a model is not what was asked for."""
+    """Say where a model is not what was asked for; of one that was stopped the user knows."""
+    if fitted.stopped:
+        return
     if fitted.separable:
         warn_at_the_call(
             "The classes can be separated without an error, so that without a penalty no coefficients are the best "

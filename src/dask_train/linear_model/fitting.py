@@ -28,12 +28,15 @@ class Fitted:
     steps, converged, separable
         How many steps the solver took, whether it came to an end, and whether there is none: without a penalty, the
         coefficients of classes that a plane divides grow for ever.
+    stopped
+        Whether it was stopped before.
     """
 
     coef: np.ndarray
     steps: int
     converged: bool
     separable: bool
+    stopped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,8 @@ class Task:
         found, steps, converged = solved(ranks, objective, self.solver, start, self.tol, self.max_iter, sample)
         separable = not self.alpha and self._separates(ranks, parts, objective, found)
         coef = self._centred(found.reshape(objective.num_outputs, -1))
-        return Fitted(coef=coef, steps=steps, converged=converged, separable=separable)
+        stopped = ranks.steps.stopped and not converged
+        return Fitted(coef=coef, steps=steps, converged=converged, separable=separable, stopped=stopped)
 
     def _centred(self, coef: np.ndarray) -> np.ndarray:
         """Choose among coefficients of several classes that mean the same those that come to 0 over the classes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -15,6 +15,7 @@ from dask_train.linear_model.collections import check_rows_unmasked, is_dask
 from dask_train.linear_model.estimating import LinearEstimator, warn
 from dask_train.linear_model.families import Family, IdentityTweedie, Tweedie, tweedie_deviance
 from dask_train.linear_model.fitting import Fitted, Task
+from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.scores import explained
 
 
@@ -32,29 +33,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
     def _family(self) -> Family:
         raise NotImplementedError
 
-    @raises_at_the_call
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X
-            ``(n, features)``: a Dask array or DataFrame, or what scikit-learn takes, sparse matrices as well.
-        y
-            Targets in the range of the distribution, ``(n,)``.
-        sample_weight
-            Of each row, ``(n,)``; 1 where it is None.
-
-        Returns
-        -------
-        estimator
-            This one.
-
-        Raises
-        ------
-        ValueError
-            The data or a parameter can't be.
-        """
+    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
         check_number("alpha", self.alpha)
         check_solving(self)
         family = self._family()
@@ -63,7 +42,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
                 f"link='identity' with power={family.power} needs an intercept, since means are above 0. Set "
                 "fit_intercept=True, or link='log'."
             )
-        columns = self._taken(X, y, sample_weight, y_numeric=True)
+        columns = self._taken(X, y, sample_weight, workers, y_numeric=True)
         task = Task(
             family=family,
             num_features=columns[0].shape[1],
@@ -78,12 +57,14 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
             if self.warm_start and hasattr(self, "coef_")
             else None,
         )
-        found: Fitted = self._run(task, columns)
-        warn(found, task)
-        self.coef_ = found.coef[0, : self.n_features_in_]
-        self.intercept_ = found.coef[0, -1] if self.fit_intercept else 0.0
-        self.n_iter_ = max(1, found.steps)  # scikit-learn counts the look at where it begins
-        return self
+
+        def take(found: Fitted) -> None:
+            warn(found, task)
+            self.coef_ = found.coef[0, : self.n_features_in_]
+            self.intercept_ = found.coef[0, -1] if self.fit_intercept else 0.0
+            self.n_iter_ = max(1, found.steps)  # scikit-learn counts the look at where it begins
+
+        return Posed(columns=columns, problem=task, take=take)
 
     @raises_at_the_call
     def predict(self, X: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -14,6 +15,7 @@ from dask_train.linear_model.checks import check_number
 from dask_train.linear_model.collections import check_rows_unmasked, is_dask
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.least_squares import LeastSquares
+from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.scores import explained
 
 
@@ -54,35 +56,11 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
     def _penalty(self) -> float:
         return 0.0
 
-    @raises_at_the_call
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X
-            ``(n, features)``: a Dask array or DataFrame, or what scikit-learn takes, sparse matrices as well.
-        y
-            Targets, ``(n,)`` or ``(n, targets)``.
-        sample_weight
-            Of each row, ``(n,)``; 1 where it is None.
-
-        Returns
-        -------
-        estimator
-            This one.
-
-        Raises
-        ------
-        ValueError
-            The data or a parameter can't be.
-        """
+    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
         alpha = self._penalty()
-        columns = self._taken(X, y, sample_weight, y_numeric=True, multi_output=True)
+        columns = self._taken(X, y, sample_weight, workers, y_numeric=True, multi_output=True)
         task = LeastSquares(alpha=alpha, fit_intercept=self.fit_intercept, num_features=columns[0].shape[1])
-        found: np.ndarray = self._run(task, columns)
-        self._keep(found, columns[1].ndim)
-        return self
+        return Posed(columns=columns, problem=task, take=partial(self._keep, of_targets=columns[1].ndim))
 
     def _keep(self, found: np.ndarray, of_targets: int) -> None:
         """Coefficients ``(features + 1, targets)``, the intercept last, as attributes."""

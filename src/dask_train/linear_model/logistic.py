@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import dask
 import numpy as np
@@ -19,6 +19,7 @@ from dask_train.linear_model.collections import check_rows_unmasked, is_dask
 from dask_train.linear_model.estimating import LinearEstimator, warn
 from dask_train.linear_model.families import Family, Logistic, Multinomial
 from dask_train.linear_model.fitting import Fitted, Task
+from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.scores import accuracy
 
 
@@ -97,33 +98,11 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         self.warm_start = warm_start
         self.workers = workers
 
-    @raises_at_the_call
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X
-            ``(n, features)``: a Dask array or DataFrame, or what scikit-learn takes, sparse matrices as well.
-        y
-            Labels, ``(n,)``.
-        sample_weight
-            Of each row, ``(n,)``; 1 where it is None.
-
-        Returns
-        -------
-        LogisticRegression
-            This one.
-
-        Raises
-        ------
-        ValueError
-            The data or a parameter can't be, such as labels of one class only.
-        """
+    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
         check_number("C", self.C, above=0.0)
         check_number("1 / C", alpha := 1.0 / self.C)
         check_solving(self)
-        columns = self._taken(X, y, sample_weight)
+        columns = self._taken(X, y, sample_weight, workers)
         before = getattr(self, "classes_", None)
         classes = _classes_of(columns[1])
         if len(classes) < 2:
@@ -145,14 +124,16 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
             classes=classes,
             class_weight=self.class_weight,
         )
-        found: Fitted = self._run(task, columns)
-        warn(found, task)
-        self.classes_, coef = classes, found.coef  # not before: labels belong to the coefficients
-        self.coef_ = coef[:, : task.num_features]
-        self.intercept_ = coef[:, -1] if self.fit_intercept else np.zeros(len(coef))
-        steps = max(found.steps, min(1, self.max_iter))  # scikit-learn counts the look at where it begins
-        self.n_iter_ = np.array([steps], np.int32)
-        return self
+
+        def take(found: Fitted) -> None:
+            warn(found, task)
+            self.classes_, coef = classes, found.coef  # not before: labels belong to the coefficients
+            self.coef_ = coef[:, : task.num_features]
+            self.intercept_ = coef[:, -1] if self.fit_intercept else np.zeros(len(coef))
+            steps = max(found.steps, min(1, self.max_iter))  # scikit-learn counts the look at where it begins
+            self.n_iter_ = np.array([steps], np.int32)
+
+        return Posed(columns=columns, problem=task, take=take)
 
     def _start(self) -> np.ndarray:
         return np.column_stack([self.coef_, self.intercept_]) if self.fit_intercept else self.coef_

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.checks import check_number, check_solving
 from dask_train.linear_model.estimating import warn
 from dask_train.linear_model.fitting import Fitted
 from dask_train.linear_model.linear import LinearRegression
 from dask_train.linear_model.penalised_squares import PenalisedSquares
+from dask_train.linear_model.posed import Posed
 
 
 class ElasticNet(LinearRegression):
@@ -75,28 +75,10 @@ class ElasticNet(LinearRegression):
         self.warm_start = warm_start
         super().__init__(fit_intercept=fit_intercept, workers=workers)
 
-    @raises_at_the_call
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As :meth:`LinearRegression.fit` takes them.
-
-        Returns
-        -------
-        estimator
-            This one.
-
-        Raises
-        ------
-        ValueError
-            The data or a parameter can't be.
-        """
+    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
         check_number("alpha", self.alpha)
         check_solving(self)
-        columns = self._taken(X, y, sample_weight, y_numeric=True, multi_output=True)
+        columns = self._taken(X, y, sample_weight, workers, y_numeric=True, multi_output=True)
         task = PenalisedSquares(
             l2=self.alpha * (1 - self.l1_ratio),
             l1=self.alpha * self.l1_ratio,
@@ -107,13 +89,15 @@ class ElasticNet(LinearRegression):
             max_iter=self.max_iter,
             start=np.atleast_2d(self.coef_) if self.warm_start and hasattr(self, "coef_") else None,
         )
-        found: list[Fitted] = self._run(task, columns)
-        for each in found:
-            warn(each, task)
-        self._keep(np.concatenate([each.coef for each in found]).T, columns[1].ndim)
-        steps = [each.steps for each in found]
-        self.n_iter_: Any = steps[0] if len(steps) == 1 else steps
-        return self
+
+        def take(found: list[Fitted]) -> None:
+            for each in found:
+                warn(each, task)
+            self._keep(np.concatenate([each.coef for each in found]).T, columns[1].ndim)
+            steps = [each.steps for each in found]
+            self.n_iter_: Any = steps[0] if len(steps) == 1 else steps
+
+        return Posed(columns=columns, problem=task, take=take)
 
 
 class Lasso(ElasticNet):

@@ -73,5 +73,7 @@ class PenalisedSquares:
             tol = self.tol * float(spread[target] or 1.0)
             coef, steps, converged = solved(ranks, objective, self.solver, begin, tol, self.max_iter)
             row = np.append(coef, of_y[target] - of_x @ coef)
-            found.append(Fitted(coef=row[None], steps=steps, converged=converged, separable=False))
+            stopped = ranks.steps.stopped and not converged
+            fitted = Fitted(coef=row[None], steps=steps, converged=converged, separable=False, stopped=stopped)
+            found.append(fitted)
         return found

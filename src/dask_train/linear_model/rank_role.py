@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dask_train.frameworks.base import Framework
+from dask_train.linear_model.packed import unpacked
 from dask_train.linear_model.ranks import Ranks
+from dask_train.linear_model.run_steps import LedAgreement, RunSteps
 from dask_train.role.refusals import Refusing
+from dask_train.role.session import Session
+from dask_train.trainers.common.agreement import SessionAgreement
+from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.step_loop import StepLoop
+from dask_train.trainers.common.task import LoopTask
+
+# What an outcome has of what was solved.
+FOUND = "found"
 
 
 class Linear(Framework):
@@ -16,15 +30,84 @@ class Linear(Framework):
     imports = ("numpy", "scipy.linalg", "dask_train.role.main", "dask_train.linear_model.fitting")
 
 
-class OfRank(Refusing):
-    """A role's function: a task whose result comes back once."""
+@dataclass(frozen=True, kw_only=True)
+class LinearRole(Refusing):
+    """Called with a session, it solves a problem; the first rank returns what was found.
+
+    Attributes
+    ----------
+    problem
+        Called with the ranks that solve it.
+    task
+        Of the loop.
+    is_packed
+        Whether partitions are what :func:`~dask_train.linear_model.packed.packed` makes.
+    """
+
+    problem: Callable[[Ranks], Any]
+    task: LoopTask
+    is_packed: bool
 
     __name__ = "linear-model"
 
-    def __init__(self, task: Callable[[Ranks], Any]) -> None:
-        self._task = task
+    def __call__(self, session: Session) -> Outcome | None:
+        """Solve it; all ranks but the first return None.
 
-    def __call__(self, session: Any) -> Any:
-        """The result in the first rank, and None in the others."""
-        found = self._task(session)
-        return found if session.rank == 0 else None
+        Raises
+        ------
+        ValueError
+            The data can't be of such a model.
+        CheckpointError
+            The last checkpoint is of another fit.
+        """
+        partitions = session.partitions()
+        parts = list(unpacked(partitions) if self.is_packed else partitions)
+        task, keeps = self.task, self.task.checkpoint is not None
+        if keeps:
+            task = replace(task, configuration={**task.configuration, "data": _told_apart(session, parts)})
+        is_symmetric = getattr(self.problem, "solver", None) == "admm"
+        loop = StepLoop(task, session, (SessionAgreement if is_symmetric else LedAgreement)(session))
+        try:
+            steps = RunSteps(loop, has_own=is_symmetric, keeps=keeps)
+            found = self.problem(_RunRanks(session, parts, steps))
+            loop.rounds_done()
+            return loop.outcome(lambda: {FOUND: found})
+        finally:
+            loop.settle()
+
+
+class _RunRanks:
+    """The ranks of a run: a session, whose partitions have been read, and the sync points of the solver's steps."""
+
+    def __init__(self, session: Session, parts: list[Any], steps: RunSteps) -> None:
+        self._session, self._parts, self.steps = session, parts, steps
+
+    def partitions(self) -> Iterator[Any]:
+        """This rank's own, once: what is made of them may take their place in memory."""
+        while self._parts:
+            yield self._parts.pop(0)
+
+    def __getattr__(self, name: str) -> Any:
+        """What a session has besides."""
+        return getattr(self._session, name)
+
+
+def _told_apart(session: Session, parts: Sequence[Any]) -> dict[str, Any]:
+    """Return sums of the bits of each column over all ranks, which are the same however the rows are cut."""
+    mine = np.zeros(3, np.uint64)
+    for columns in parts:
+        with np.errstate(over="ignore"):
+            mine[: len(columns)] += np.array([_sum_of_bits(column) for column in columns], np.uint64)
+    sums = session.all_reduce(mine).tolist()
+    bits = {name: f"{found:016x}" for name, found in zip(("X", "y", "sample_weight"), sums, strict=True)}
+    return {"rows": session.num_rows, **bits}
+
+
+def _sum_of_bits(column: Any) -> int:
+    if hasattr(column, "tocsr"):
+        matrix = column.tocsr()
+        return _sum_of_bits(matrix.data) ^ _sum_of_bits(matrix.indices)
+    if column.dtype.hasobject or column.dtype.itemsize not in (1, 2, 4, 8):
+        return sum(zlib.crc32(str(value).encode()) for value in column.ravel().tolist())
+    bits = np.ascontiguousarray(column).view(f"u{column.dtype.itemsize}")
+    return int(np.add.reduce(bits, axis=None, dtype=np.uint64))

@@ -7,9 +7,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dask_train.linear_model.steps import UNASKED, Steps
+
 
 class Ranks(Protocol):
-    """A :class:`~dask_train.role.session.Session`, as far as solvers use it."""
+    """A :class:`~dask_train.role.session.Session`, as far as solvers use it, and the sync points of their steps."""
+
+    @property
+    def steps(self) -> Steps:
+        """What happens between two steps."""
 
     @property
     def world_rank(self) -> int | None:
@@ -35,6 +41,7 @@ class Alone:
 
     def __init__(self, *columns: Any) -> None:
         self._columns = columns
+        self.steps = UNASKED
 
     def partitions(self) -> Iterator[Any]:
         """All rows as one."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import linalg, optimize
 
 from dask_train.linear_model.ranks import Evaluate
+from dask_train.linear_model.steps import UNASKED, Found, Steps
 
 # Armijo's: a step has to bring so much of what the slope promises.
 _PROMISED = 1e-4
@@ -20,11 +23,15 @@ ROUNDED = 16 * np.finfo(float).eps
 # the root of 64 rounding errors, and 100 times that for curvatures that differ.
 _AT_ROUNDING = 1e-5
 
-Found = tuple[np.ndarray, int, bool]
-
 
 def newton_cholesky(
-    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, hessian: np.ndarray | None = None
+    evaluate: Evaluate,
+    start: np.ndarray,
+    tol: float,
+    max_iter: int,
+    hessian: np.ndarray | None = None,
+    *,
+    steps: Steps = UNASKED,
 ) -> Found:
     """Newton's steps, shortened where they are too long (Nocedal and Wright, "Numerical Optimization", 2006, ch. 3).
 
@@ -34,10 +41,15 @@ def newton_cholesky(
     first that of a sample of the rows, where there is one (Roosta-Khorasani and Mahoney, "Sub-sampled Newton methods",
     2019).
     """
-    coef, is_rounding, before, is_own = start, False, np.inf, hessian is None
-    value, gradient, *own = evaluate(coef, 2 if is_own else 1)
-    curved = own[0] if hessian is None else hessian
-    for step in range(max_iter + 1):
+    if steps.state is None:
+        coef, is_rounding, before, is_own = start, False, np.inf, hessian is None
+        value, gradient, *own = evaluate(coef, 2 if is_own else 1)
+        curved = own[0] if hessian is None else hessian
+    else:
+        coef, is_rounding, before, is_own, value, gradient, curved = steps.state
+    for step in range(steps.first, max_iter + 1):
+        if steps.passed(step, float(value), (coef, is_rounding, before, is_own, float(value), gradient, curved)):
+            return coef, step, False
         direction, decrement = _newton_step(curved, gradient)
         if not is_own and not decrement <= _ENOUGH * before:
             (value, gradient, curved), is_own = evaluate(coef, 2), True
@@ -129,36 +141,57 @@ def shortened(
     return None
 
 
-def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int) -> Found:
+def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, steps: Steps = UNASKED) -> Found:
     """SciPy's L-BFGS-B (Zhu, Byrd, Lu and Nocedal, 1997), with scikit-learn's settings.
 
     It also stops where steps bring no more than rounding; that is an end if the gradient is as small as it is there.
+    What SciPy holds can't be taken, so its state is all that was evaluated, which it is told again where it resumes.
     """
 
     if max_iter == 0:  # of which SciPy takes a step
         return start, 0, False
+    evaluated: list[Any] = list(steps.state or ())
+    again, step = iter(tuple(evaluated)), 0
+    start = evaluated[0][0] if evaluated else start
 
     def both(coef: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = evaluate(coef, 1)
+        point, value, gradient = next(again, (None, 0.0, coef))
+        if point is None or not np.array_equal(point, coef):  # another processor may round differently
+            value, gradient = evaluate(coef, 1)
+            if steps.keeps:
+                evaluated.append((coef.copy(), float(value), gradient))
         return float(value), gradient
 
+    def stepped(intermediate_result: optimize.OptimizeResult) -> None:
+        nonlocal step
+        step += 1
+        if steps.passed(step, float(intermediate_result.fun), evaluated[:]):
+            raise StopIteration
+
     options = {"maxiter": max_iter, "maxls": 50, "gtol": tol, "ftol": 64 * np.finfo(float).eps}
-    found = optimize.minimize(both, start, method="L-BFGS-B", jac=True, options=options)
+    found = optimize.minimize(both, start, method="L-BFGS-B", jac=True, options=options, callback=stepped)
     rounded = _AT_ROUNDING * max(1.0, float(np.sqrt(abs(found.fun))))
     is_end = np.abs(found.jac).max(initial=0.0) <= max(tol, rounded)
     return found.x, int(found.nit), bool(found.success and is_end)
 
 
-def gradient_descent(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int) -> Found:
+def gradient_descent(
+    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, steps: Steps = UNASKED
+) -> Found:
     """Steepest descent, a step as long as Barzilai and Borwein (1988) have it, shortened where that is too long.
 
     A step may lead uphill, but not above the last ten (Raydan, "The Barzilai and Borwein gradient method for the large
     scale unconstrained minimization problem", 1997): to go down all the time makes it as slow as other descents.
     """
-    coef = start
-    value, gradient = evaluate(coef, 1)
-    length, last = 1.0, [float(value)]
-    for step in range(max_iter + 1):
+    if steps.state is None:
+        coef, length = start, 1.0
+        value, gradient = evaluate(coef, 1)
+        last = [float(value)]
+    else:
+        coef, length, gradient, last = steps.state
+    for step in range(steps.first, max_iter + 1):
+        if steps.passed(step, last[-1], (coef, length, gradient, last)):
+            return coef, step, False
         if np.abs(gradient).max(initial=0.0) <= tol:
             return coef, step, True
         if step == max_iter:

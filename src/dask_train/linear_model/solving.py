@@ -11,17 +11,18 @@ from dask_train.linear_model.composite import newton_cd, proximal_gradient
 from dask_train.linear_model.objective import Objective
 from dask_train.linear_model.ranks import Evaluate, Ranks, led
 from dask_train.linear_model.sampling import Sample
-from dask_train.linear_model.solvers import Found, gradient_descent, lbfgs, newton_cholesky
+from dask_train.linear_model.solvers import gradient_descent, lbfgs, newton_cholesky
 from dask_train.linear_model.standardised import Standardised, standardised
+from dask_train.linear_model.steps import UNASKED, Found, Steps
 
 # Without a penalty of absolute values.
-SMOOTH: dict[str, Callable[[Evaluate, np.ndarray, float, int], Found]] = {
+SMOOTH: dict[str, Callable[..., Found]] = {
     "newton-cholesky": newton_cholesky,
     "lbfgs": lbfgs,
     "gradient_descent": gradient_descent,
 }
 # With or without one.
-COMPOSITE: dict[str, Callable[[Evaluate, np.ndarray, float, int, np.ndarray], Found]] = {
+COMPOSITE: dict[str, Callable[..., Found]] = {
     "newton-cd": newton_cd,
     "proximal_gradient": proximal_gradient,
 }
@@ -61,12 +62,20 @@ def solved(
     tuple
         As solvers return it; steps are those with all rows.
     """
+    steps = ranks.steps
+    found = steps.begin()
+    if found is not None:
+        return found
+    max_iter = max(max_iter, steps.first)  # so many have been taken
     if solver in FIRST_ORDER:
         problem = standardised(ranks, objective, sample)
-        coef, steps, converged = _solved(ranks, problem, solver, problem.standard(start), tol, max_iter, sample)
+        coef, taken, converged = _solved(ranks, problem, solver, problem.standard(start), tol, max_iter, sample)
         # What is 0 has to stay exactly that, which it does, as a product.
-        return problem.raw(coef), steps, converged
-    return _solved(ranks, objective, solver, start, tol, max_iter, sample)
+        found = problem.raw(coef), taken, converged
+    else:
+        found = _solved(ranks, objective, solver, start, tol, max_iter, sample)
+    steps.end(found)
+    return found
 
 
 def _solved(
@@ -79,22 +88,35 @@ def _solved(
     sample: Sample | None = None,
 ) -> Found:
     hessians: tuple[np.ndarray, np.ndarray] | None = None
-    if sample is not None:
+    if sample is not None and (ranks.steps.state is None or solver == "admm"):
         part = problem.of(sample)
-        near, _, _ = _solved(ranks, part, solver, start, max(tol, sample.tol), max_iter)
+        near, _, _ = _minimum(ranks, part, solver, start, max(tol, sample.tol), max_iter, UNASKED)
         if _value(problem, near, 2 if solver == "newton-cd" else 1) <= _value(part, start, 0):  # of NaN it is false
             start = near
             if solver in WITH_HESSIAN:
                 hessians = part.evaluate(near, 2)[2], part.own(near, 2)[2]
+    return _minimum(ranks, problem, solver, start, tol, max_iter, ranks.steps, hessians)
+
+
+def _minimum(
+    ranks: Ranks,
+    problem: Objective | Standardised,
+    solver: str,
+    start: np.ndarray,
+    tol: float,
+    max_iter: int,
+    steps: Steps,
+    hessians: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Found:
     if solver == "admm":
-        return admm(ranks, problem, start, tol, max_iter, hessians)
+        return admm(ranks, problem, start, tol, max_iter, hessians, steps=steps)
 
     def solve(evaluate: Evaluate) -> Found:
         if solver == "newton-cholesky":
-            return newton_cholesky(evaluate, start, tol, max_iter, hessians and hessians[0])
+            return newton_cholesky(evaluate, start, tol, max_iter, hessians and hessians[0], steps=steps)
         if solver in SMOOTH:
-            return SMOOTH[solver](evaluate, start, tol, max_iter)
-        return COMPOSITE[solver](evaluate, start, tol, max_iter, problem.l1)
+            return SMOOTH[solver](evaluate, start, tol, max_iter, steps=steps)
+        return COMPOSITE[solver](evaluate, start, tol, max_iter, problem.l1, steps=steps)
 
     found = led(ranks, problem.size, problem.evaluate, solve)
     return found[: problem.size], int(found[-2]), bool(found[-1])

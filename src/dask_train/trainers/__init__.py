@@ -9,15 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dask_train.trainers.common.loop import Position, TrainingLoop
+    from dask_train.trainers.common.loop import TrainingLoop
     from dask_train.trainers.common.rank_state import RankState
+    from dask_train.trainers.common.sync_point import Position
     from dask_train.trainers.settings import LoopSettings
     from dask_train.trainers.trainer import Trainer, TrainSpec
 
 # Where each public name is defined.
 _HOMES = {
     "LoopSettings": "settings",
-    "Position": "common.loop",
+    "Position": "common.sync_point",
     "RankState": "common.rank_state",
     "TrainSpec": "trainer",
     "Trainer": "trainer",

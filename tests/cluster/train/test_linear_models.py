@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 
 import dask.array as da
@@ -15,6 +17,7 @@ from sklearn import linear_model as plain
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GridSearchCV
 
+import dask_train as dt
 from dask_train import linear_model as ours
 from dask_train.sklearn import Incremental
 from dask_train.testing import check_dask_estimator
@@ -163,3 +166,48 @@ def test_a_few_columns_of_parquet_whose_partitions_dask_joins(client, tmp_path):
     np.testing.assert_allclose(model.coef_, [1, 2])
     assert model.score(frame[["a", "b"]], frame["y"]) == pytest.approx(1.0)
     assert ours.LinearRegression().fit(frame[["a", "b"]], wide["y"].to_numpy()).coef_ == pytest.approx([1, 2])
+
+
+def tangled(rows):
+    """Features that hang together, of which a solver takes hundreds of steps; and labels."""
+    random = np.random.default_rng(1)
+    turned = np.linalg.qr(random.normal(size=(20, 20)))[0]
+    x = random.normal(size=(rows, 20)) @ (turned * np.logspace(0, -2, 20))
+    return da.from_array(x, chunks=(rows // 4, 20)), da.from_array((x[:, 0] > 0).astype(int), chunks=rows // 4)
+
+
+@pytest.mark.parametrize("solver", ["gradient_descent", "lbfgs", "admm"])
+@pytest.mark.parametrize("keeps", [True, False], ids=["checkpoints", "anew"])
+def test_a_killed_worker_leads_to_the_same_bits(client, tmp_path, until, solver, keeps):
+    rows, labels = dt.persist(*tangled(200_000))
+    settings = {"solver": solver, "C": 1e4, "tol": 1e-9, "max_iter": 300}
+    whole = ours.LogisticRegression(**settings)
+    undisturbed = dt.fit(whole, rows, labels, workers=2)
+    found = ours.LogisticRegression(**settings)
+    kept = {"checkpoint": dt.Checkpoint(tmp_path, every_steps=2, every_s=None)} if keeps else {}
+    run = dt.fit(found, rows, labels, workers=2, wait=False, **kept)
+    os.kill(until(run, 5, "step")["worker", 1]["pid"], signal.SIGKILL)
+    result = run.result()
+    assert len(result.attempts) == 2
+    assert (found.coef_.tobytes(), found.n_iter_) == (whole.coef_.tobytes(), whole.n_iter_)
+    assert result.history == undisturbed.history
+    first = next(score["step"] for score in result.scores if score["attempt"] == 1)
+    assert (first > 1) == keeps, "it resumes where it was, or begins again"
+    assert (result.ledger.dropped, result.ledger.trained) == (0, 200_000)
+
+
+def test_a_run_of_a_linear_model_is_stopped_and_resumes_with_other_workers(client, tmp_path):
+    rows, labels = dt.persist(*tangled(200_000))
+    settings = {"solver": "gradient_descent", "C": 1e4, "tol": 1e-9, "max_iter": 300}
+    whole = ours.LogisticRegression(**settings)
+    dt.fit(whole, rows, labels, workers=2)
+    told, found = [], ours.LogisticRegression(**settings)
+    result = dt.fit(found, rows, labels, workers=2, checkpoint=tmp_path, stop="steps >= 3", log=told.append)
+    assert result.stop_reason
+    assert 3 <= len(result.epoch) < whole.n_iter_[0]
+    assert [score["loss"] for score in told] == result.history["loss"]
+    dt.fit(found, rows, labels, workers=1, checkpoint=tmp_path, resume=True)
+    np.testing.assert_allclose(found.coef_, whole.coef_, rtol=1e-5, atol=1e-8)
+    with pytest.raises(dt.RoleFailedError) as refused:
+        dt.fit(found.set_params(C=1.0), rows, labels, checkpoint=tmp_path, resume=True)
+    assert "C was '10000.0', and is '1.0'" in str(refused.value.__cause__)

@@ -7,6 +7,8 @@ import threading
 import numpy as np
 import pytest
 
+from dask_train.linear_model.steps import UNASKED
+
 
 @pytest.fixture
 def ranks_of():
@@ -15,6 +17,7 @@ def ranks_of():
     class Rank:
         def __init__(self, number, parts, shared, waiting):
             self.world_rank, self._parts, self._shared, self._waiting = number, parts, shared, waiting
+            self.steps = UNASKED
 
         def partitions(self):
             return iter(self._parts)

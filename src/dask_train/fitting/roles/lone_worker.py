@@ -16,9 +16,9 @@ from dask_train.role.session import Session
 from dask_train.trainers.common.checkpointing import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
-from dask_train.trainers.common.loop import Position
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.score_names import check_stop_told
+from dask_train.trainers.common.sync_point import Position
 
 
 class LoneWorker(Worker):

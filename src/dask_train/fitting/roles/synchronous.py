@@ -33,9 +33,9 @@ from dask_train.trainers.common.checkpointing import Checkpointer
 from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, Held
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
-from dask_train.trainers.common.loop import Position
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.sync_point import Position
 
 
 def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], None] | None = None) -> Outcome | None:

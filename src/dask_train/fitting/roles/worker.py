@@ -32,8 +32,8 @@ from dask_train.role.time_spent import CHECKPOINTS
 from dask_train.trainers.common.checkpointing import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import Held
-from dask_train.trainers.common.loop import Position
 from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.sync_point import Position
 
 
 class Worker(ABC):

@@ -18,7 +18,7 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.data.columns import Columns
 from dask_train.driver.handle import Run
 from dask_train.fitting.data import FitData, check_some_rows
-from dask_train.fitting.logged import params_of_trees
+from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import of_run
 from dask_train.fitting.stop_checks import check_stop_names
@@ -211,7 +211,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         replace(run, client=client, progress=settings.progress).named("fit"),
         framework=library,
         display=settings.display,
-        params=params_of_trees(model),
+        params=params_of_estimator(model),
         finish=partial(grown, model=model, callbacks=callbacks, evals=sets, schema=data.schema),
     )
 

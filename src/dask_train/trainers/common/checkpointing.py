@@ -47,7 +47,7 @@ class Checkpointer:
     Parameters
     ----------
     epochs
-        Those of the run.
+        Those of the run; None where every step goes through all rows, in no order.
     mode_of
         Of a model and the name of one of its scores, whether less ("min") or more ("max") of it is better.
     clock
@@ -69,7 +69,7 @@ class Checkpointer:
         self,
         task: LoopTask,
         session: Session,
-        epochs: Epochs,
+        epochs: Epochs | None,
         mode_of: Callable[[Any, str], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -249,6 +249,8 @@ class Checkpointer:
     def order(self) -> dict[str, Any]:
         """What fixes the order of rows."""
         task, epochs = self._task, self._epochs
+        if epochs is None:
+            return {"rows": self._session.num_rows}
         workers = (
             {"workers": self._session.size} if "ps" in self._session.peers else {}
         )  # each is elsewhere in its rows

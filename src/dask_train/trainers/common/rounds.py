@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 from dask_train.data.account import BatchRange
-from dask_train.role.session import Session
-from dask_train.trainers.common.agreement import Agreement
-from dask_train.trainers.common.comparing import check_same
-from dask_train.trainers.common.loop import Position, TrainingLoop
-from dask_train.trainers.common.task import LoopTask
+from dask_train.trainers.common.sync_point import Position, SyncedLoop
 
 
-class RoundLoop(TrainingLoop):
+class RoundLoop(SyncedLoop):
     """The training loop of one rank whose library goes over the rows by itself: an epoch is a round, of one step.
 
     So a history has one score a round, and an outcome the numbers of rounds as epochs. Unlike epochs, rounds are too
@@ -23,7 +18,12 @@ class RoundLoop(TrainingLoop):
     Parameters
     ----------
     task, session, agreement, check
-        As of :class:`TrainingLoop`; the task's epochs and batches mean nothing.
+        As of :class:`~dask_train.trainers.common.sync_point.SyncedLoop`; the task's epochs and batches mean nothing.
+
+    Attributes
+    ----------
+    unit
+        What a round is called where it is reported.
 
     Examples
     --------
@@ -33,16 +33,12 @@ class RoundLoop(TrainingLoop):
     >>> loop.rounds_done()  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        task: LoopTask,
-        session: Session,
-        agreement: Agreement,
-        *,
-        check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
-    ) -> None:
-        of_all_rows = replace(task, batch_size=max(1, session.num_rows), steps_per_epoch=None)
-        super().__init__(of_all_rows, session, agreement, check=check)
+    unit = "round"
+
+    @property
+    def num_steps(self) -> int:
+        """One: a round is an epoch of its own."""
+        return 1
 
     def rounds(self, stop: int) -> Iterator[int]:
         """Give the number of each round that is left, from 0 up to ``stop``; ends early where the run is to stop."""
@@ -65,7 +61,7 @@ class RoundLoop(TrainingLoop):
         self._note(self.position.epoch, scores)
         done = self.position.epoch + 1
         self.position = Position(done, 0, done)
-        self._report("round", done, scores)
+        self._report(self.unit, done, scores)
         return self._pass_sync_point(epoch_ends=False)
 
     def rounds_done(self) -> None:

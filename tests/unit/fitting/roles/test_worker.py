@@ -9,7 +9,7 @@ import numpy as np
 from keras import layers
 
 from dask_train.fitting.roles.worker import Worker
-from dask_train.trainers.common.loop import Position
+from dask_train.trainers.common.sync_point import Position
 
 
 def test_moving_averages_end_as_weights_also_where_training_stops_within_an_epoch_that_others_began():

@@ -14,8 +14,10 @@ from dask_train.errors import CheckpointError
 from dask_train.role.time_spent import TimeSpent
 from dask_train.trainers.common import loop as loop_module
 from dask_train.trainers.common.agreement import GroupAgreement
-from dask_train.trainers.common.loop import Position, TrainingLoop
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.sync_point import Position
 from dask_train.trainers.common.task import LoopTask
 
 ROWS, BATCH_SIZE = 50, 8  # seven batches an epoch
@@ -170,8 +172,8 @@ def test_a_checkpoint_of_another_kind_of_model_is_refused(trained):
 
 def test_a_checkpoint_that_has_the_states_of_ranks_as_lists_is_of_an_earlier_version(trained, monkeypatch):
     trained("kept", epochs=1)
-    opened = loop_module.FitCheckpoint.opened
-    monkeypatch.setattr(loop_module.FitCheckpoint, "opened", lambda folder: _with(opened(folder), own=[[np.zeros(2)]]))
+    opened = FitCheckpoint.opened
+    monkeypatch.setattr(FitCheckpoint, "opened", lambda folder: _with(opened(folder), own=[[np.zeros(2)]]))
     with pytest.raises(CheckpointError, match="An earlier version of dask-train has written the checkpoint"):
         trained("kept", resume=True, run="other")
 

@@ -1,0 +1,66 @@
+"""What happens between two steps of a solver: where it resumes, what it tells, and whether it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# Coefficients, steps, and whether the solver has come to an end.
+Found = tuple[np.ndarray, int, bool]
+
+
+class Steps:
+    """Sync points at which nothing happens: of a fit in this process, and of a sample's.
+
+    A fit is one solver's run after the other, one for each target. Each begins with :meth:`begin`, calls
+    :meth:`passed` at every step, and ends with :meth:`end`.
+
+    Attributes
+    ----------
+    first
+        The step that the solver begins with: 0, or the one that it resumes at.
+    state, own
+        What it resumes from: what all ranks share, and what this rank has for itself; None at step 0.
+    keeps
+        Whether states are asked for at all.
+    stopped
+        Whether the run is to stop.
+    """
+
+    first: int = 0
+    state: Any = None
+    own: Any = None
+    keeps: bool = False
+    stopped: bool = False
+
+    def begin(self) -> Found | None:
+        """Begin the next solver's run; return what it has found where that is known already."""
+        return None
+
+    def passed(self, step: int, loss: float, state: Sequence[Any], own: Sequence[Any] = ()) -> bool:  # noqa: ARG002
+        """Pass the sync point before a step; where it is the first one, nothing happens.
+
+        Parameters
+        ----------
+        step
+            How many steps have been taken.
+        loss
+            What is minimised, at this point.
+        state, own
+            What the solver would resume from: plain values and arrays, which it does not change any more.
+
+        Returns
+        -------
+        bool
+            Whether the solver is to return what it has.
+        """
+        return False
+
+    def end(self, found: Found) -> None:
+        """End the solver's run; of one that has converged nothing else is kept."""
+
+
+# Of a solver that nobody asks between its steps.
+UNASKED = Steps()

@@ -1,0 +1,287 @@
+"""The sync point between two steps of whatever is trained, and the state that is kept there and restored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dask_train.data.account import BatchRange
+from dask_train.errors import CheckpointError
+from dask_train.role.session import Session
+from dask_train.trainers.common.agreement import Agreement
+from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.comparing import check_same
+from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.outcome import Outcome, Read
+from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.score_names import check_stop_told, scores_of
+from dask_train.trainers.common.task import LoopTask
+
+
+def mode_unknown(_: Any, name: str) -> NoReturn:
+    """Fail: the policy for checkpoints has to say whether less or more of a score is better."""
+    raise AssertionError(f"whether less or more of {name} is better is known before training begins")
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far training is.
+
+    Attributes
+    ----------
+    epoch, batch
+        The next batch, each counted from 0.
+    steps
+        How many have been taken in all, also before training was resumed.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    steps: int = 0
+
+
+class SyncedLoop(ABC):
+    """The loop of one rank, as far as it does not matter what a step is: what happens between two of them.
+
+    All ranks make the same calls. At a sync point the first rank reports scores, decides whether a checkpoint is due
+    and whether the run is to stop, and tells the others in one sum; so all of them save, and end, after the same step.
+
+    Parameters
+    ----------
+    task
+        How long to train, and when to keep a checkpoint.
+    session
+        Of the role.
+    agreement
+        How this rank agrees with the others.
+    epochs
+        Those of batches. Default: there are none, as every step goes through all rows.
+    check
+        Called with the configuration in a checkpoint of another run and the one of this run; raises where training
+        can't go on with it.
+    mode_of
+        As of :class:`~dask_train.trainers.common.checkpointing.Checkpointer`. Default: the policy has to say it.
+
+    Attributes
+    ----------
+    position
+        Where training is.
+    start
+        Where it has begun: behind the checkpoint, if there was one to go on with.
+    stopped
+        Whether training is to end before its last step.
+    history
+        By name, a list of one score an epoch, or what there is in place of epochs; in the first rank.
+    """
+
+    def __init__(
+        self,
+        task: LoopTask,
+        session: Session,
+        agreement: Agreement,
+        epochs: Epochs | None = None,
+        *,
+        check: Callable[[dict[str, Any], dict[str, Any]], None] = check_same,
+        mode_of: Callable[[Any, str], str] = mode_unknown,
+    ) -> None:
+        self._task, self._session, self._agreement, self._check = task, session, agreement, check
+        self.leads = agreement.rank == 0
+        self._checkpointer = Checkpointer(task, session, epochs, mode_of)
+        self._configuration = task.configuration
+        self._state = RankState()
+        self.start = self.position = Position(task.initial_epoch)
+        self.stopped = False
+        self.history: dict[str, list[Any]] = {}
+        self._epochs_told: list[int] = []
+        self._read: list[Read] = []
+        self._saved_steps = 0
+
+    @property
+    @abstractmethod
+    def num_steps(self) -> int:
+        """Steps of an epoch."""
+
+    @abstractmethod
+    def _taken_by_all(self) -> dict[int, list[BatchRange]]:
+        """Return the batches that each rank has taken since :attr:`start`."""
+
+    def keep(self, state: RankState) -> Position:
+        """Mirror, save and restore this state; resume from the last checkpoint, if there is one to go on with.
+
+        Called once, before the first batch; by then the rank has all that the state's functions need.
+
+        Parameters
+        ----------
+        state
+            Parts of the same names in every rank.
+
+        Returns
+        -------
+        Position
+            :attr:`start`.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint was begun with something else, can't be read, or was written by an earlier version.
+        """
+        self._state = state
+        kept = self._checkpointer.load(self._check_begun) if self.leads else None
+        if kept is not None:
+            kept = self._in_parts(kept)
+            kept.check_parts(state.names)
+            self._check_size(kept)
+            self._take_over(kept)
+        told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.header, kept.own)
+        agreed = self._agreement.of_first(told)
+        if agreed is not None:
+            epoch, batch, steps, shared, own = agreed
+            self.start = self.position = Position(epoch, batch, steps)
+            self._saved_steps = steps
+            state.restore_shared(shared, within_epoch=batch > 0)
+            rank, size = self._agreement.rank, self._agreement.size
+            mine = own[rank] if len(own) == size else state.regroup_own(own, rank)
+            state.restore_own(mine, within_epoch=batch > 0)
+        return self.start
+
+    def settle(self) -> None:
+        """Wait for a checkpoint that is being written, however training has ended."""
+        with suppress(CheckpointError):  # the run ends with another error, or has seen this one
+            self._checkpointer.finish()
+        self._let_go()
+
+    def outcome(self, trained: Callable[[], dict[str, Any]] | None = None) -> Outcome | None:
+        """End training, with the best state where that was asked for; what the role returns.
+
+        Parameters
+        ----------
+        trained
+            Returns what travels back of the trained model, by name. Default: the shared parts of the state.
+
+        Returns
+        -------
+        Outcome or None
+            None in all ranks but the first.
+        """
+        if not self.leads:
+            self._let_go()
+            return None
+        self._checkpointer.finish()
+        best = self._checkpointer.best()
+        if best is not None:
+            self._state.restore_trained(self._in_parts(best).header)
+        header = trained() if trained is not None else self._state.take_shared(within_epoch=False)
+        self._let_go()
+        applied = self._taken_by_all()
+        for run, _, before in self._read:
+            if run == self._task.run:  # an earlier attempt, whose workers may have taken their accounts with them
+                applied = {rank: [*before.get(rank, []), *taken] for rank, taken in applied.items()}
+        return Outcome(
+            header=header,
+            history=self._told_history(),
+            epoch=self._epochs_told,
+            steps=self.position.steps,
+            read=[read for read in self._read if read[0] != self._task.run],
+            num_rows=self._session.num_rows,
+            warnings=[warning for warning in (self._warning(), self._checkpointer.warning) if warning],
+            num_steps=self.num_steps,
+            best_epoch=None if best is None else best.epoch - 1,
+            all_reduce_s=self._agreement.all_reduce_s,
+            waiting_s=self._agreement.waiting_s,
+            applied=applied,
+        )
+
+    def _check_begun(self, kept: FitCheckpoint) -> None:
+        """Check that a checkpoint of another run was begun with what this one begins with."""
+        if kept.run != self._task.run:
+            self._check(kept.configuration, self._configuration)
+
+    def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
+        """Return a checkpoint whose state is in parts by name; a kind may know what earlier versions have written."""
+        return kept
+
+    def _take_over(self, kept: FitCheckpoint) -> None:
+        """Go on with the history of a checkpoint; in the first rank."""
+        self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
+
+    def _note(self, epoch: int, scores: dict[str, Any]) -> None:
+        """Let the history have the scores of an epoch."""
+        if self.leads:
+            self._epochs_told.append(epoch)
+            for name, value in scores.items():
+                self.history.setdefault(name, []).append(value)
+
+    def _told_history(self) -> dict[str, list[Any]]:
+        """Return a copy of the history, as a checkpoint and the result have it."""
+        return {name: list(values) for name, values in self.history.items()}
+
+    def _is_as_scored(self) -> bool:
+        """Return whether the state is what the last scores are of, so that a checkpoint of it may be the best one."""
+        return True
+
+    def _check_size(self, kept: FitCheckpoint) -> None:
+        """Check that there are as many ranks as then, where each goes on with a part of its own.
+
+        Raises
+        ------
+        CheckpointError
+            There are not.
+        """
+        bound, size = self._state.bound_to_ranks(within_epoch=kept.batch > 0), self._agreement.size
+        if bound and len(kept.own) != size:
+            raise CheckpointError(
+                f"The checkpoint was made by {len(kept.own)} workers, and this run has {size}: each of them goes on "
+                f"with what only that worker has ({', '.join(bound)}).",
+                change=f"Pass workers={len(kept.own)}, or checkpoint= another folder to begin anew.",
+            )
+
+    def _let_go(self) -> None:
+        """Refer no more to who trains, who refers to this loop: in the user's process rows would stay for so long."""
+        self._state = RankState()
+
+    def _warning(self) -> str | None:
+        """Return what the user is to be warned of, besides checkpoints."""
+        return None
+
+    def _report(self, unit: str, number: int, scores: dict[str, Any], **more: int) -> None:
+        """Report the scores of a whole epoch, or of what a kind of model has in place of epochs."""
+        if self.leads:
+            self._session.report(**{unit: number}, **more, **scores_of(scores))
+            check_stop_told(self._task.stop_names, self.history, unit)
+            self._checkpointer.scored(None, scores)
+
+    def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
+        """Agree with the other ranks on what follows, and take a checkpoint where it is due."""
+        save = stop = False
+        if self.leads:
+            save = self._checkpointer.due(self.position.steps, epoch_ends=epoch_ends)
+            stop = self._session.should_stop()
+        save, self.stopped = self._agreement.flags(save, stop)
+        if save or (self.stopped and not epoch_ends and self._task.checkpoint is not None):
+            self._save()
+        return self.stopped
+
+    def _save(self) -> None:
+        """Take a checkpoint: all ranks tell what is their own, the first one writes."""
+        self._saved_steps = self.position.steps
+        own = self._agreement.of_all(self._state.take_own()) if self._state.has_own else []
+        if not self.leads:
+            return
+        kept = FitCheckpoint(
+            run=self._task.run,
+            order=self._checkpointer.order(),
+            configuration=self._configuration,
+            epoch=self.position.epoch,
+            batch=self.position.batch,
+            steps=self.position.steps,
+            header=self._state.take_shared(),
+            own=own,
+            history=self._told_history(),
+            epochs=list(self._epochs_told),
+            read=[*self._read, (self._task.run, self._agreement.size, self._taken_by_all())],
+        )
+        self._checkpointer.keep(kept, as_scored=self._is_as_scored())

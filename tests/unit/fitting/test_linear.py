@@ -1,0 +1,131 @@
+"""``fit`` of linear models, in this process: settings, steps, checkpoints and results."""
+
+from __future__ import annotations
+
+import math
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import dask_train as dt
+from dask_train.errors import CheckpointError
+from dask_train.linear_model import ElasticNet, LogisticRegression, PoissonRegressor, Ridge
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(200, 3))
+Y = (X[:, 0] + RANDOM.logistic(size=200) > 0).astype(int)
+FRAME = pd.DataFrame(X, columns=list("abc")).assign(y=Y, w=RANDOM.integers(1, 3, 200))
+
+
+def model(**settings):
+    return LogisticRegression(**{"solver": "gradient_descent", "tol": 1e-9, "max_iter": 500, **settings})
+
+
+def fitted(estimator, **settings):
+    return dt.fit(estimator, X, Y, workers=0, **settings)
+
+
+def after(steps):
+    """A rule to stop by that is met with so many steps."""
+    return lambda scores: len(scores) >= steps
+
+
+def test_the_estimator_is_fitted_as_by_its_own_fit():
+    result = fitted(found := model())
+    wanted = model().fit(X, Y)
+    np.testing.assert_array_equal(found.coef_, wanted.coef_)
+    assert result.model is found
+    assert result.epoch == list(range(found.n_iter_[0]))
+    assert len(result.history["loss"]) == len(result.epoch)
+    assert result.history["loss"] == sorted(result.history["loss"], reverse=True)
+    assert [(score["step"], score["loss"]) for score in result.scores] == list(enumerate(result.history["loss"], 1))
+    assert (result.ledger.trained, result.ledger.repeated, math.isnan(result.waiting_s)) == (200, 0, True)
+    assert "steps" in repr(result)
+
+
+@pytest.mark.parametrize("estimator", [model(), model(solver="lbfgs"), ElasticNet(0.05, tol=1e-9)], ids=str)
+def test_what_was_stopped_resumes_to_the_same_bits(tmp_path, estimator):
+    whole = fitted(estimator.set_params(warm_start=False))
+    wanted = estimator.coef_.tobytes(), estimator.n_iter_
+    steps = 1 if isinstance(estimator, ElasticNet) else 3
+    cut = fitted(estimator, stop=after(steps), checkpoint=tmp_path)
+    if not isinstance(estimator, ElasticNet):  # of squares one step is all
+        assert len(cut.epoch) == 3 < len(whole.epoch)
+        assert cut.stop_reason
+        assert estimator.coef_.tobytes() != wanted[0], "as it was when it stopped, without a warning"
+    result = fitted(estimator.set_params(max_iter=501), checkpoint=tmp_path, resume=True)
+    assert (estimator.coef_.tobytes(), estimator.n_iter_) == wanted
+    assert (result.history, result.epoch) == (whole.history, whole.epoch)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"estimator": model(C=2.0)}, r"C was '1.0', and is '2.0'"),
+        ({"estimator": PoissonRegressor()}, "model was 'LogisticRegression', and is 'PoissonRegressor'"),
+        ({"Y": 1 - Y}, r"data\.y was"),
+        ({"X": X[:, :2]}, "num_features was 3, and is 2"),
+        ({"X": X[:100], "Y": Y[:100]}, r"data\.rows was 200, and is 100"),
+    ],
+    ids=["a parameter", "another model", "other labels", "other features", "fewer rows"],
+)
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, change, told):
+    fitted(model(), checkpoint=tmp_path)
+    changed = {"estimator": model(), "X": X, "Y": Y, **change}
+    with pytest.raises(CheckpointError, match=told):
+        dt.fit(changed["estimator"], changed["X"], changed["Y"], workers=0, checkpoint=tmp_path, resume=True)
+
+
+def test_columns_of_a_frame_are_named():
+    wanted = model().fit(FRAME[["a", "b", "c"]], Y, FRAME["w"])
+    by_name = {"label": "y", "sample_weight": "w"}
+    for columns, width in (({}, 3), ({"features": ["a", "b", "c"]}, 3), ({"features": "b"}, 1)):
+        result = dt.fit(found := model(), FRAME, workers=0, **by_name, **columns)
+        assert found.coef_.shape == (1, width)
+        assert result.schema is None
+    found = dt.fit(model(), FRAME, workers=0, **by_name).model
+    np.testing.assert_allclose(found.coef_, wanted.coef_)
+    assert found.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"model": Ridge(), "checkpoint": "there"}, "Ridge is fitted in one pass over the rows"),
+        ({"model": Ridge(), "stop": "loss < 1"}, "there is no step at which stop could act"),
+        ({"checkpoint": dt.Checkpoint("there", best="loss", mode="min")}, "Leave best out"),
+        ({"stop": "los < 1"}, r"scores are loss. Did you mean 'loss'\?"),
+        ({"stop": "val_loss < 1"}, "val_loss, which nothing computes"),
+        ({"y": None}, "needs targets"),
+        ({"label": "y"}, "x is a ndarray, not a frame"),
+        ({"x": FRAME, "label": "y"}, "Targets are given twice"),
+        ({"x": FRAME, "y": None, "label": "z"}, "has no column 'z'"),
+        ({"x": FRAME, "y": None, "label": {"out": "y"}}, "not dicts"),
+        ({"workers": -1}, "workers is -1"),
+    ],
+)
+def test_what_can_not_be_is_refused(given, told):
+    with pytest.raises(ValueError, match=told):
+        dt.fit(**{"model": model(), "x": X, "y": Y, "workers": 0, **given})
+
+
+def test_how_long_to_train_is_the_estimators():
+    with pytest.raises(TypeError, match="The number of steps is at most the estimator's max_iter"):
+        dt.fit(model(), X, Y, epochs=3)
+
+
+def test_a_model_of_one_pass_has_no_steps(tmp_path):
+    rows = da.from_array(X, chunks=50)
+    result = dt.fit(found := Ridge(), rows, X @ [1.0, 2.0, 3.0], workers=0)
+    np.testing.assert_allclose(found.coef_, Ridge().fit(X, X @ [1.0, 2.0, 3.0]).coef_)
+    assert (result.history, result.epoch) == ({}, [])
+
+
+def test_wrong_rows_are_refused_and_leave_no_model():
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        dt.fit(found := model(), da.from_array(np.where(X > 2, np.nan, X), chunks=50), Y, workers=0)
+    with pytest.raises(NotFittedError):
+        found.predict(X)
