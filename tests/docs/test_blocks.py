@@ -61,7 +61,7 @@ NOT_RUN: dict[Place, str] = {
     ("docs/deployment.md", 2): "it needs a cluster with certificates; test_two_hosts_tls.py trains on one",
     ("docs/gpus.md", 0): "it needs a GPU",
     **{("docs/vineyard.md", n): "it needs a daemon; tests/cluster/train/test_vineyard.py has one" for n in range(3)},
-    ("docs/linear_models.md", 1): "the suite takes a minute; tests/cluster/train runs it with each linear model",
+    ("docs/linear_models.md", 2): "the suite takes a minute; tests/cluster/train runs it with each linear model",
 }
 
 
@@ -298,6 +298,10 @@ PIECES: dict[Place, Piece] = {
     ("docs/keras_options.md", 7): Piece(given=KERAS, then="assert len(seen) == 3"),
     ("docs/larger_than_memory.md", 0): Piece(given=KERAS, then="assert result.ledger.trained == 128"),
     ("docs/larger_than_memory.md", 1): Piece(given=DATA.format(columns=4)),
+    ("docs/linear_models.md", 1): Piece(
+        given=DATA.format(columns=4) + "from dask_train.linear_model import LogisticRegression",
+        then="assert len(result.history['loss']) == model.n_iter_[0]",
+    ),
     ("docs/logging.md", 0): Piece(given=KERAS, then="assert not result.notices, result.notices"),
     ("docs/logging.md", 1): Piece(
         given="import logging; lines = list(logging.getLogger('dask_train').handlers)",

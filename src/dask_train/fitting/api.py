@@ -154,9 +154,10 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
 
     Parameters
     ----------
-    model : keras.Model, torch.nn.Module, or an estimator of XGBoost or LightGBM
+    model : keras.Model, torch.nn.Module, or an estimator of XGBoost, LightGBM or :mod:`dask_train.linear_model`
         Which arguments modules of torch take (``loss=``, ``optimizer=`` and the like) is told in
-        ``docs/torch_modules.md``, and of boosted trees in ``docs/boosted_trees.md``. The rest is of Keras models:
+        ``docs/torch_modules.md``, of boosted trees in ``docs/boosted_trees.md``, and of linear models in
+        ``docs/linear_models.md``. The rest is of Keras models:
         compiled; sequential, functional or subclassed, with a ``train_step`` and a ``compute_loss`` of its own or
         Keras'. Built here where it has no weights yet. It is sent to each worker, takes over what was trained at the
         end, and keeps its optimizer's state, so a second ``fit`` goes on.

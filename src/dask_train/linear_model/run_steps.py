@@ -12,7 +12,7 @@ from dask_train.trainers.common.step_loop import StepLoop
 
 
 class RunSteps(Steps):
-    """Sync points in a run, which reports the loss, keeps checkpoints and stops.
+    """Sync points of a run, which reports the loss, keeps checkpoints and stops.
 
     Parameters
     ----------
@@ -73,7 +73,10 @@ class RunSteps(Steps):
 
 
 class LedAgreement(SessionAgreement):
-    """Of ranks whose first one decides by itself: the others do what its solver asks for, and pass no sync points."""
+    """Agreement of ranks whose first one decides by itself.
+
+    The others do what its solver asks for, and pass no sync points.
+    """
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
         """Return the flags, of the first rank."""

@@ -168,25 +168,24 @@ def test_a_few_columns_of_parquet_whose_partitions_dask_joins(client, tmp_path):
     assert ours.LinearRegression().fit(frame[["a", "b"]], wide["y"].to_numpy()).coef_ == pytest.approx([1, 2])
 
 
-def tangled(rows):
+def tangled():
     """Features that hang together, of which a solver takes hundreds of steps; and labels."""
-    random = np.random.default_rng(1)
-    turned = np.linalg.qr(random.normal(size=(20, 20)))[0]
-    x = random.normal(size=(rows, 20)) @ (turned * np.logspace(0, -2, 20))
-    return da.from_array(x, chunks=(rows // 4, 20)), da.from_array((x[:, 0] > 0).astype(int), chunks=rows // 4)
+    turned = np.linalg.qr(np.random.default_rng(1).normal(size=(20, 20)))[0]
+    x = da.random.default_rng(1).normal(size=(200_000, 20), chunks=(50_000, 20)) @ (turned * np.logspace(0, -2, 20))
+    return dt.persist(x, (x[:, 0] > 0).astype(int))
 
 
 @pytest.mark.parametrize("solver", ["gradient_descent", "lbfgs", "admm"])
 @pytest.mark.parametrize("keeps", [True, False], ids=["checkpoints", "anew"])
 def test_a_killed_worker_leads_to_the_same_bits(client, tmp_path, until, solver, keeps):
-    rows, labels = dt.persist(*tangled(200_000))
+    rows, labels = tangled()
     settings = {"solver": solver, "C": 1e4, "tol": 1e-9, "max_iter": 300}
     whole = ours.LogisticRegression(**settings)
     undisturbed = dt.fit(whole, rows, labels, workers=2)
     found = ours.LogisticRegression(**settings)
     kept = {"checkpoint": dt.Checkpoint(tmp_path, every_steps=2, every_s=None)} if keeps else {}
     run = dt.fit(found, rows, labels, workers=2, wait=False, **kept)
-    os.kill(until(run, 5, "step")["worker", 1]["pid"], signal.SIGKILL)
+    os.kill(until(run, 5)["worker", 1]["pid"], signal.SIGKILL)
     result = run.result()
     assert len(result.attempts) == 2
     assert (found.coef_.tobytes(), found.n_iter_) == (whole.coef_.tobytes(), whole.n_iter_)
@@ -197,7 +196,7 @@ def test_a_killed_worker_leads_to_the_same_bits(client, tmp_path, until, solver,
 
 
 def test_a_run_of_a_linear_model_is_stopped_and_resumes_with_other_workers(client, tmp_path):
-    rows, labels = dt.persist(*tangled(200_000))
+    rows, labels = tangled()
     settings = {"solver": "gradient_descent", "C": 1e4, "tol": 1e-9, "max_iter": 300}
     whole = ours.LogisticRegression(**settings)
     dt.fit(whole, rows, labels, workers=2)
