@@ -27,7 +27,13 @@ FOUND = "found"
 class Linear(Framework):
     """The adapter for none, whose processes have also imported the solvers."""
 
-    imports = ("numpy", "scipy.linalg", "dask_train.role.main", "dask_train.linear_model.fitting")
+    imports = (
+        "numpy",
+        "scipy.linalg",
+        "dask_train.role.main",
+        "dask_train.linear_model.fitting",
+        "dask_train.linear_model.rank_role",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
