@@ -16,7 +16,7 @@ from dask_train.arguments import takes
 from dask_train.driver.handle import Run
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.logged import params_of_estimator
-from dask_train.fitting.report import Curves
+from dask_train.fitting.report import MetricCurves
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.settings import of_run
 from dask_train.fitting.stop_checks import check_stop_names
@@ -58,8 +58,8 @@ class LinearResult(FitResult):
         path.write_bytes(cloudpickle.dumps(self.model))
         return [*files, *(self._page(folder) if self.epoch else []), path]
 
-    def _metrics(self) -> Curves:
-        return Curves(self.history, self.epoch, "step")
+    def _metrics(self) -> MetricCurves:
+        return MetricCurves(self.history, self.epoch, "step")
 
     def _values(self) -> list[tuple[str, str]]:
         model, (_, steps), *others = super()._values()
