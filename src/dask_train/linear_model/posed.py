@@ -64,7 +64,7 @@ class Posed:
         finish
             Makes the result of the run's.
         task
-            Of the loop. Default: without checkpoints.
+            Of the loop of a run that the user has. Default: of one that nobody has.
         params
             For the loggers.
 
@@ -86,9 +86,10 @@ class Posed:
         is_packed = issparse(meta_from_array(data[0]))
         if is_packed:
             data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(data), strict=True)]
+        held = task is not None
         begin: Any = run_in_process if is_zero(workers) else launch
         return begin(
-            LinearRole(problem=self.problem, task=task or LoopTask(), is_packed=is_packed),
+            LinearRole(problem=self.problem, task=task or LoopTask(), is_packed=is_packed, is_held=held),
             None if workers is None else {"worker": workers},
             RunInputs(data=data),
             run,

@@ -13,6 +13,7 @@ from dask_train.frameworks.base import Framework
 from dask_train.linear_model.packed import unpacked
 from dask_train.linear_model.ranks import Ranks
 from dask_train.linear_model.run_steps import LedAgreement, RunSteps
+from dask_train.linear_model.steps import UNASKED, Steps
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
@@ -48,11 +49,14 @@ class LinearRole(Refusing):
         Of the loop.
     is_packed
         Whether partitions are what :func:`~dask_train.linear_model.packed.packed` makes.
+    is_held
+        Whether the user has the run, and may stop it.
     """
 
     problem: Callable[[Ranks], Any]
     task: LoopTask
     is_packed: bool
+    is_held: bool = True
 
     __name__ = "linear-model"
 
@@ -74,7 +78,9 @@ class LinearRole(Refusing):
         is_symmetric = getattr(self.problem, "solver", None) == "admm"
         loop = StepLoop(task, session, (SessionAgreement if is_symmetric else LedAgreement)(session))
         try:
-            steps = RunSteps(loop, has_own=is_symmetric, keeps=keeps)
+            # To agree costs a symmetric solver another sum in each step, and in `fit` of an estimator nobody would ask.
+            asks = self.is_held or not is_symmetric
+            steps = RunSteps(loop, has_own=is_symmetric, keeps=keeps) if asks else UNASKED
             found = self.problem(_RunRanks(session, parts, steps))
             loop.rounds_done()
             return loop.outcome(lambda: {FOUND: found})
@@ -85,7 +91,7 @@ class LinearRole(Refusing):
 class _RunRanks:
     """The ranks of a run: a session, whose partitions have been read, and the sync points of the solver's steps."""
 
-    def __init__(self, session: Session, parts: list[Any], steps: RunSteps) -> None:
+    def __init__(self, session: Session, parts: list[Any], steps: Steps) -> None:
         self._session, self._parts, self.steps = session, parts, steps
 
     def partitions(self) -> Iterator[Any]:
