@@ -113,17 +113,29 @@ def _is_secret(name: Any, value: Any) -> bool:
     return isinstance(name, str) and isinstance(value, str) and bool(value) and bool(_SECRET_NAME.fullmatch(name))
 
 
-def mask_error(error: BaseException) -> None:
-    """Mask the texts of an error in place, its notes, and those of what has caused it, whoever has raised that."""
+def mask_error(error: BaseException, options: Mapping[str, Any] | None = None) -> None:
+    """Mask the texts of an error in place, its notes, and those of what has caused it, whoever has raised that.
+
+    Parameters
+    ----------
+    error
+        Any.
+    options
+        ``storage_options``, whose values are masked, too.
+    """
+
+    def shown(text: Any) -> Any:
+        return masked(without_values(text, options)) if isinstance(text, str) else text
+
     for each in _chain(error):
-        if any(masked_value(arg) != arg for arg in each.args if isinstance(arg, str)):
-            each.args = tuple(masked(arg) if isinstance(arg, str) else arg for arg in each.args)
+        if any(shown(arg) != arg for arg in each.args if isinstance(arg, str)):
+            each.args = tuple(map(shown, each.args))
         if isinstance(each, OSError):
             for name in ("filename", "filename2", "strerror"):
-                if isinstance(text := getattr(each, name), str) and masked(text) != text:
-                    setattr(each, name, masked(text))
+                if (text := getattr(each, name)) != shown(text):
+                    setattr(each, name, shown(text))
         if notes := getattr(each, "__notes__", None):
-            each.__notes__ = [masked(note) if isinstance(note, str) else note for note in notes]
+            each.__notes__ = list(map(shown, notes))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -9,6 +9,7 @@ from typing import Any
 from dask_train.checkpoint.best import AUTO
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.masking import shows_no_secrets
+from dask_train.stores import opened
 
 
 @shows_no_secrets
@@ -58,7 +59,5 @@ class CheckpointPlace:
 
     def opened(self) -> tuple[Any, str]:
         """Return the file system, and the path there."""
-        import fsspec.core  # type: ignore[import-untyped]  # a third of a role's start, and few keep checkpoints
-
-        system, root = fsspec.core.url_to_fs(self.url, **self.storage_options or {})
+        system, root = opened(self.url, self.storage_options)
         return system, root.rstrip("/")

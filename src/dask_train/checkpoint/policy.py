@@ -11,6 +11,7 @@ from typing import Any
 from dask_train.checkpoint.best import AUTO, MODES, mode_by_name
 from dask_train.input_errors import made_at_the_call
 from dask_train.masking import shows_no_secrets
+from dask_train.stores import checked_options
 
 
 @made_at_the_call
@@ -82,15 +83,7 @@ class Checkpoint:
         keep: Any = self.keep
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
             raise ValueError(f"keep is {keep!r}; pass a whole number of at least 1.")
-        options: Any = self.storage_options
-        if not isinstance(options, Mapping | None):
-            raise TypeError(
-                f"storage_options is a {type(options).__name__}; pass a dict of keywords for the file system of fsspec."
-            )
-        if options and "://" not in os.fspath(url):
-            raise ValueError(
-                f"storage_options are for an object store, and checkpoint is the folder {os.fspath(url)!r}."
-            )
+        checked_options(self.storage_options, checkpoint=url)
         self._check_best()
 
     def _check_best(self) -> None:

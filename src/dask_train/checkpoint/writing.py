@@ -11,7 +11,7 @@ from typing import Any
 from dask_train.checkpoint.manifest import files_of
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
-from dask_train.masking import without_values
+from dask_train.stores import trouble_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -47,21 +47,12 @@ def written(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, 
 
 def refused(place: CheckpointPlace, done: str, error: Exception) -> CheckpointError:
     """Return the error for a checkpoint that can't be "read" or "written", from an error of its file system."""
-    url = place.url
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return CheckpointError(
-            f"A checkpoint can't be {done} at {url}: no space is left there.",
-            change="Make room there, or pass checkpoint= another folder.",
-        )
-    why = without_values(f"{type(error).__name__}: {error}", place.storage_options)
-    if "://" in url and (isinstance(error, PermissionError) or "Credentials" in type(error).__name__):
-        return CheckpointError(
-            f"A checkpoint can't be {done} at {url}: {why}.",
-            "The store has refused the credentials: they are wrong, have expired, or don't allow it.",
-            "Pass valid ones in dt.Checkpoint(..., storage_options=...), or in the environment of the Dask workers.",
-        )
+    trouble = trouble_of(error, place.url, place.storage_options)
+    what = f"A checkpoint can't be {done} at {place.url}: {trouble.why}."
+    if trouble.cause:
+        return CheckpointError(what, trouble.cause, trouble.change)
     return CheckpointError(
-        f"A checkpoint can't be {done} at {url}: {why}.",
+        what,
         "Every host with a training role has to reach it.",
         "Pass checkpoint= a folder on a shared file system, or a URL for fsspec with its package installed.",
     )

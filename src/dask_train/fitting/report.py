@@ -42,9 +42,15 @@ class MetricCurves(NamedTuple):
         return found
 
 
-def write_page(result: RunAccount, model: str, history: MetricCurves, path: str | os.PathLike[str]) -> Path:
+def write_page(
+    result: RunAccount,
+    model: str,
+    history: MetricCurves,
+    path: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+) -> Path | str:
     """Write the page of a model of that name; see :func:`dask_train.report.write_report`."""
-    return write_report(record_of(result, model, history), path)
+    return write_report(record_of(result, model, history), path, storage_options)
 
 
 def record_of(result: RunAccount, model: str, history: MetricCurves) -> RunRecord:

@@ -62,25 +62,29 @@ class FitResult(RunAccount):
     best_epoch: int | None = None
     schema: FrameSchema | None = field(default=None, repr=False)
 
-    def report(self, path: str | os.PathLike[str]) -> Path:
+    def report(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Path | str:
         """Write a page about the run: curves, who worked where and when, the last of each metric, the ledger.
 
         Parameters
         ----------
         path
-            Where to write it.
+            Where to write it: a file, or a URL of any file system of fsspec.
+        storage_options
+            Keywords for the file system of a URL, such as credentials. Never shown. Default: what the environment says.
 
         Returns
         -------
-        Path
-            The HTML file, which needs no other; what was there before is replaced.
+        Path or str
+            The HTML file, which needs no other, or its URL; what was there before is replaced.
 
         Raises
         ------
+        ValueError
+            A store can't be written to.
         ImportError
             matplotlib is not installed.
         """
-        return write_page(self, self._model_name(), self._metrics(), path)
+        return write_page(self, self._model_name(), self._metrics(), path, storage_options)
 
     def plot(self) -> Any:
         """A ``matplotlib.figure.Figure`` of the history, each metric over epochs; a notebook shows it.
@@ -97,7 +101,7 @@ class FitResult(RunAccount):
         """
         return figure_of(self._metrics())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the model with its schema, so that ``dt.predict(path, frame)`` gives the same predictions anywhere.
 
         Parameters
@@ -108,15 +112,17 @@ class FitResult(RunAccount):
             ``model.ubj``, all others ``model.pickle``. Of a Keras model it may also be a file that ends with
             ``.keras``, which has the schema within; Keras opens it as any other. What an earlier call has written
             there is replaced.
+        storage_options
+            Keywords for the file system of a URL, such as credentials. Never shown. Default: what the environment says.
 
         Raises
         ------
         TypeError
             A category is of a type that JSON has no place for; nothing has been written.
         ValueError
-            There are other files in the folder.
+            There are other files in the folder; or a store can't be written to.
         """
-        save_model(self.model, self.schema, path)
+        save_model(self.model, self.schema, path, storage_options)
 
     def _save(self, folder: Path) -> list[Path]:
         """Write what training has left into a folder: the ledger, the page of :meth:`report`, and the model."""
@@ -132,7 +138,11 @@ class FitResult(RunAccount):
 
     def _page(self, folder: Path) -> list[Path]:
         """Write the page of :meth:`report` where matplotlib is there, which nobody has asked for here."""
-        return [self.report(folder / "report.html")] if find_spec("matplotlib") is not None else []
+        if find_spec("matplotlib") is None:
+            return []
+        path = folder / "report.html"
+        self.report(path)
+        return [path]
 
     def _model_name(self) -> str:
         name = getattr(self.model, "name", None)

@@ -7,15 +7,16 @@ import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
-import fsspec  # type: ignore[import-untyped]
 
 from dask_train.collections.schema.files import SCHEMA_FILE, schema_to_json
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.kinds import FIT, is_keras_model, kind_of
+from dask_train.stores import checked_options, reaching
 
 
 def saved(model: Any, folder: Path) -> Path:
@@ -35,7 +36,12 @@ def saved(model: Any, folder: Path) -> Path:
     return _written(model, folder)[0]
 
 
-def save_model(model: Any, schema: FrameSchema | None, path: str | os.PathLike[str]) -> None:
+def save_model(
+    model: Any,
+    schema: FrameSchema | None,
+    path: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
     """Write a model in its framework's own format, with its schema.
 
     Parameters
@@ -46,31 +52,37 @@ def save_model(model: Any, schema: FrameSchema | None, path: str | os.PathLike[s
         What it knows of frames; None of a model of arrays.
     path
         A folder, or, of a Keras model, a file that ends with ``.keras``. Any that fsspec opens.
+    storage_options
+        For its file system.
 
     Raises
     ------
     TypeError
         A category is of a type that JSON has no place for.
     ValueError
-        The place is taken by other files, or is not for such a model.
+        The place is taken by other files, is not for such a model, or can't be written to.
     """
     target = os.fspath(path)
     told = schema_to_json(schema)  # before anything is written
-    fs, place = fsspec.core.url_to_fs(target)
+    options = checked_options(storage_options, path=target)
+    is_file = target.endswith(".keras")
+    with reaching("path", target, options) as (fs, place):
+        before = None if is_file else _before(fs, place, target)
     with tempfile.TemporaryDirectory(prefix="dask-train-") as local:
-        if target.endswith(".keras"):
+        if is_file:
             file = _keras_file(model, told, Path(local), target)
-            _make_parent(fs, place)
-            fs.put_file(str(file), place)
+            with reaching("path", target, options):
+                _make_parent(fs, place)
+                fs.put_file(str(file), place)
             return
-        before = _before(fs, place, target)
         file, kind = _written(model, Path(local))
         told["model"] = {**kind, "file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-        fs.makedirs(place, exist_ok=True)
-        fs.put_file(str(file), f"{place}/{file.name}")
-        fs.pipe_file(f"{place}/{SCHEMA_FILE}", json.dumps(told, indent=1).encode())
-        if before not in (None, file.name) and fs.exists(f"{place}/{before}"):
-            fs.rm_file(f"{place}/{before}")
+        with reaching("path", target, options):
+            fs.makedirs(place, exist_ok=True)
+            fs.put_file(str(file), f"{place}/{file.name}")
+            fs.pipe_file(f"{place}/{SCHEMA_FILE}", json.dumps(told, indent=1).encode())
+            if before not in (None, file.name) and fs.exists(f"{place}/{before}"):
+                fs.rm_file(f"{place}/{before}")
 
 
 def _make_parent(fs: Any, place: str) -> None:

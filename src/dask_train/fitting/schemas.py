@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +22,7 @@ def note_schema(model: Any, schema: FrameSchema | None) -> None:
             _OF_MODELS[model] = schema
 
 
-def schema_for(model: Any, schema: Any = None) -> FrameSchema | None:
+def schema_for(model: Any, schema: Any = None, options: Mapping[str, Any] | None = None) -> FrameSchema | None:
     """Return the schema of a model: that which was passed, else that which it was fitted with in this process, or has.
 
     Parameters
@@ -30,6 +31,8 @@ def schema_for(model: Any, schema: Any = None) -> FrameSchema | None:
         Of any kind.
     schema
         A :class:`~dask_train.FrameSchema`, or the path of a file that has one.
+    options
+        ``storage_options`` for that file.
 
     Raises
     ------
@@ -37,7 +40,7 @@ def schema_for(model: Any, schema: Any = None) -> FrameSchema | None:
         It is no schema, or can't be read.
     """
     if isinstance(schema, str | os.PathLike):
-        found = read_schema(schema)
+        found = read_schema(schema, options)
         if found is None:
             raise ValueError(f"schema={os.fspath(schema)!r} is of a model that was saved without a schema.")
         return found

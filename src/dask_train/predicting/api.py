@@ -25,6 +25,7 @@ from dask_train.predicting.saved_models import opened_model
 from dask_train.predicting.sent_models import as_collection, on_dask
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import array_block, chosen, frame_block, series_or_frame
+from dask_train.stores import checked_options
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -41,6 +42,7 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     columns: Sequence[str] | str | None = None,
     meta: Any = None,
     schema: FrameSchema | str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Client | None = None,
 ) -> Any:
     """Predict each row of a collection, lazily; nothing is computed but, where needed, sample rows.
@@ -79,6 +81,9 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
         or the path of what ``result.save`` has written. Columns are matched by name, and categories by value; values
         that the model was not fitted with are an error. Default: what the model was fitted with in this process, or
         what was saved with it.
+    storage_options
+        Keywords for the file system of fsspec that has the model or the schema, such as credentials, as Dask's
+        ``read_parquet`` takes them; for URLs alone. Never shown. Default: what the environment of each process says.
     client
         Whose Dask workers get the model. None: that of the task which calls, or the default client; without any, the
         model is used in this process, by Dask's threads, as it is when they compute.
@@ -113,7 +118,8 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     >>> dt.predict(backbone, images, batch_size=64).to_zarr("features.zarr")             # doctest: +SKIP
     """
     settings = PredictSettings.of(dict(locals()))
-    return prepared(model, x, settings).lazy(settings.client)
+    options = checked_options(storage_options, model=model, schema=schema)
+    return prepared(model, x, settings, options).lazy(settings.client)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,11 +187,20 @@ class Prepared:
         )
 
 
-def prepared(model: Any, x: Any, settings: PredictSettings, *, compiled: bool | None = None) -> Prepared:
+def prepared(
+    model: Any,
+    x: Any,
+    settings: PredictSettings,
+    options: Mapping[str, Any] | None = None,
+    *,
+    compiled: bool | None = None,
+) -> Prepared:
     """Check what :func:`predict` is given.
 
     Parameters
     ----------
+    options
+        The ``storage_options``, checked.
     compiled
         As :func:`~dask_train.predicting.model.predictor` takes it.
 
@@ -195,7 +210,7 @@ def prepared(model: Any, x: Any, settings: PredictSettings, *, compiled: bool | 
         The model or the data can't be.
     """
     limits, schema, columns = PredictLimits.from_dask_config(), settings.schema, settings.columns
-    model, known = opened_model(model, schema)
+    model, known = opened_model(model, schema, options)
     if schema is not None and not hasattr(getattr(x, "_meta", x), "iloc"):
         raise ValueError(f"schema= describes the columns of a frame, and x is a {type(x).__name__}. Leave it out.")
     travels = settings.client is not None

@@ -71,6 +71,7 @@ def evaluate(
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
     verbose: str | int | bool = "auto",
     schema: FrameSchema | str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]: ...
 @overload
@@ -88,6 +89,7 @@ def evaluate(
     verbose: str | int | bool = "auto",
     workers: int | None = None,
     schema: FrameSchema | str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]: ...
 @overload
@@ -102,6 +104,7 @@ def evaluate(
     label: str | None = None,
     verbose: str | int | bool = "auto",
     schema: FrameSchema | str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Client | None = None,
 ) -> dict[str, float]: ...
 @raises_at_the_call
@@ -146,6 +149,8 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         As :func:`~dask_train.predict`.
     loss
         Loss of a torch module, as :func:`~dask_train.fit` takes it; not for other models.
+    storage_options
+        As :func:`~dask_train.predict`.
     metrics
         Metrics of a torch module or a booster; not for other models.
     workers

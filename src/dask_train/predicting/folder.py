@@ -10,14 +10,14 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.errors import PredictionError
 from dask_train.masking import shows_no_secrets
+from dask_train.stores import opened, trouble_of
 
 RECORD_FORMAT = 2
 
@@ -39,17 +39,17 @@ class Folder:
     path
         A path or URL.
     storage_options
-        For its file system.
+        For its file system; not in the ``repr``.
     claim_id
         Tells the predictions that are written now from any that were before; of :meth:`claim`.
     """
 
     path: str
-    storage_options: dict[str, Any] | None = None
+    storage_options: dict[str, Any] | None = field(default=None, repr=False)
     claim_id: str = ""
 
     def _opened(self) -> tuple[Any, str]:
-        fs, path = fsspec.core.url_to_fs(self.path, **self.storage_options or {})
+        fs, path = opened(self.path, self.storage_options)
         fs.invalidate_cache()
         return fs, path.rstrip("/")
 
@@ -115,11 +115,9 @@ class Folder:
         try:
             yield
         except Exception as error:
-            raise ValueError(
-                f"path={self.path!r} can't be written to from here: {type(error).__name__}: {error}. Name a folder or "
-                "URL that this process and all Dask workers can write to; its package has to be installed, and "
-                "storage_options= has to have what it takes to log in."
-            ) from error
+            trouble = trouble_of(error, self.path, self.storage_options)
+            told = " ".join(filter(None, [f"{trouble.why}.", trouble.cause, trouble.change]))
+            raise ValueError(f"path={self.path!r} can't be written to from here: {told}") from error
 
     def _check_same(self, before: dict[str, Any], wanted: dict[str, Any]) -> None:
         differing = [name for name in wanted if before.get(name) != wanted[name]]
@@ -179,18 +177,24 @@ class Folder:
         PredictionError
             The folder is not what was claimed, or can't be written to from here.
         """
+        data = b"" if kind == "zarr" else _encoded(kind, names, values)
+        num_rows = len(values[0])
         try:
             fs, path = self._opened()
             self._check_claim(fs, path)
-            self._write(fs, path, kind, number, start, names, values)
-            num_rows = len(values[0])
+            if kind == "zarr":
+                self._write_rows(start, values[0])
+            else:
+                put(fs, f"{path}/{part_name(number, kind)}", data)
             put(fs, f"{path}/{_OURS}/done/{number:05}-{num_rows}-{self.claim_id}", b"")
-        except OSError as error:
+        except PredictionError:
+            raise
+        except Exception as error:  # whatever the store's package raises
+            trouble = trouble_of(error, self.path, self.storage_options)
             raise PredictionError(
-                f"Part {number} can't be written to {self.path} on host {socket.gethostname()}: "
-                f"{type(error).__name__}: {error}.",
-                "What it lies on is full, or the Dask workers may not write to it.",
-                "Make room, or give them access, and call it again: parts that are complete stay.",
+                f"Part {number} can't be written to {self.path} on host {socket.gethostname()}: {trouble.why}.",
+                trouble.cause,
+                f"{trouble.change} Then call it again: parts that are complete stay.",
             ) from error
         return num_rows
 
@@ -211,16 +215,11 @@ class Folder:
             change="Let one of them write there; take another path for the other.",
         )
 
-    def _write(
-        self, fs: Any, path: str, kind: str, number: int, start: int, names: list[str] | None, values: tuple[Any, ...]
-    ) -> None:
-        if kind == "zarr":
-            import zarr
+    def _write_rows(self, start: int, rows: Any) -> None:
+        import zarr
 
-            array = zarr.open_array(self._store(), mode="r+", storage_options=self._store_options())
-            array[start : start + len(values[0])] = values[0]
-        else:
-            put(fs, f"{path}/{part_name(number, kind)}", _encoded(kind, names, values))
+        array = zarr.open_array(self._store(), mode="r+", storage_options=self._store_options())
+        array[start : start + len(rows)] = rows
 
 
 def write_part(folder: Folder, kind: str, names: list[str] | None, number: int, start: int, *values: Any) -> int:

@@ -21,6 +21,7 @@ from dask_train.identity.digest import digest
 from dask_train.identity.special import keras_contents
 from dask_train.predicting.inputs import Inputs
 from dask_train.predicting.server.boosters import rows_to_booster
+from dask_train.predicting.server.files import ModelFile
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.scores import ACCURACY, R2
 from dask_train.predicting.server.values import Call, ModelParts
@@ -105,17 +106,20 @@ def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compi
     TypeError, ValueError
         It is nothing that predicts, or an argument is not for models of its kind.
     """
-    is_file = isinstance(model, str | os.PathLike)
+    if isinstance(model, str | os.PathLike):
+        model = ModelFile(os.fspath(model))
+    is_file = isinstance(model, ModelFile)
     kinds = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     is_network = is_file or bool({"keras", "torch"} & kinds)
+    kind = "str" if is_file else type(model).__name__
     for name, value in (("method", method), ("meta", meta)):
         if is_network and value is not None:
             raise ValueError(
-                f"{name}={value!r} is for estimators and functions; a {type(model).__name__} is a model whose outputs "
+                f"{name}={value!r} is for estimators and functions; a {kind} is a model whose outputs "
                 "are known. Leave it out."
             )
     if is_file:
-        return _file(os.fspath(model), travels=travels, compiled=bool(compiled))
+        return _file(model, travels=travels, compiled=bool(compiled))
     if "keras" in kinds:
         return _keras(model, travels=travels, compiled=compiled)
     if "torch" in kinds:
@@ -161,26 +165,27 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
     )
 
 
-def _file(path: str, *, travels: bool, compiled: bool) -> Predictor:
-    _check_format(path)
-    check_installed(f"Opening {path}", "keras", install_command("tensorflow"))
+def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
+    _check_format(file.path)
+    check_installed(f"Opening {file.path}", "keras", install_command("tensorflow"))
     import keras
 
     from dask_train.keras_models.custom_objects import CustomObjects
     from dask_train.keras_models.serialization import model_size_bytes
     from dask_train.predicting.server import files, keras_model
 
-    model, checksum = files.read_file(path, compiled=compiled)
+    model, checksum = files.read_file(file, compiled=compiled)
     if compiled:
         _check_compiled(model)
-    header = files.header_of(path, checksum, compiled=compiled)
+    # Its token is without credentials: a model stays the same when these are renewed.
+    known_by = files.header_of(ModelFile(file.path), checksum, compiled=compiled)
     settings = Settings.here("numpy", "keras", keras.backend.backend())
     return _network(
         ModelParts(
             kind="file",
-            name=path,
-            token=_token(settings, header, CustomObjects(model).code),
-            header=header,
+            name=file.path,
+            token=_token(settings, known_by, CustomObjects(model).code),
+            header=files.header_of(file, checksum, compiled=compiled),
             arrays=(),
             opened_bytes=2 * model_size_bytes(model),  # the file, too
             environment=backend_environment(keras.backend.backend()),

@@ -3,41 +3,53 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
-
-import fsspec  # type: ignore[import-untyped]
 
 from dask_train.collections.schema.files import SCHEMA_FILE, json_within, read_json, schema_from
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting.schemas import schema_for
+from dask_train.predicting.server.files import ModelFile
+from dask_train.stores import checked_options, opened, reaching
 
 R = TypeVar("R")
 
 
 def opened_first(verb: Callable[..., R]) -> Callable[..., R]:
-    """A verb that is given the model itself where its path is passed, and its schema."""
+    """A verb that is given the model itself where its path is passed, and its schema; both are opened here.
+
+    Its signature gets ``storage_options``, which are for these two.
+    """
 
     @wraps(verb)
-    def called(*args: Any, **kwargs: Any) -> R:
-        model = args[0] if args else kwargs.get("model")
-        if not isinstance(model, str | os.PathLike):
-            return verb(*args, **kwargs)
-        model, schema = opened_model(model, kwargs.get("schema"))
-        if schema is not None:
-            kwargs["schema"] = schema
-        return verb(model, *args[1:], **{name: value for name, value in kwargs.items() if name != "model"})
+    def called(*args: Any, storage_options: Mapping[str, Any] | None = None, **kwargs: Any) -> R:
+        model, schema = args[0] if args else kwargs.get("model"), kwargs.get("schema")
+        options = checked_options(storage_options, model=model, schema=schema)
+        if isinstance(model, str | os.PathLike) or options:
+            model, schema = opened_model(model, schema, options)
+            kwargs |= {} if schema is None else {"schema": schema}
+            args, kwargs = (model, *args[1:]), {name: value for name, value in kwargs.items() if name != "model"}
+        return verb(*args, **kwargs)
 
+    own = inspect.signature(verb)
+    options = inspect.Parameter(
+        "storage_options",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation="Mapping[str, Any] | None",
+    )
+    called.__signature__ = own.replace(parameters=[*own.parameters.values(), options])  # type: ignore[attr-defined]
     return called
 
 
-def opened_model(model: Any, schema: Any) -> tuple[Any, FrameSchema | None]:
-    """Return a model, or the path of a ``.keras`` file for each process to read, and what it knows of frames.
+def opened_model(model: Any, schema: Any, options: Mapping[str, Any] | None = None) -> tuple[Any, FrameSchema | None]:
+    """Return a model, or a ``.keras`` file for each process to read, and what it knows of frames.
 
     Parameters
     ----------
@@ -45,6 +57,8 @@ def opened_model(model: Any, schema: Any) -> tuple[Any, FrameSchema | None]:
         A model; or the path of a ``.keras`` file, or of a folder that ``result.save`` has written.
     schema
         As :func:`dask_train.predict` takes it; it counts before that of the model.
+    options
+        ``storage_options`` for both.
 
     Raises
     ------
@@ -52,41 +66,39 @@ def opened_model(model: Any, schema: Any) -> tuple[Any, FrameSchema | None]:
         The schema can't be read; or the folder does not hold the model that it was written with.
     """
     if not isinstance(model, str | os.PathLike):
-        return model, schema_for(model, schema)
-    path = os.fspath(model)
-    if path.endswith(".keras"):
-        saved = _within(path)
-        return path, schema_for(None, schema) or schema_from(saved)
-    saved = _of_folder(path)
+        return model, schema_for(model, schema, options)
+    file = ModelFile(os.fspath(model), options)
+    if file.path.endswith(".keras"):
+        saved = _within(file)
+        return file, schema_for(None, schema, options) or schema_from(saved)
+    saved = _of_folder(file)
     if saved is None:  # the error of a model file of another kind is told where it is opened
-        return path, schema_for(None, schema)
-    return _opened(path, saved["model"]), schema_for(None, schema) or schema_from(saved)
+        return file, schema_for(None, schema, options)
+    return _opened(file, saved["model"]), schema_for(None, schema, options) or schema_from(saved)
 
 
-def _within(path: str) -> dict[str, Any] | None:
+def _within(file: ModelFile) -> dict[str, Any] | None:
     try:
-        with fsspec.open(path, "rb") as file:
-            return json_within(file)
+        fs, place = opened(file.path, file.options)
+        with fs.open(place, "rb") as content:
+            return json_within(content)
     except Exception:  # what is wrong with the file is told where the model is read
         return None
 
 
-def _of_folder(path: str) -> dict[str, Any] | None:
-    try:
-        fs, place = fsspec.core.url_to_fs(path)
+def _of_folder(file: ModelFile) -> dict[str, Any] | None:
+    with reaching("model", file.path, file.options) as (fs, place):
         is_ours = fs.isdir(place) and fs.exists(f"{place.rstrip('/')}/{SCHEMA_FILE}")
-    except (ImportError, OSError, ValueError):
-        return None
-    found = read_json(path) if is_ours else None
+    found = read_json(file.path, file.options) if is_ours else None
     return found if found is not None and "model" in found else None
 
 
-def _opened(path: str, told: dict[str, str]) -> Any:
+def _opened(folder: ModelFile, told: dict[str, str]) -> Any:
     """The model of a folder, once it is seen that it is the one of the schema."""
-    file = f"{path.rstrip('/')}/{told['file']}"
-    fs, place = fsspec.core.url_to_fs(file)
+    file = f"{folder.path.rstrip('/')}/{told['file']}"
     try:
-        content = fs.cat_file(place)
+        with reaching("model", file, folder.options) as (fs, place):
+            content = fs.cat_file(place)
     except OSError as error:
         raise ValueError(f"The model {file} can't be read: {error}. Save it again, with result.save.") from error
     if hashlib.sha256(content).hexdigest() != told["sha256"]:
@@ -95,7 +107,7 @@ def _opened(path: str, told: dict[str, str]) -> Any:
             "saving was interrupted. Save the result again, with result.save."
         )
     if told["kind"] == "keras":
-        return file
+        return ModelFile(file, folder.options)
     if told["kind"] == "torch":
         check_installed(f"Opening {file}", "torch", install_command("torch"))
         import torch

@@ -30,6 +30,7 @@ from dask_train.predicting.folder import RECORD_FORMAT, Folder, write_part
 from dask_train.predicting.sent_models import until_kept
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import check_progress
+from dask_train.stores import checked_options
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -81,7 +82,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     meta: Any = None,
     schema: FrameSchema | str | os.PathLike[str] | None = None,
     overwrite: bool = False,
-    storage_options: dict[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     client: Client | None = None,
     progress: bool | None = None,
 ) -> PredictedFiles:
@@ -100,7 +101,9 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         Begin anew: predictions that are there are removed first, of whatever they are, and no other file. A folder
         with files and without predictions is refused in any case.
     storage_options
-        For the file system.
+        Keywords for the file system of fsspec, such as credentials, as Dask's ``read_parquet`` takes them: for
+        ``path``, and for the model and the schema where these are URLs of the same store. Never shown. Default: what
+        the environment of each process says.
     progress
         Whether to show how many partitions are written, those of earlier calls among them; None does so in terminals
         and notebooks. Outside of these True writes a line every 10 seconds.
@@ -136,7 +139,8 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     path, client = _checked_path(path), settings.client
     check_flags(overwrite=overwrite)
     check_progress(progress, waits=client is None or not client.asynchronous)
-    ready = prepared(model, x, settings, compiled=False)
+    options = checked_options(storage_options, path=path, model=model, schema=schema)
+    ready = prepared(model, x, settings, options, compiled=False)
     arguments = {
         "batch_size": batch_size,
         "features": _plain(features),
@@ -155,7 +159,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     }
     if differences := ready.value.settings.differences():  # the model's token has them, and names none
         record["settings"] = [list(each) for each in differences]
-    folder = Folder(path, storage_options).claim(record, overwrite=overwrite)
+    folder = Folder(path, options).claim(record, overwrite=overwrite)
     target, there = Target(folder=folder, kind=kind, layout=layout), folder.done(kind)
     if client is not None and client.asynchronous:
         later: Any = _later(client, ready.lazy(client), target, there)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -21,11 +22,14 @@ from dask_train.report.pictures import picture_png, range_text
 from dask_train.report.record import Metric, RunRecord, Score
 from dask_train.report.timeline import NUM_COLOURS, TimeAxis, phase_rows, role_rows, span_colours
 from dask_train.report.whole_file import write_whole
+from dask_train.stores import checked_options, is_url, reaching
 
 MAX_TABLE_ROWS = 200  # beyond this a table of scores is no longer read; the curves show them all
 
 
-def write_report(record: RunRecord, path: str | os.PathLike[str]) -> Path:
+def write_report(
+    record: RunRecord, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> Path | str:
     """Write the page of a run.
 
     Parameters
@@ -33,12 +37,15 @@ def write_report(record: RunRecord, path: str | os.PathLike[str]) -> Path:
     record
         What the run left behind. Every text of it is escaped.
     path
-        The HTML file to make or replace, in one step: if anything fails, what was there before stays.
+        The HTML file to make or replace, in one step: if anything fails, what was there before stays. A local file, or
+        a URL.
+    storage_options
+        For the file system of a URL.
 
     Returns
     -------
-    Path
-        The file, as it was named.
+    Path or str
+        The file or URL, as it was named.
 
     Raises
     ------
@@ -48,9 +55,17 @@ def write_report(record: RunRecord, path: str | os.PathLike[str]) -> Path:
         The file's folder doesn't exist.
     OSError
         The file can't be written.
+    ValueError
+        The store can't be written to.
     """
+    options = checked_options(storage_options, path=path)
     check_installed("The page of a run", "matplotlib", install_command("plots"))
-    return write_whole(path, page_of(record).encode())
+    page = page_of(record).encode()
+    if not is_url(path):
+        return write_whole(path, page)
+    with reaching("path", path, options) as (system, place):
+        system.pipe_file(place, page)
+    return os.fspath(path)
 
 
 def page_of(record: RunRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -92,15 +93,17 @@ class SearchResult(Shown):
         note_schema(model, self.schema)
         return model
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the best model with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
 
         Parameters
         ----------
         path
             A folder or URL; of a Keras model also a file that ends with ``.keras``.
+        storage_options
+            Keywords for the file system of a URL.
         """
-        save_model(self.best_model, self.schema, path)
+        save_model(self.best_model, self.schema, path, storage_options)
 
     def trials_dataframe(self, **options: Any) -> pd.DataFrame:
         """All trials as a pandas DataFrame, a row each; as ``optuna.Study.trials_dataframe``, which takes the options.

@@ -1,9 +1,9 @@
 """A proxy before an object store's server that fails as the real stores do: ``python proxy.py PORT SERVER_PORT``.
 
-``POST /-/rules`` sets the rules, a JSON list; ``GET /-/rules`` tells how often each has matched. A rule's ``method``,
-``path`` (a regular expression) and ``min_bytes`` of the body say which requests it is about. With ``times`` it answers
-so many of them with ``status``, ``headers`` and ``body``. With ``hold`` it keeps the first one waiting, with all that
-came after its headers unread.
+``POST /-/rules`` sets the rules, a JSON list; ``GET /-/rules`` tells how often each has matched. A rule's ``methods``,
+``told`` (a regular expression for its path and the beginning of its body) and ``min_bytes`` of the body say which
+requests it is about. With ``times`` it answers so many of them with ``status``, ``headers`` and ``body``. With ``hold``
+it keeps the first one waiting, and the server gets nothing of it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         if self.path == "/-/rules":
             return self._rules()
-        rule = self._matching()
+        body = self._body()
+        rule = self._matching(body)
         if rule is not None and rule.get("hold"):
             threading.Event().wait()  # until this process is killed
-        body = self._body()
         if rule is not None:
             return self._answer(rule["status"], rule.get("headers", {}).items(), rule.get("body", "").encode())
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
@@ -52,15 +52,15 @@ class Handler(BaseHTTPRequestHandler):
             told = json.dumps([rule["matched"] for rule in RULES])
         self._answer(200, [], told.encode())
 
-    def _matching(self) -> dict | None:
-        size = int(self.headers.get("Content-Length") or 0)
+    def _matching(self, body: bytes) -> dict | None:
+        told = f"{self.path} {body[:1000].decode('latin-1')}"  # the name of an object of GCS is in the body
         with LOCK:
             for rule in RULES:
                 if (
                     rule["matched"] < rule.get("times", 1)
                     and self.command in rule["methods"]
-                    and re.search(rule.get("path", ""), self.path)
-                    and size >= rule.get("min_bytes", 0)
+                    and re.search(rule.get("told", ""), told)
+                    and len(body) >= rule.get("min_bytes", 0)
                 ):
                     rule["matched"] += 1
                     return rule

@@ -6,11 +6,11 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
-
 from dask_train.collections.schema.frame_schema import FORMAT, FrameSchema
+from dask_train.stores import reaching
 
 # The name of the file with a schema, in a folder and within a ``.keras`` file, which is a zip file.
 SCHEMA_FILE = "schema.json"
@@ -32,13 +32,15 @@ def schema_from(found: dict[str, Any] | None) -> FrameSchema | None:
     return None if found is None or found.get("columns", ()) is None else FrameSchema.from_json(found)
 
 
-def read_schema(path: str | os.PathLike[str]) -> FrameSchema | None:
+def read_schema(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> FrameSchema | None:
     """Read the schema of a file or folder.
 
     Parameters
     ----------
     path
         A JSON file; a folder that ``result.save`` has written; or a ``.keras`` file of it. Any that fsspec opens.
+    options
+        ``storage_options`` for its file system.
 
     Returns
     -------
@@ -50,10 +52,10 @@ def read_schema(path: str | os.PathLike[str]) -> FrameSchema | None:
     ValueError
         There is none, or it can't be read.
     """
-    return schema_from(read_json(path))
+    return schema_from(read_json(path, options))
 
 
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_json(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Read what a file or folder tells of a schema; None of a ``.keras`` file that has none.
 
     Raises
@@ -63,11 +65,10 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """
     text = os.fspath(path)
     try:
-        fs, place = fsspec.core.url_to_fs(text)
-        if fs.isdir(place):
-            place = f"{place.rstrip('/')}/{SCHEMA_FILE}"
-        content = fs.cat_file(place)
-        if text.endswith(".keras") and not place.endswith(SCHEMA_FILE):
+        with reaching("schema", text, options) as (fs, place):
+            is_folder = fs.isdir(place)
+            content = fs.cat_file(f"{place.rstrip('/')}/{SCHEMA_FILE}" if is_folder else place)
+        if text.endswith(".keras") and not is_folder:
             return json_within(io.BytesIO(content))
         found = json.loads(content)
     except (OSError, ValueError, zipfile.BadZipFile) as error:

@@ -51,20 +51,22 @@ class TreesResult(FitResult):
     all_reduce_s: float = math.nan
     waiting_s: float = math.nan
 
-    def report(self, path: str | os.PathLike[str]) -> Path:
+    def report(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Path | str:
         """Write a page about the run; see :meth:`FitResult.report <dask_train.FitResult.report>`.
 
         Parameters
         ----------
         path
-            Where to write it.
+            Where to write it: a file or URL.
+        storage_options
+            Keywords for the file system of a URL.
 
         Returns
         -------
-        Path
-            The HTML file.
+        Path or str
+            The HTML file, or its URL.
         """
-        return write_page(self, type(self.model).__name__, self._metrics(), path)
+        return write_page(self, type(self.model).__name__, self._metrics(), path, storage_options)
 
     def _save(self, folder: Path) -> list[Path]:
         """Write the ledger, the page, and the booster in its library's own format."""

@@ -8,13 +8,31 @@ import pickle
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
+from dask_train.stores import reaching
 
 
-def read_file(path: str, *, compiled: bool) -> tuple[Any, str]:
+@dataclass(frozen=True, eq=False)
+class ModelFile:
+    """A file with a model, for each process to read.
+
+    Attributes
+    ----------
+    path
+        A path or URL.
+    options
+        ``storage_options`` for its file system; not in the ``repr``.
+    """
+
+    path: str
+    options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+def read_file(file: ModelFile, *, compiled: bool) -> tuple[Any, str]:
     """The model, compiled where that is needed, and a digest of the file.
 
     Raises
@@ -24,9 +42,10 @@ def read_file(path: str, *, compiled: bool) -> tuple[Any, str]:
     """
     import keras
 
+    path = file.path
     try:
-        with fsspec.open(path, "rb") as file:
-            data = file.read()
+        with reaching("model", path, file.options) as (fs, place):
+            data = fs.cat_file(place)
     except OSError as error:
         raise ValueError(f"Model file {path} can't be read: {error}.") from error
     _check_whole(path, data)
@@ -61,9 +80,9 @@ def _check_whole(path: str, data: bytes) -> None:
         raise ValueError(f"Model file {path} ({len(data)} bytes) is damaged at {damaged!r}. Save or copy it again.")
 
 
-def header_of(path: str, digest: str, *, compiled: bool) -> bytes:
+def header_of(file: ModelFile, digest: str, *, compiled: bool) -> bytes:
     """What :func:`open_file` needs."""
-    return pickle.dumps({"path": path, "digest": digest, "compiled": compiled})
+    return pickle.dumps({"file": file, "digest": digest, "compiled": compiled})
 
 
 def open_file(header: bytes) -> Any:
@@ -75,10 +94,11 @@ def open_file(header: bytes) -> Any:
         It is another, or can't be read here.
     """
     told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
-    model, digest = read_file(told["path"], compiled=told["compiled"])
+    model, digest = read_file(told["file"], compiled=told["compiled"])
     if digest != told["digest"]:
+        path = told["file"].path
         raise ValueError(
-            f"Model file {told['path']} has changed since the prediction was asked for, or is another file on this "
+            f"Model file {path} has changed since the prediction was asked for, or is another file on this "
             "host. Predict again, or put the file where all Dask workers see the same."
         )
     return model

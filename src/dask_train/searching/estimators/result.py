@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cards import Card, CardTable, Shown
@@ -96,15 +97,17 @@ class GridResult(Shown):
 
     best_model = best_estimator
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the best candidate with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
 
         Parameters
         ----------
         path
             A folder or URL.
+        storage_options
+            Keywords for the file system of a URL.
         """
-        save_model(self.best_estimator, self.schema, path)
+        save_model(self.best_estimator, self.schema, path, storage_options)
 
     def trials_dataframe(self) -> pd.DataFrame:
         """Return the table as a pandas DataFrame, a row for each candidate.

@@ -274,14 +274,15 @@ def test_without_a_cluster_in_this_process(model: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras, as it saves
 def test_a_file_is_the_one_that_was_seen(model: Any, tmp_path: Path) -> None:
-    from dask_train.predicting.server.files import header_of, open_file, read_file
+    from dask_train.predicting.server.files import ModelFile, header_of, open_file, read_file
 
     model.save(tmp_path / "model.keras")
     url = f"file://{tmp_path}/model.keras"
     np.testing.assert_allclose(
         dt.predict(url, X).compute(scheduler="threads"), model.predict(X, verbose=0), rtol=1e-4, atol=1e-5
     )
-    header = header_of(url, read_file(url, compiled=False)[1], compiled=False)
+    file = ModelFile(url)
+    header = header_of(file, read_file(file, compiled=False)[1], compiled=False)
     open_file(header)
     model.layers[0].set_weights([weights + 1 for weights in model.layers[0].get_weights()])
     model.save(tmp_path / "model.keras")
