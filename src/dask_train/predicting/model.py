@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,18 +12,18 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from dask_train.data.columns import Column, Columns
-from dask_train.data.structure import Places, leaves
+from dask_train.data.columns import Column
+from dask_train.data.structure import Places
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting.trees.categories import finds_categories
 from dask_train.frameworks.keras.environment import backend_environment
 from dask_train.identity.digest import digest
 from dask_train.identity.special import keras_contents
 from dask_train.predicting.inputs import Inputs
+from dask_train.predicting.object_outputs import outputs_of, own_score, promised
 from dask_train.predicting.server.boosters import rows_to_booster
 from dask_train.predicting.server.files import ModelFile
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
-from dask_train.predicting.server.scores import ACCURACY, R2
 from dask_train.predicting.server.values import Call, ModelParts
 from dask_train.settings.process import Settings, named_in
 
@@ -289,7 +289,7 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
     _check_fitted(model, name)
     settings = Settings.here(*_OF_OBJECTS, *named_in(_pickled(model), model))
     value = ObjectModel(model, method, name, _token(settings, method, model), settings)
-    describe = partial(_shown, value, meta, partial(_promised, model, method))
+    describe = partial(outputs_of, value, meta, partial(promised, model, method))
     return Predictor(value=value, describe=describe, takes_frames=True, finds_categories=by_value, scores=scores)
 
 
@@ -315,92 +315,9 @@ def _check_fitted(model: Any, name: str) -> None:
 
 def _score_of(model: Any) -> str:
     """What an estimator's own ``score`` is."""
-    if score := _own_score(model):
+    if score := own_score(model):
         return score
     raise TypeError(
         f"model is a {type(model).__name__}; dask_train.evaluate takes compiled Keras models, and classifiers and "
         "regressors of scikit-learn. For others predict, and compute what you need of it and the targets."
     )
-
-
-def _own_score(model: Any) -> str | None:
-    if any(base.__module__.startswith("sklearn.") for base in type(model).__mro__):
-        from sklearn.base import is_classifier, is_regressor
-
-        return ACCURACY if is_classifier(model) else R2 if is_regressor(model) else None
-    return None
-
-
-def _promised(model: Any, method: str | None, columns: Sequence[Any]) -> np.ndarray | None:
-    """What a classifier or regressor tells that it makes of the columns that it was fitted with; None where it can't.
-
-    An encoder, for instance, refuses the text of sample rows, which it has not learnt.
-    """
-    names = list(getattr(model, "feature_names_in_", ()))
-    if not names or list(columns) != names:
-        return None
-    kind, classes = _own_score(model), getattr(model, "classes_", None)
-    if kind == ACCURACY and isinstance(classes, np.ndarray) and classes.ndim == 1:
-        rows = {"predict": np.empty(0, classes.dtype), "predict_proba": np.empty((0, len(classes)))}
-        return rows.get(str(method))
-    return np.empty(0) if kind == R2 and method == "predict" else None
-
-
-def _shown(
-    value: ObjectModel, meta: Any, promised: Callable[[Sequence[Any]], Any], inputs: Inputs
-) -> tuple[Places, tuple[Column, ...]]:
-    """What it makes of two sample rows, unless it is told."""
-    found = meta
-    if meta is None:
-        sample = Call(verb="predict", columns=inputs.columns, batch_size=2)
-        rows = [np.zeros((2, *column.row_shape), column.dtype) for column in inputs.columns]
-        given = rows if inputs.frame is None else [_sample(inputs.frame._meta_nonempty)]
-        try:
-            found = value.call(sample, given)
-        except Exception as error:
-            found = meta = promised(getattr(inputs.frame, "columns", ()))
-            if meta is None:
-                raise ValueError(
-                    f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is "
-                    "not known. They are like those of the data: pass the columns that it was fitted with. Does it "
-                    "take the data itself? Pass meta=: an array, or several, of its dtype and row shape, such as "
-                    "np.empty((0, 10), 'f4')."
-                ) from error
-        else:
-            found = _as_arrays(found, len(given[0]), value.name)
-    columns, arrays = Columns.of(found)
-    outputs = []
-    for array in arrays:
-        made = np.asarray(array)
-        if hasattr(array, "toarray"):
-            raise ValueError(
-                f"{value.name} makes a sparse matrix, which has no place in an array. Make it dense, with "
-                "sparse_output=False, or by a function: lambda x: model.transform(x).toarray()."
-            )
-        if made.ndim == 0:
-            raise ValueError(f"{value.name} makes {made!r}; it has to make one row of each, or meta= has to be arrays.")
-        outputs.append(Column(dtype=_planned(made.dtype, value, sampled=meta is None), row_shape=tuple(made.shape[1:])))
-    return columns.features, tuple(outputs)
-
-
-def _sample(rows: Any) -> Any:
-    """Dask's two sample rows without its missing values, which few functions expect: twice the first."""
-    sample = rows.iloc[[0, 0]]
-    sample.index = rows.index
-    return sample
-
-
-def _planned(dtype: np.dtype, value: ObjectModel, *, sampled: bool) -> str:
-    """The dtype of all blocks: objects in place of text whose length sample rows don't tell."""
-    tells = dtype == getattr(value.classes, "dtype", None)  # a classifier's is that of its labels
-    return "|O" if dtype.kind == "T" or (dtype.kind in "US" and sampled and not tells) else dtype.str
-
-
-def _as_arrays(found: Any, num_rows: int, name: str) -> Any:
-    for array in leaves(found):
-        shape = np.shape(array)
-        if not shape or shape[0] != num_rows:
-            raise ValueError(
-                f"{name} makes an output of shape {shape} of {num_rows} rows; it has to make a row of each."
-            )
-    return found

@@ -88,7 +88,7 @@ def _within(file: ModelFile) -> dict[str, Any] | None:
 
 def _of_folder(file: ModelFile) -> dict[str, Any] | None:
     with reaching("model", file.path, file.options) as (fs, place):
-        is_ours = fs.isdir(place) and fs.exists(f"{place.rstrip('/')}/{SCHEMA_FILE}")
+        is_ours = fs.exists(f"{place.rstrip('/')}/{SCHEMA_FILE}")  # isdir would say no where a store refuses to tell
     found = read_json(file.path, file.options) if is_ours else None
     return found if found is not None and "model" in found else None
 

@@ -151,8 +151,8 @@ def test_a_table_there_and_back(client, store):
     np.testing.assert_array_equal(sums, table.sum(axis=1))
 
 
-def test_files_of_a_bucket_are_rows(client):
-    system, path = fsspec.core.url_to_fs(f"{BUCKET}/pictures")
+def test_files_of_a_bucket_are_rows(client, store):
+    system, path = fsspec.core.url_to_fs(f"{store.url}/pictures")
     for number in range(30):
         system.pipe_file(f"{path}/{number % 3}/{number:02} [x].bin", bytes([number]) * 4)
 
@@ -162,7 +162,7 @@ def test_files_of_a_bucket_are_rows(client):
     def worker(session):
         return [(x[:, 0].tolist(), y.tolist()) for x, y in session.batches(epochs=1, batch_size=10)]
 
-    rows = dt.files(f"{BUCKET}/pictures/*/*.bin", label="folder", decode=decode)
+    rows = dt.files(f"{store.url}/pictures/*/*.bin", label="folder", decode=decode)
     assert rows.shape == (30, 4)
     result = dt.train(worker, roles={"worker": 2}, data=rows, client=client, progress=False)
     found = [pair for rank in result.results["worker"] for x, y in rank for pair in zip(x, y, strict=True)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import traceback
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -12,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from distributed import Client
+from zarr.core.sync import cleanup_resources
 
 import dask_train as dt
 from dask_train.errors import PredictionError
@@ -92,6 +95,23 @@ def test_a_model_is_saved_and_predicts_and_is_evaluated_from_there(store, client
     assert [secret for secret in store.secrets if secret.encode() in content] == []
 
 
+def test_the_program_of_the_page_runs(store, client):
+    import keras
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    page = Path(__file__).parents[3] / "docs" / "object_stores.md"
+    program = page.read_text().partition("```python\n")[2].partition("```")[0]
+    given = re.compile(r"options = \{.*?\n\}\n", re.DOTALL)
+    assert given.search(program)
+    program = given.sub(lambda _: f"options = {store.options!r}\n", program).replace("s3://bucket", store.url)
+    names = {"dt": dt, "model": model, "X": X / 60, "y": X[:, :1] / 60}
+    exec(program, names)  # noqa: S102 - our own page
+    trained = names["result"].model.predict(X / 60, verbose=0)
+    np.testing.assert_allclose(names["scores"].compute(), trained, rtol=1e-6)
+    assert any(name.endswith(".json") for name in store.files(f"{store.url}/run"))
+
+
 def test_a_keras_file_is_read_by_each_process_with_its_options(store, client):
     import keras
 
@@ -113,6 +133,8 @@ def test_what_is_busy_for_a_while_is_written_all_the_same(store, client, name):
     assert store.failed() == [1]
     assert (result.num_parts, result.num_written) == (4, 4)
     assert [secret for secret in store.secrets if secret in repr(result)] == []
+    if name.endswith(".zarr"):
+        cleanup_resources()  # Zarr's threads would stay until the end
 
 
 def test_credentials_that_expire_are_told_and_what_is_written_stays(store, client):
