@@ -95,6 +95,7 @@ def test_a_model_is_saved_and_predicts_and_is_evaluated_from_there(store, client
     assert [secret for secret in store.secrets if secret.encode() in content] == []
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_runs(store, client):
     import keras
 
