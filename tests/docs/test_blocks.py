@@ -62,7 +62,6 @@ NOT_RUN: dict[Place, str] = {
     ("docs/gpus.md", 0): "it needs a GPU",
     **{("docs/vineyard.md", n): "it needs a daemon; tests/cluster/train/test_vineyard.py has one" for n in range(3)},
     ("docs/linear_models.md", 2): "the suite takes a minute; tests/cluster/train runs it with each linear model",
-    ("docs/object_stores.md", 0): "it needs a store; tests/cluster/stores has servers like theirs",
     (
         "docs/object_stores.md",
         0,

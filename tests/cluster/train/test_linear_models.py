@@ -194,3 +194,25 @@ def test_a_killed_worker_leads_to_the_same_bits(client, tmp_path, until, solver,
     first = next(score["step"] for score in result.scores if score["attempt"] == 1)
     assert (first > 1) == keeps, "it resumes where it was, or begins again"
     assert (result.ledger.dropped, result.ledger.trained) == (0, 200_000)
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+def test_a_run_of_a_linear_model_is_stopped_and_resumes_with_other_workers(client, tmp_path):
+    rows, labels = tangled()
+    settings = {
+        "solver": "gradient_descent",
+        "C": 1e4,
+        "tol": 1e-9,
+        "max_iter": 30,
+    }  # later steps follow rounding errors, also without a stop
+    whole = ours.LogisticRegression(**settings)
+    dt.fit(whole, rows, labels, workers=2)
+    found = ours.LogisticRegression(**settings)
+    result = dt.fit(found, rows, labels, workers=2, checkpoint=tmp_path, stop="steps >= 3")
+    assert result.stop_reason
+    assert 3 <= len(result.epoch) < 30
+    dt.fit(found, rows, labels, workers=1, checkpoint=tmp_path, resume=True)
+    np.testing.assert_allclose(found.coef_, whole.coef_, rtol=1e-6, atol=1e-8)
+    with pytest.raises(dt.RoleFailedError) as refused:
+        dt.fit(found.set_params(C=1.0), rows, labels, checkpoint=tmp_path, resume=True)
+    assert "C was '10000.0', and is '1.0'" in str(refused.value.__cause__)
