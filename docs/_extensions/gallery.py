@@ -51,7 +51,7 @@ class Example(NamedTuple):
 
 
 def read_example(path: Path) -> Example:
-    """What the docstring of a program says; a program without one is a ValueError."""
+    """Return what the docstring of a program says; a program without one is a ValueError."""
     program = ast.parse(path.read_text())
     docstring = ast.get_docstring(program)
     if not docstring:
@@ -65,12 +65,12 @@ def read_example(path: Path) -> Example:
 
 
 def examples_in(folder: str) -> list[Example]:
-    """The programs of a folder below `examples/`, by name."""
+    """Return the programs of a folder below `examples/`, by name."""
     return [read_example(path) for path in sorted((EXAMPLES / folder).glob("*.py")) if path.name != "__init__.py"]
 
 
 def page_of(example: Example) -> str:
-    """The page of a program: title, docstring, and source."""
+    """Return the page of a program: title, docstring, and source."""
     name = example.path.relative_to(EXAMPLES)
     options = {"language": "python", "lines": f"{example.program_line}-"}
     source = "\n".join([f".. literalinclude:: ../../examples/{name}", *_indented(_fields(options)), ""])
@@ -79,7 +79,7 @@ def page_of(example: Example) -> str:
 
 
 def _shown(example: Example) -> list[str]:
-    """What it is left with, as a picture."""
+    """Return what it is left with, as a picture."""
     if not example.picture:
         return []
     return [
@@ -92,7 +92,7 @@ def _shown(example: Example) -> list[str]:
 
 
 def index() -> str:
-    """The page that lists all programs, with the first paragraph of each."""
+    """Return the page that lists all programs, with the first paragraph of each."""
     lines = [INTRODUCTION]
     for heading, folder, text in SECTIONS:
         examples = examples_in(folder)
@@ -105,7 +105,7 @@ def index() -> str:
 
 
 def card_of(example: Example) -> str:
-    """A program on the page that lists all: its picture, its title, and what it is about."""
+    """Return a program on the page that lists all: its picture, its title, and what it is about."""
     plain = example.title.replace("``", "")  # the text of a link has no markup
     lines = []
     if example.picture:

@@ -18,7 +18,7 @@ PAGES = {
 
 
 def page_for(path: str) -> str:
-    """The page of the site, from `docs/`, that shows a file or folder of the repository; KeyError where none does."""
+    """Return the page, from `docs/`, that shows a file or folder of the repository; KeyError where none does."""
     path = path.rstrip("/")
     if path in PAGES:
         return PAGES[path]
@@ -30,7 +30,7 @@ def page_for(path: str) -> str:
 
 
 def relink(docname: str, text: str) -> str:
-    """The text of a page with links to files of the repository led to pages; those within `docs/` stay."""
+    """Return the text of a page with links to files of the repository led to pages; those within `docs/` stay."""
     folder = posixpath.dirname(docname)
 
     def lead(link: re.Match[str]) -> str:

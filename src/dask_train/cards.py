@@ -88,7 +88,7 @@ class CardTable:
     most: int = MOST_ROWS
 
     def html(self) -> str:
-        """The table as HTML; every text is escaped."""
+        """Return the table as HTML; every text is escaped."""
         right = [bool(self.rows) and all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
         head = "".join(_cell("th", name, right[i], _SOFT) for i, name in enumerate(self.columns))
         body = "".join(
@@ -137,7 +137,7 @@ class Card:
     one_line: bool = False
 
     def text(self) -> str:
-        """The card as plain text, without an escape code: facts below each other, or after each other in one line."""
+        """Return the card as plain text without escape codes, with facts below each other or in one line."""
         title = f"{self.kind} {masked(self.name)}".rstrip()
         facts = [(name, masked(" ".join(value.split()))) for name, value in self.facts]
         if self.one_line:
@@ -146,7 +146,7 @@ class Card:
         return "\n".join([f"<{title}>", *(f"  {name:<{width}}  {value}" for name, value in facts)])
 
     def html(self) -> str:
-        """The card as HTML that needs no script, no style sheet and no other file."""
+        """Return the card as HTML that needs no script, no style sheet and no other file."""
         head = f"<b>{escape(self.kind)}</b> {_shown(self.name)}"
         rows = "".join(
             f'<tr style="{_ROW}">{_cell("th", name, False, _SOFT)}{_cell("td", value, False, _BREAKS)}</tr>'
@@ -172,7 +172,7 @@ class Shown:
     """A value that shows itself as its card: ``repr`` in a terminal, HTML in a notebook."""
 
     def _card(self) -> Card:
-        """What there is to see."""
+        """Return what there is to see."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -183,7 +183,7 @@ class Shown:
 
 
 def _shown(text: str) -> str:
-    """A text as HTML, without secrets."""
+    """Return a text as HTML, without secrets."""
     return escape(masked(text))
 
 

@@ -62,7 +62,7 @@ class Deadlines:
 
     @classmethod
     def from_dask_config(cls) -> Deadlines:
-        """The deadlines that ``dask.config`` holds now.
+        """Return the deadlines that ``dask.config`` holds now.
 
         Raises
         ------
@@ -95,7 +95,7 @@ def seconds_or(default_s: float, timeout_s: float | None) -> float:
 
 
 def _setting(key: str) -> Any:
-    """What ``dask.config`` holds now, else this package's own default."""
+    """Return what ``dask.config`` holds now, else this package's own default."""
     return dask.config.get(key, default=dask.config.get(key, config=_DEFAULTS))
 
 
@@ -145,7 +145,7 @@ class PredictLimits:
 
     @classmethod
     def from_dask_config(cls) -> PredictLimits:
-        """What ``dask.config`` holds now under ``train.predict``.
+        """Return what ``dask.config`` holds now under ``train.predict``.
 
         Raises
         ------

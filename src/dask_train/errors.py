@@ -35,7 +35,7 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 def in_words(error: BaseException) -> str:
-    """An error as a part of another one's message: its text, without codes of colours; its type too where not ours."""
+    """Return an error as a part of another one's message: its text without colours, and its type if not ours."""
     try:
         text = masked(_COLOURS.sub("", str(error)))
     except Exception:  # of an error of the user's, whose text is made by code of theirs
@@ -66,7 +66,7 @@ class DaskTrainError(Exception):
         super().__init__(what, cause, change)
 
     def __copy__(self) -> Self:
-        """The same error without the traceback of the first, which tblib, that Dask uses, would copy along."""
+        """Return the same error without the traceback of the first, which tblib, that Dask uses, would copy along."""
         fresh = type(self)(*self.args)
         fresh.__dict__.update(self.__dict__)
         return fresh

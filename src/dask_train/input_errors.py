@@ -31,7 +31,7 @@ _WARNING = frozenset({_OURS, "contextlib", "functools"})
 
 
 def raises_at_the_call(verb: Callable[P, R]) -> Callable[P, R]:
-    """A verb whose errors for wrong arguments, and for missing packages, end at the line of the user's that called it.
+    """Make errors for wrong arguments and missing packages end at the user's line that calls the verb.
 
     Errors that come from code of the user's or of other packages keep all their frames, and so do errors of runs; what
     has caused an error of a wrong argument has the frames of such code alone. With
@@ -84,7 +84,7 @@ def warn_at_the_call(message: str, category: type[Warning] = UserWarning) -> Non
 
 
 async def _without_secrets(verb: Coroutine[Any, Any, T]) -> T:
-    """What a verb gives later, with an asynchronous client, whose errors show no secrets either."""
+    """Return what a verb gives later, with an asynchronous client, whose errors show no secrets either."""
     try:
         return await verb
     except Exception as error:
@@ -93,7 +93,7 @@ async def _without_secrets(verb: Coroutine[Any, Any, T]) -> T:
 
 
 def made_at_the_call(kind: type[T]) -> type[T]:
-    """A class whose constructor is a verb in this sense: :func:`raises_at_the_call`."""
+    """Return a class whose constructor is a verb in this sense: :func:`raises_at_the_call`."""
     kind.__init__ = raises_at_the_call(kind.__init__)  # type: ignore[method-assign]
     return kind
 

@@ -30,7 +30,7 @@ class AddressBook(dict[str, list[str]]):
     """
 
     def as_dict(self) -> dict[str, list[str]]:
-        """A plain ``{job: [address, ...]}``, copied.
+        """Return a plain ``{job: [address, ...]}``, copied.
 
         Returns
         -------
@@ -67,7 +67,7 @@ class AddressBook(dict[str, list[str]]):
 
     @raises_at_the_call
     def job_tasks(self, job: str) -> list[str]:
-        """The addresses of ``job`` by task index.
+        """Return the addresses of ``job`` by task index.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class AddressBook(dict[str, list[str]]):
 
     @raises_at_the_call
     def task_address(self, job: str, index: int) -> str:
-        """The address of one task.
+        """Return the address of one task.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ def _check_job(job: str, count: int, what: str) -> None:
 
 
 def check_run_name(name: Any) -> str | None:
-    """A run's name, which begins its id and so the names of its folders; None for none.
+    """Return a run's name, which begins its id and so the names of its folders; None for none.
 
     Raises
     ------

@@ -175,7 +175,7 @@ def _is_seen(process: str) -> bool:
 
 
 def _process(pid: int) -> str:
-    """What no other process has: boot, namespace and number, and when it was started; empty where there is none."""
+    """Return what no other process has: boot, namespace, number and start; empty where there is none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")

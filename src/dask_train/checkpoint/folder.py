@@ -194,7 +194,7 @@ class CheckpointFolder:
             raise refused(self._place, "written", error) from error
 
     def _best_of(self, name: str, score: float | None, mode: str) -> Best | None:
-        """The best one, with one of that score."""
+        """Return the best one, with one of that score."""
         of, than = self._place.best, None if self.best is None else self.best.score
         if of is None or score is None or not is_better(score, than, mode=mode):
             return self.best
@@ -220,7 +220,7 @@ class CheckpointFolder:
         return str(system.unstrip_protocol(target))
 
     def load(self, scratch: Path, *, own: bool = False, begins: bool = False) -> Loaded | None:
-        """The last whole checkpoint, its files in a local folder; None where there is none.
+        """Return the last whole checkpoint, its files in a local folder; None where there is none.
 
         A role that starts again takes one of its own run before one that another run has left there.
 
@@ -267,7 +267,7 @@ class CheckpointFolder:
         return None
 
     def load_best(self, scratch: Path, *, own: bool = False) -> Loaded | None:
-        """The best checkpoint that the last one knows of, its files in a local folder; None where none has a score.
+        """Load the best checkpoint that the last one knows of, into a local folder; None where none has a score.
 
         Parameters
         ----------
@@ -308,7 +308,7 @@ class CheckpointFolder:
         return check_best(best, self._place.best, self._place.mode, self._place.url)
 
     def _newest(self, gone: set[str], *, own: bool, begins: bool) -> tuple[str, Manifest] | None:
-        """The checkpoint to take, of those that are not known to be damaged."""
+        """Return the checkpoint to take, of those that are not known to be damaged."""
         system, root = self._place.opened()
         known = known_checkpoints(system, root)
         names = sorted((name for name, whole in known.items() if whole and name not in gone), key=number_of)

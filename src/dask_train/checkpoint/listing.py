@@ -18,7 +18,7 @@ _OLD_NAME, _OLD_MARK = re.compile(r"\d{8}"), "complete"
 
 
 def known_checkpoints(system: Any, root: str) -> dict[str, bool]:
-    """The checkpoints that are there, and whether each has a manifest; never from a cache of the listing."""
+    """Return the checkpoints that are there, and whether each has a manifest; never from a cache of the listing."""
     known: dict[str, bool] = {}
     for match in filter(None, map(_NAME.fullmatch, _names(system, root))):
         known[match[1]] = known.get(match[1], False) or match[2] is not None
@@ -26,13 +26,13 @@ def known_checkpoints(system: Any, root: str) -> dict[str, bool]:
 
 
 def next_name(known: Iterable[str], run: str) -> str:
-    """The name of a run's next checkpoint, after those that are known."""
+    """Return the name of a run's next checkpoint, after those that are known."""
     number = max(map(number_of, known), default=-1) + 1
     return f"checkpoint-{number:08d}-{_tag(run)}-{secrets.token_hex(2)}"
 
 
 def number_of(name: str) -> int:
-    """The number of a checkpoint; later ones have larger numbers."""
+    """Return the number of a checkpoint; later ones have larger numbers."""
     return int(name.split("-")[1])
 
 

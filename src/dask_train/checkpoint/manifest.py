@@ -58,7 +58,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """The manifest that was stored so.
+        """Return the manifest that was stored so.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class Loaded:
 
 
 def sha256_of(file: Path) -> str:
-    """The checksum of a local file; it is read once."""
+    """Return the checksum of a local file; it is read once."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 

@@ -100,7 +100,7 @@ class Checkpoint:
 
 
 def check_checkpoint(checkpoint: Any, resume: Any, *, words: tuple[str, ...] = ()) -> Checkpoint | None:
-    """What ``checkpoint=`` and ``resume=`` mean, the same for all verbs.
+    """Return what ``checkpoint=`` and ``resume=`` mean, the same for all verbs.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Retention:
         self._saved: list[str] = []  # by this run, in their order
 
     def saved(self, name: str, best: Best | None, *, held: bool) -> None:
-        """A checkpoint of that name was kept, and that is the best one now; if ``held``, it stays until released."""
+        """Note that a checkpoint of that name was kept, and which is the best one now; one that is ``held`` stays."""
         self._saved.append(name)
         self._note(name, best)
         if held:

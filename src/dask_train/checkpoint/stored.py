@@ -36,7 +36,7 @@ def store(folder: Path, value: Any) -> None:
 
 
 def stored(folder: Path) -> Any:
-    """The value that :func:`store` has written there; its arrays are new."""
+    """Return the value that :func:`store` has written there; its arrays are new."""
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
         return _value(json.loads((folder / VALUES).read_text()), arrays)
 

@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def written(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, str]]:
-    """The files that were written, with their checksums.
+    """Return the files that were written, with their checksums.
 
     Raises
     ------

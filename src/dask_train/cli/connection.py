@@ -43,7 +43,7 @@ def connection_options(command: _Command) -> _Command:
 
 
 def scheduler_address(scheduler: str | None) -> str | None:
-    """The address that was given, else the one that Dask is configured with, else None."""
+    """Return the address that was given, else the one that Dask is configured with, else None."""
     return scheduler or dask.config.get("scheduler-address", None) or None
 
 
@@ -55,7 +55,7 @@ def connect(
     tls_key: str | None = None,
     timeout_s: float = 10.0,
 ) -> Iterator[Client]:
-    """A client of the scheduler, closed at the end; the parameters are those of :func:`connection_options`.
+    """Connect a client that is closed at the end; the parameters are those of :func:`connection_options`.
 
     Raises
     ------

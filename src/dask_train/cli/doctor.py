@@ -97,7 +97,7 @@ def _processes(examination: Examination) -> Table:
 
 
 def _print_plainly(examination: Examination, findings: list[Finding]) -> None:
-    """A line each, whole, so that a log can be searched."""
+    """Print a line each, whole, so that a log can be searched."""
     for row in _rows(examination):
         cells = (f"{name} {cell}".strip() for name, cell in zip(_COLUMNS, row, strict=True) if cell)
         click.echo("; ".join(cells).replace("\n", ", "))

@@ -77,7 +77,7 @@ def _module_of(file: str) -> str:
 
 
 def _raised(module_name: str, error: BaseException) -> str:
-    """The error of a user's module, from the module on."""
+    """Return the error of a user's module, from the module on."""
     lines = traceback.TracebackException.from_exception(error)
     while len(lines.stack) > 1 and (
         lines.stack[0].filename == __file__

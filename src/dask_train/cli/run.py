@@ -137,7 +137,7 @@ def _wanted(
     stops: Sequence[str],
     resources: dict[str, float],
 ) -> dict[str, Any]:
-    """The options as arguments of ``train``."""
+    """Return the options as arguments of ``train``."""
     wanted: dict[str, Any] = {"roles": roles or None, "framework": framework, "resources": resources or None}
     if recovery is not None:
         wanted["recovery"] = None if recovery == "none" else recovery

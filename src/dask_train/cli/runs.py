@@ -22,7 +22,7 @@ FOLLOW_S = 0.5
 
 @contextmanager
 def _asking(options: dict[str, Any]) -> Iterator[Client]:
-    """A client; what can't be asked ends the command with a text."""
+    """Open a client; what can't be asked ends the command with a text."""
     try:
         with connect(**options) as client:
             yield client

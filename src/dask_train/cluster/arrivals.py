@@ -52,7 +52,7 @@ def default_fit_workers(client: Client, on: Sequence[str] | None, gpus: Gpus = N
 
 
 def _present(client: Client, on: Sequence[str] | None) -> list[dict[str, Any]]:
-    """What the scheduler says of the Dask workers that may be chosen; of all, it is waited for the first one."""
+    """Return what the scheduler says of the Dask workers that may be chosen; of all, it is waited for the first one."""
     peer = Peer(client)
     if peer.asynchronous:
         raise ValueError(

@@ -15,7 +15,7 @@ __all__ = ["Client", "checked_client", "client_here", "client_or_local", "client
 
 
 def checked_client(client: Any) -> Client:
-    """What a user has passed as ``client=``, if it is one (else a TypeError) that is open (else a ValueError)."""
+    """Return what a user has passed as ``client=``; a TypeError if it is no client, a ValueError if it is closed."""
     if not isinstance(client, Client):
         raise TypeError(f"client is {client!r}; pass a distributed.Client, such as Client('tcp://10.0.0.1:8786').")
     if client.status in ("closing", "closed"):
@@ -24,7 +24,7 @@ def checked_client(client: Any) -> Client:
 
 
 def client_or_none(client: Client | None) -> Client | None:
-    """The client that was passed, that of the Dask task which calls, or the default one, if there is any.
+    """Return the client that was passed, that of the Dask task which calls, or the default one, if there is any.
 
     What it draws from now on is not of the random numbers that the program has seeded.
 

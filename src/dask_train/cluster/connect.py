@@ -27,7 +27,7 @@ def open_client(
     tls_key: str | None = None,
     timeout_s: float = 10.0,
 ) -> Client:
-    """A client of the scheduler at ``address``; from a thread without an event loop.
+    """Return a client of the scheduler at ``address``; from a thread without an event loop.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def open_client(
 
 
 def _reason(error: BaseException, address: str) -> BaseException:
-    """What is behind the end of all attempts to connect.
+    """Return what is behind the end of all attempts to connect.
 
     distributed tries again until its time is up, and tells of the last attempt, which that may have cut short. Then a
     plain socket says what is the matter.
@@ -105,7 +105,7 @@ def _security(given: dict[str, str]) -> Security:
 
 
 async def _kind(address: str, security: Security, timeout_s: float) -> str:
-    """What Dask calls the server at ``address``."""
+    """Return what Dask calls the server at ``address``."""
     there: Any = rpc(address, timeout=timeout_s * _CONNECTING, connection_args=security.get_connection_args("client"))
     try:
         async with asyncio.timeout(timeout_s):

@@ -35,7 +35,7 @@ def thread_is_free() -> Iterator[None]:
 
 
 def frees_its_thread(verb: Callable[P, R]) -> Callable[P, R]:
-    """A function that waits for the cluster, as it may be called in a Dask task: within :func:`thread_is_free`."""
+    """Make a function that waits for the cluster callable in a Dask task, within :func:`thread_is_free`."""
 
     @wraps(verb)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:

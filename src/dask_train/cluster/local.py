@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 
 
 def start_local_cluster(num_workers: int, **settings: Any) -> LocalCluster:
-    """A LocalCluster of ``num_workers`` processes with one thread each, whose Dask workers never see a Ctrl-C.
+    """Return a LocalCluster of ``num_workers`` processes with one thread each, whose Dask workers never see a Ctrl-C.
 
     SIGINT is blocked while it starts. Threads and processes inherit that: the cluster's event loop, and so every Dask
     worker that it will ever spawn. A Ctrl-C reaches this program's main thread alone, which can close in order; one
@@ -37,6 +37,6 @@ def start_local_cluster(num_workers: int, **settings: Any) -> LocalCluster:
 
 @contextmanager
 def local_client(num_workers: int, **settings: Any) -> Iterator[Client]:
-    """A client of a local cluster that ends with the ``with``."""
+    """Start a local cluster, and a client of it, that end with the ``with``."""
     with start_local_cluster(num_workers, **settings) as cluster, Client(cluster) as client:
         yield client

@@ -52,7 +52,7 @@ class Peer:
 
     @classmethod
     def here(cls, client: Client | None = None) -> Peer:
-        """The given client, else the Dask worker whose task calls, else the default client.
+        """Return the given client, else the Dask worker whose task calls, else the default client.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class Peer:
         return answer
 
     async def workers(self) -> dict[str, dict[str, Any]]:
-        """What the scheduler says of each Dask worker, by its address.
+        """Return what the scheduler says of each Dask worker, by its address.
 
         ``Client.scheduler_info(n_workers=-1)`` is not asked: Dask brings what it returns up to date every 2 s without
         any workers, also between its question and its answer.
@@ -180,7 +180,7 @@ class Peer:
         return answers
 
     async def while_it_answers(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What a coroutine gives that goes through the scheduler, for as long as that answers at all.
+        """Return what a coroutine gives that goes through the scheduler, for as long as that answers at all.
 
         Raises
         ------
@@ -250,7 +250,7 @@ class Peer:
         return True
 
     def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
-        """The result of a coroutine on this end's event loop; an awaitable of it where calls are asynchronous."""
+        """Return the result of a coroutine on this end's event loop; an awaitable where calls are asynchronous."""
         if self.asynchronous:
             return function(*args, **kwargs)
         # Not by Dask's own sync: a Ctrl-C that comes before what it is to cancel has begun is logged as an error there.
@@ -304,7 +304,7 @@ async def answered_within(work: Coroutine[Any, Any, Any], limit_s: float) -> Any
 
 
 def _below_the_wait(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback of :meth:`Peer.run` from the first frame on that does more than carry the call to the event loop."""
+    """Return a traceback of :meth:`Peer.run` without the frames that carry the call to the event loop."""
     trace = trace and trace.tb_next
     while trace is not None and trace.tb_frame.f_globals["__name__"].startswith("concurrent.futures"):
         trace = trace.tb_next

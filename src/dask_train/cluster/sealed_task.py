@@ -25,5 +25,5 @@ class SealedTask:
         self.__name__, self._pickled = name, pickled
 
     def __call__(self, *args: Any) -> Any:
-        """What the function returns; opened each time, which takes some 50 µs."""
+        """Return what the function returns; opened each time, which takes some 50 µs."""
         return cloudpickle.loads(self._pickled)(*args)

@@ -17,12 +17,12 @@ class OwnPlugin(WorkerPlugin):
         """Begin on that Dask worker."""
 
     def numbers(self) -> dict[str, float]:
-        """What it tells those who look at the Dask worker: of :mod:`dask_train.worker.metrics`; must cost nothing."""
+        """Return what it tells those who look at the Dask worker; must cost nothing."""
         return {}
 
     @classmethod
     def of(cls, dask_worker: Worker) -> Self:
-        """The one of a Dask worker; from any thread."""
+        """Return the one of a Dask worker; from any thread."""
         with _making:
             found = dask_worker.plugins.get(cls.name)
             if not isinstance(found, cls):

@@ -109,7 +109,7 @@ def _dask_array(what: str, value: Any) -> da.Array:
 
 
 def _cut_alike(arrays: Sequence[da.Array]) -> tuple[da.Array, ...]:
-    """The same rows in chunks like those of the largest array, each with its rows whole."""
+    """Return the same rows in chunks like those of the largest array, each with its rows whole."""
     first = max(arrays, key=lambda array: (not np.isnan(array.shape[0]), array.nbytes))
     cut = []
     for array in arrays:

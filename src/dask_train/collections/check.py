@@ -26,7 +26,7 @@ def check_data(
     label: str | None = None,
     picks: Picks | None = None,
 ) -> Source:
-    """What a user passed, as a source of partitions; nothing is computed.
+    """Return what a user passed, as a source of partitions; nothing is computed.
 
     Parameters
     ----------

@@ -52,13 +52,13 @@ class DelayedSource(Source):
         return delayed(tuple, pure=False)([plan["names"], plan["is_tuple"]])
 
     def _plan(self, part: Callable[..., Any]) -> Any:
-        """What all partitions have to be like; under the same key each time it is asked for."""
+        """Return what all partitions have to be like; under the same key each time it is asked for."""
         wanted = {"what": self.what, "picks": self.picks}
         first = self.values[0]
         return delayed(carried(part, None, wanted))(0, first, dask_key_name=f"form-{self.id}")
 
 
 def delayed_source(what: str, values: Sequence[Any], picks: Picks | None) -> Source:
-    """A list of delayed results; nothing is computed."""
+    """Return a list of delayed results; nothing is computed."""
     is_tuple = picks is not None and picks["is_tuple"]
     return DelayedSource(names=None, is_tuple=is_tuple, what=what, values=tuple(values), picks=picks)

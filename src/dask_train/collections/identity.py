@@ -12,7 +12,7 @@ _FILLED_IN = {"_dataset_info_cache", "_pq_length_stats"}
 
 
 def identity(collection: Any) -> str:
-    """A token of how a collection is made; nothing is computed.
+    """Return a token of how a collection is made; nothing is computed.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def identity(collection: Any) -> str:
 
 
 def _told(value: Any) -> Any:
-    """An expression of Dask's frames by its operands."""
+    """Return an expression of Dask's frames by its operands."""
     if isinstance(value, list):
         return [_told(item) for item in value]
     if not hasattr(value, "_parameters"):

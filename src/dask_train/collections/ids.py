@@ -59,7 +59,7 @@ def _is_nullable(dtype: Any) -> bool:
 
 
 def _exact(what: str, name: Any, column: Any) -> Any:
-    """A column of Dask or pandas as integers of NumPy."""
+    """Return a column of Dask or pandas as integers of NumPy."""
     make = partial(_as_numpy, what, name)
     if not hasattr(column, "_meta"):
         return make(column)

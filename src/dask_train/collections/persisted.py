@@ -12,7 +12,7 @@ def is_future(value: Any) -> bool:
 
 
 def future_layers(graph: Any) -> set[str]:
-    """The layers of a graph in which there are futures; a graph without layers is one, named ''."""
+    """Return the layers of a graph in which there are futures; a graph without layers is one, named ''."""
     if not hasattr(graph, "layers"):
         return {""} if _any_future(graph) else set()
     # Only layers that were written out as dicts can hold any, and the others should not be written out here.

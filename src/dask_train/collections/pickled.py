@@ -10,7 +10,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 
 def carried(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:
-    """``function`` with its first arguments, for many tasks.
+    """Return ``function`` with its first arguments, for many tasks.
 
     The scheduler opens each task and packs it again for a Dask worker. Packing 40 kB of code takes it 2 ms a task,
     packing its bytes 0.03 ms; opening them takes the Dask worker 0.2 ms.

@@ -16,7 +16,7 @@ _PREFIX = "dask-train-rows"
 
 
 def view(segment: Any, column: int) -> np.ndarray:
-    """A block: a read-only view of a segment's shared memory."""
+    """Return a block: a read-only view of a segment's shared memory."""
     array: np.ndarray = segment.arrays()[column]
     return array
 
@@ -51,7 +51,7 @@ def arrays_of(
 
 
 def segments_of(array: Any) -> tuple[dict[Any, Any], int, int] | None:
-    """What an array was made of by :func:`arrays_of`; None for any other.
+    """Return what an array was made of by :func:`arrays_of`; None for any other.
 
     Returns
     -------

@@ -13,7 +13,7 @@ _FRAMEWORKS = frozenset({"tensorflow", "torch", "jax", "jaxlib"})
 
 
 def as_numpy(what: str, value: Any) -> Any:
-    """A tensor as an array, without a copy where its framework needs none; all else but bfloat16 as it is.
+    """Return a tensor as an array, without a copy where its framework needs none; all else but bfloat16 as it is.
 
     Parameters
     ----------

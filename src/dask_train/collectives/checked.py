@@ -94,7 +94,7 @@ class CheckedCollectives:
         return [found[number] for number in numbers]
 
     def broadcast(self, arrays: Sequence[np.ndarray], root: int) -> list[np.ndarray]:
-        """The arrays of one rank; errors as of :meth:`all_reduce`."""
+        """Return the arrays of one rank; errors as of :meth:`all_reduce`."""
         if not 0 <= root < self._group.size:
             raise ValueError(f"root is {root}; the ranks are 0 to {self._group.size - 1}.")
         call = _call(f"broadcast(root={root})", tuple((array.dtype.str, array.shape) for array in arrays))
@@ -113,7 +113,7 @@ class CheckedCollectives:
         return [each.reshape(array.shape) for each, array in zip(found, arrays, strict=True)]
 
     def all_gather(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The rows of all ranks, of each array, in the order of the ranks; errors as of :meth:`all_reduce`."""
+        """Return the rows of all ranks, of each array, in the order of the ranks; errors as of :meth:`all_reduce`."""
         for array in arrays:
             if not array.ndim:
                 raise ValueError("all_gather() was given an array without rows, of shape (). Pass x[None].")
@@ -166,7 +166,7 @@ class CheckedCollectives:
             self._busy.release()
 
     def _channel(self, shapes: _Shapes, dtype: str) -> SumBuffer:
-        """The same one for all calls with such arrays, for as long as there is room."""
+        """Return the same one for all calls with such arrays, for as long as there is room."""
         if (shapes, dtype) not in self._channels:
             if self._group.top - self._first > KEPT_BYTES:
                 self._channels.clear()
@@ -210,7 +210,7 @@ def _padded(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _arrays_in(page: memoryview, templates: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays of which :func:`_padded` made this page, of the shapes of others; no copies."""
+    """Return the arrays of which :func:`_padded` made this page, of the shapes of others; no copies."""
     found, start = [], 0
     for each in templates:
         size = math.prod(each.shape) if each.dtype.itemsize else 0

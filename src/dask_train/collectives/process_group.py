@@ -82,7 +82,7 @@ class ProcessGroup:
         return self._memory.channel(shapes, np.dtype(dtype))
 
     def sum(self, channel: SumBuffer, arrays: Sequence[np.ndarray], weight: float = 1.0) -> list[np.ndarray]:
-        """The sum over all ranks of ``weight * array``, of each array.
+        """Return the sum over all ranks of ``weight * array``, of each array.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class ProcessGroup:
     def combine(
         self, channel: SumBuffer, arrays: Sequence[np.ndarray], how: np.ufunc, weight: float = 1.0
     ) -> list[np.ndarray]:
-        """What ``how`` makes of all ranks' arrays, such as their maximum; otherwise as :meth:`sum`."""
+        """Return what ``how`` makes of all ranks' arrays, such as their maximum; otherwise as :meth:`sum`."""
         with self._counted():
             flat = [np.reshape(array, -1) for array in arrays]
             channel.give(flat, weight)
@@ -151,7 +151,7 @@ class ProcessGroup:
             self._wait()
 
     def gather(self, key: Hashable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The rows of all ranks, of each array, in the order of the ranks.
+        """Return the rows of all ranks, of each array, in the order of the ranks.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class ProcessGroup:
         return self._channels[key, part]
 
     def broadcast(self, channel: SumBuffer, arrays: Sequence[np.ndarray], root: int = 0) -> list[np.ndarray]:
-        """The arrays of one rank, on all ranks, to the last bit; those of others are not looked at. As :meth:`sum`."""
+        """Return the arrays of one rank on all ranks, to the last bit; those of others are not looked at."""
         with self._counted():
             self._wait()  # others may still read what was there
             if self.rank == root:

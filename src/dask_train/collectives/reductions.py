@@ -35,7 +35,7 @@ class Reduction:
         return _COMBINED_BY[self.op]
 
     def before(self, array: np.ndarray) -> np.ndarray:
-        """What of an array is combined: integers of less than 64 bits are summed in 64, where nothing overflows.
+        """Return what of an array is combined: integers of less than 64 bits are summed in 64, where nothing overflows.
 
         Floats of 16 bits are summed in 32, and rounded once.
 
@@ -58,7 +58,7 @@ class Reduction:
         return array
 
     def after(self, total: np.ndarray, dtype: np.dtype, num_ranks: int) -> np.ndarray:
-        """The result, of what was combined.
+        """Return the result, of what was combined.
 
         Raises
         ------

@@ -18,7 +18,7 @@ _BACKLOG = 64
 
 
 def meet(hosts: Hosts, rank: int, key: bytes, timeout_s: float) -> SharedMemory:
-    """The memory that the ranks of this rank's host share.
+    """Return the memory that the ranks of this rank's host share.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def _hang_up(dialling: Future[socket.socket]) -> None:
 
 
 def _accepted(address: str, credentials: Credentials, timeout_s: float) -> socket.socket:
-    """The connection of the member before; who else connects is sent away."""
+    """Return the connection of the member before; who else connects is sent away."""
     with closing(Reception(listening(address), partial(greeted, credentials=credentials, listens=True))) as reception:
         try:
             return reception.next(timeout_s)

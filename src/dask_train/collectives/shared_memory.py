@@ -42,7 +42,7 @@ class SharedMemory:
 
     @staticmethod
     def create() -> int:
-        """The descriptor of a new file; freed when the last process has closed it."""
+        """Return the descriptor of a new file; freed when the last process has closed it."""
         descriptor = os.memfd_create("dask-train-collectives", os.MFD_CLOEXEC)
         try:
             os.ftruncate(descriptor, FILE_BYTES)
@@ -67,7 +67,7 @@ class SharedMemory:
         self._top = max(top, rounded(self.num_ranks * _WORD_BYTES, _PAGE))
 
     def map(self, offset: int, size_bytes: int) -> mmap.mmap:
-        """A part of the file, shared."""
+        """Return a part of the file, shared."""
         return mmap.mmap(self._descriptor, size_bytes, offset=offset)
 
     def arrive(self) -> None:

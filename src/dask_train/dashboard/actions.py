@@ -126,7 +126,7 @@ def _is_framed(request: Any) -> bool:
 
 
 def acts(scheduler: Any) -> bool:
-    """What the setting says; what it can't say is no."""
+    """Return what the setting says; what it can't say is no."""
     setting = dask.config.get(SETTING, default=None)
     return setting is True or (setting is None and listens_on_loopback(scheduler))
 

@@ -45,7 +45,7 @@ def time_bars(times: Mapping[Key, RoleTime], running: set[Key], now: float) -> C
 
 
 def span_bars(spans: Spans, began: float, now: float) -> Columns:
-    """The course of each role, in seconds since the run was asked for."""
+    """Return the course of each role, in seconds since the run was asked for."""
     rows = [
         (
             _name(key),
@@ -76,12 +76,12 @@ def span_marks(spans: Spans, began: float) -> Columns:
 
 
 def rows_of(keys: Mapping[Key, Any]) -> list[str]:
-    """The names of the rows, the first one at the top as bokeh counts."""
+    """Return the names of the rows, the first one at the top as bokeh counts."""
     return [_name(key) for key in sorted(keys)[:MOST_ROWS]][::-1]
 
 
 def legend(colours: Mapping[str, str], words: Mapping[str, str] | None = None) -> str:
-    """What the colours mean, as HTML."""
+    """Return what the colours mean, as HTML."""
     return " &nbsp; ".join(
         f"<span style='color: {colour}'>&#9632;</span> {(words or {}).get(name, name)}"
         for name, colour in colours.items()

@@ -42,7 +42,7 @@ class StopButton:
         self._stopped = ""
 
     def update(self, run: Any | None) -> None:
-        """The run that is shown now."""
+        """Show this run from now on."""
         if (run and run.id) != (self._run and self._run.id) or time.monotonic() - self._pressed > CONFIRM_S:
             self._pressed = 0.0
         self._run = run
@@ -98,7 +98,7 @@ class Stacks:
         self._asked: tuple[str, str, float] | None = None  # run, role, when
 
     def update(self, run: Any | None, trace: Trace, now: float) -> None:
-        """The run that is shown now."""
+        """Show this run from now on."""
         if (run and run.id) != (self._run and self._run.id):
             self._asked = None
             self._say("")
@@ -142,13 +142,13 @@ class Stacks:
 
 
 def _alive(run: Any | None) -> dict[str, tuple[tuple[str, int], int]]:
-    """The roles that have a process, by name; their key and attempt."""
+    """Return the roles that have a process, by name; their key and attempt."""
     roles = () if run is None or run.ended else run.summary.get("roles", ())
     return {f"{role} {rank}": ((role, rank), attempt) for role, rank, _, attempt, _, pid, *_ in roles if pid}
 
 
 def picture_text(name: str, picture: Any) -> str:
-    """A picture of a role, as ``dask_train.process.messages.Pictured`` has it, for people."""
+    """Return a picture of a role, as ``dask_train.process.messages.Pictured`` has it, for people."""
     threads = [thread for thread in picture["stacks"].split("\n\n") if _OURS not in thread]
     return (
         f"{name}, process {picture['pid']}, is {picture['state']}: {picture['doing']} since {picture['for_s']:g} s, "

@@ -31,7 +31,7 @@ UPDATE_MS = 500
 
 
 def page_document(records: Records, readers: Readers, extra: dict[str, Any], doc: Any) -> None:
-    """The page with Dask's navigation bar."""
+    """Fill the page that has Dask's navigation bar."""
     from distributed.dashboard.components.scheduler import env
 
     doc.template = env.get_template("simple.html")
@@ -40,7 +40,7 @@ def page_document(records: Records, readers: Readers, extra: dict[str, Any], doc
 
 
 def plot_document(records: Records, readers: Readers, doc: Any) -> None:
-    """The same without the bar, as JupyterLab's extension shows it in a pane."""
+    """Fill the page without the bar, as JupyterLab's extension shows it in a pane."""
     from distributed.dashboard.components.scheduler import BOKEH_THEME
 
     doc.title = "Dask: Train"
@@ -120,7 +120,7 @@ class Page:
         self._elsewhere.update(now)
 
     def _show(self, run: Any | None, now: float) -> None:
-        """What is shown of one run."""
+        """Show one run."""
         name = "" if run is None else run.id
         trace = self._records.traces.get(name) or Trace()
         self._curves.update(name, trace)

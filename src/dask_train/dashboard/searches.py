@@ -52,26 +52,26 @@ class Searches(dict[str, Search]):
 
 
 def value_of(search: Search, number: int, traces: Mapping[str, Any]) -> float | None:
-    """The best value of a trial so far; None before it has one."""
+    """Return the best value of a trial so far; None before it has one."""
     trace = traces.get(search.trials[number].run)
     found = None if trace is None else trace.trial_bounds.get((number, search.metric))
     return None if found is None else found[search.mode == "max"]
 
 
 def best_of(search: Search, values: Mapping[int, float]) -> int | None:
-    """The number of the best trial so far."""
+    """Return the number of the best trial so far."""
     sign = -1.0 if search.mode == "max" else 1.0
     return min(values, key=lambda number: sign * values[number], default=None)
 
 
 def values_of(search: Search, traces: Mapping[str, Any]) -> dict[int, float]:
-    """The values of those trials that have one, by number."""
+    """Return the values of those trials that have one, by number."""
     found = {number: value_of(search, number, traces) for number in sorted(search.trials)}
     return {number: value for number, value in found.items() if value is not None}
 
 
 def searches_table(searches: Mapping[str, Search], traces: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The searches, the newest first."""
+    """Return the searches, the newest first."""
     rows = []
     for search in reversed(list(searches.values())):
         values = values_of(search, traces)
@@ -82,7 +82,7 @@ def searches_table(searches: Mapping[str, Search], traces: Mapping[str, Any]) ->
 
 
 def best_so_far(search: Search, values: Mapping[int, float]) -> dict[str, list[Any]]:
-    """The value of each trial, and the best one up to it."""
+    """Return the value of each trial, and the best one up to it."""
     rows: list[tuple[Any, ...]] = []
     choose = max if search.mode == "max" else min
     for number, value in values.items():
@@ -110,7 +110,7 @@ class Axis:
         return (at - first) / (last - first) if last != first else 0.5
 
     def words(self) -> str:
-        """The name of the axis and its range, as its label."""
+        """Return the name of the axis and its range, as its label."""
         if not self.is_number:
             return f"{self.name}: {', '.join(map(str, self.values))[:40]}"
         first, last = min(self.values), max(self.values)
@@ -118,7 +118,7 @@ class Axis:
 
 
 def axes_of(search: Search, values: Mapping[int, float]) -> list[Axis]:
-    """An axis for each parameter, and the last one for the value."""
+    """Return an axis for each parameter, and the last one for the value."""
     names = list(dict.fromkeys(name for trial in search.trials.values() for name in trial.params))[:MOST_AXES]
     axes = []
     for name in names:
@@ -129,7 +129,7 @@ def axes_of(search: Search, values: Mapping[int, float]) -> list[Axis]:
 
 
 def parallel_lines(search: Search, values: Mapping[int, float], axes: Sequence[Axis]) -> dict[str, list[Any]]:
-    """A line for each trial that has a value, the best one last and strong; a parameter that it lacks is a gap."""
+    """Return a line for each trial that has a value, the best one last; a parameter that it lacks is a gap."""
     best = best_of(search, values)
     rows = []
     for number in sorted(values, key=lambda number: number == best):

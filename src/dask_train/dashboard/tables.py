@@ -25,7 +25,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 
 
 def runs_table(runs: Sequence[Any], traces: Mapping[str, Trace], now: float) -> dict[str, list[Any]]:
-    """The runs, the newest first."""
+    """Return the runs, the newest first."""
     rows = []
     for run in runs:
         trace = traces.get(run.id, Trace())
@@ -45,7 +45,7 @@ def runs_table(runs: Sequence[Any], traces: Mapping[str, Trace], now: float) -> 
 
 
 def default_run(runs: Sequence[Any], traces: Mapping[str, Trace]) -> Any | None:
-    """The run that is shown where none was chosen: one that goes on and has reported, else one that goes on, else any.
+    """Return the run that is shown where none was chosen: one that goes on and has reported, if there is one.
 
     Of several it is the newest, the first of ``runs``.
     """
@@ -57,7 +57,7 @@ def default_run(runs: Sequence[Any], traces: Mapping[str, Trace]) -> Any | None:
 
 
 def roles_table(run: Any | None, usage: Mapping[tuple[str, int], Any], now: float) -> dict[str, list[Any]]:
-    """The roles of a run, as its driver said last, and what they have told of themselves.
+    """Return the roles of a run, as its driver said last, and what they have told of themselves.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def _use_now(use: Any, now: float) -> tuple[str, str, str, str]:
 
 
 def running_roles(run: Any) -> set[tuple[str, int]]:
-    """The roles of a run that are in the user's function now."""
+    """Return the roles of a run that are in the user's function now."""
     roles = () if run.ended else run.summary.get("roles", ())
     return {(role, rank) for role, rank, phase, *_ in roles if phase == "running"}
 
@@ -106,12 +106,12 @@ def waiting_table(requests: Iterable[Any], why: Any, now: float) -> dict[str, li
 
 
 def chart_names(trace: Trace) -> list[str]:
-    """The charts of a run: one a score, where the score of validation (``val_...``) stands with its own."""
+    """Return the charts of a run: one a score, where the score of validation (``val_...``) stands with its own."""
     return list(dict.fromkeys(key.name.removeprefix("val_") for key in trace.curves))
 
 
 def chart(trace: Trace, name: str) -> dict[str, list[Any]]:
-    """The lines of one chart and their ends, as columns; of earlier attempts they are pale, of validation dashed."""
+    """Return the lines of one chart as columns; those of earlier attempts are pale, of validation dashed."""
     newest: dict[tuple[str, int], int] = {}
     for key in trace.curves:
         newest[key.role, key.rank] = max(key.attempt, newest.get((key.role, key.rank), 0))
@@ -135,7 +135,7 @@ def curve_label(key: CurveKey) -> str:
 
 
 def along(trace: Trace, name: str) -> str:
-    """What the charts' axis counts."""
+    """Return what the charts' axis counts."""
     found = {curve.along or "report" for key, curve in trace.curves.items() if key.name.removeprefix("val_") == name}
     return " or ".join(sorted(found))
 
@@ -148,7 +148,7 @@ def phase_of(run: Any) -> str:
 
 
 def words_on(run: Any, why: str) -> str:
-    """What a cell of the tables is too narrow for: for what a run waits, or how it ended and what was lost before."""
+    """Return what is too long for a cell: for what a run waits, or how it ended and what was lost before."""
     told = [f"Waits for room: {why}"] if why else []
     told += [f"Attempt {number}: {cause}" for number, cause in enumerate(run.summary.get("losses", ()))]
     return " ".join([*told, f"It is over: {phase_of(run)}"] if run.ended else told)
@@ -166,7 +166,7 @@ def roles_by_host(run: Any) -> str:
 
 
 def last_scores(run: Any) -> str:
-    """What a run reported last: of the first role that has reported, which is named where there are several."""
+    """Return what a run reported last: of the first role that has reported, which is named where there are several."""
     told = run.summary.get("last_scores", ())
     if not told:
         return ""
@@ -180,7 +180,7 @@ _OF_WHOM = ("role", "rank", "attempt", "time")
 
 
 def value_text(value: Any) -> str:
-    """A score as text."""
+    """Return a score as text."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -195,7 +195,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def host_of(address: str) -> str:
-    """The host of a Dask worker's address, such as ``tls://10.0.0.1:8786``."""
+    """Return the host of a Dask worker's address, such as ``tls://10.0.0.1:8786``."""
     return address.partition("://")[2].rpartition(":")[0].strip("[]")
 
 

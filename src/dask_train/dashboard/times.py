@@ -53,7 +53,7 @@ class RoleTime:
         return {name: self.before.get(name, 0.0) + self.told.get(name, 0.0) for name in {**self.before, **self.told}}
 
     def up_to(self, now: float | None) -> dict[str, float]:
-        """The same, with what goes on since it told; as told where ``now`` is None, since its process is gone."""
+        """Return the same with what goes on since it told; as told where ``now`` is None: its process is gone."""
         found = self.seconds()
         if now is not None and self.busy_with:
             found[self.busy_with] = found.get(self.busy_with, 0.0) + max(0.0, now - self.heard)

@@ -137,12 +137,12 @@ class Trace:
 
 
 def scores_in(events: Sequence[Any]) -> list[dict[str, Any]]:
-    """The scores among what agents have told, as ``dask_train.process.messages`` writes it."""
+    """Return the scores among what agents have told, as ``dask_train.process.messages`` writes it."""
     return [score for name, fields, _ in events if name == "Reported" for score in fields["scores"]]
 
 
 def _place(score: Mapping[str, Any]) -> tuple[str, Any]:
-    """What a score is counted along, and where it is; epochs that have steps, as those of `fit`, go by their parts."""
+    """Return what a score is counted along, and where it is; epochs that have steps go by their parts."""
     epoch, step, num_steps = map(score.get, ("epoch", "step", "num_steps"))
     if _is_number(epoch) and _is_number(num_steps) and num_steps:
         return "epoch", epoch + (step if _is_number(step) else num_steps) / num_steps

@@ -62,7 +62,7 @@ def _height(rows: int) -> int:
 
 
 def heading(text: str) -> Any:
-    """A heading."""
+    """Return a heading."""
     from bokeh.models import Div
 
     return Div(text=f"<h3 style='margin: 6px 0 0 0'>{text}</h3>")
@@ -75,6 +75,6 @@ def set_data(source: Any, data: dict[str, list[Any]]) -> None:
 
 
 def set_value(model: Any, name: str, value: Any) -> None:
-    """The same of one property."""
+    """Set one property, if it has changed."""
     if getattr(model, name) != value:
         setattr(model, name, value)

@@ -45,7 +45,7 @@ class Rates:
 
 
 def workers_table(workers: Iterable[Any], rates: Rates) -> dict[str, list[Any]]:
-    """What each Dask worker tells, those aside that have nothing to do with this library."""
+    """Return what each Dask worker tells, those aside that have nothing to do with this library."""
     rows = []
     for ws in workers:
         told = ws.metrics.get(HEARTBEAT)
@@ -66,7 +66,7 @@ def workers_table(workers: Iterable[Any], rates: Rates) -> dict[str, list[Any]]:
 
 
 def predictions_table(groups: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The predictions whose tasks the scheduler has, the newest first, from its groups of tasks."""
+    """Return the predictions whose tasks the scheduler has, the newest first, from its groups of tasks."""
     rows = []
     for name, group in groups.items():
         if not str(name).startswith(tuple(f"{prefix}-" for prefix in PREDICTIONS)):

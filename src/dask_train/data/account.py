@@ -44,7 +44,7 @@ class BatchRange:
 
     @classmethod
     def of(cls, record: Sequence[int]) -> BatchRange:
-        """The stretch that :func:`read_account` has told of."""
+        """Return the stretch that :func:`read_account` has told of."""
         return cls(**dict(zip(cls.__dataclass_fields__, record, strict=True)))
 
 
@@ -65,7 +65,7 @@ class Account:
         self._map: np.ndarray = np.empty((0, _FIELDS), np.int64)
 
     def begin(self, stretch: BatchRange) -> int:
-        """The role begins an epoch of a data set; the number of the stretch, as several may go on at a time."""
+        """Begin an epoch of a data set; return the number of the stretch, as several may go on at a time."""
         self.settle()
         if self._num == len(self._map):
             size = self._num + _GROWTH
@@ -95,12 +95,12 @@ class Account:
         self._left.append(stretch)
 
     def settle(self) -> None:
-        """The role's function works on, or has returned: it was done with the batches at which loops were left."""
+        """Count the batches at which loops were left as done: the role's function works on, or has returned."""
         while self._left:
             self.done(self._left.pop())
 
     def covered(self) -> list[list[int]]:
-        """The fields of each :class:`BatchRange`, as they are where all that was taken is kept."""
+        """Return the fields of each :class:`BatchRange`, as they are where all that was taken is kept."""
         records = self._map[: self._num].copy()
         records[:, 6] = records[:, 5]
         found: list[list[int]] = records.tolist()
@@ -112,12 +112,12 @@ class Account:
             self.done(stretch)
 
     def seal(self) -> None:
-        """The role's function has raised: the batches that it had in hand were not trained on."""
+        """Count the batches in hand as not trained on: the role's function has raised."""
         self._sealed = True
 
 
 def read_account(descriptor: int) -> list[list[int]]:
-    """What stands in an account: the fields of each :class:`BatchRange`, as plain lists."""
+    """Return what stands in an account: the fields of each :class:`BatchRange`, as plain lists."""
     data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     records = np.frombuffer(data, np.int64).reshape(-1, _FIELDS)
     return records[records[:, 3] != 0].tolist()

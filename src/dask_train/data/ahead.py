@@ -53,7 +53,7 @@ class Ahead(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """The next element; it is prepared by a thread that has deadlines of its own where it waits."""
+        """Return the next element; it is prepared by a thread that has deadlines of its own where it waits."""
         element, error = self._waiting.get()
         if error is not None:
             self._waiting.put((None, error))  # whoever asks again gets the same answer

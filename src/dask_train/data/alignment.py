@@ -8,7 +8,7 @@ ALIGNMENT_BYTES = 64
 
 
 def rounded(size: int, step: int = ALIGNMENT_BYTES) -> int:
-    """The next multiple of ``step`` from ``size`` on."""
+    """Return the next multiple of ``step`` from ``size`` on."""
     return -(-size // step) * step
 
 

@@ -10,7 +10,7 @@ from dask_train.data.table import Table
 
 
 def assigned(table: Table, rank: int) -> np.ndarray:
-    """The partitions of one rank: all that have rows, over all ranks, each of them once.
+    """Return the partitions of one rank: all that have rows, over all ranks, each of them once.
 
     Parameters
     ----------

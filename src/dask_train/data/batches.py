@@ -66,7 +66,7 @@ class Reader:
     def read(
         self, shares: Iterator[Shares], rows: Rows | StreamedRows, *, in_order: bool = False
     ) -> Generator[Batch, None, None]:
-        """The batches of those shares; close the iterator to end the thread that prepares them.
+        """Yield the batches of those shares; close the iterator to end the thread that prepares them.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Reader:
             ahead.close()
 
     def some_row(self, rows: Rows | StreamedRows) -> tuple[np.ndarray, ...]:
-        """A row of those that are read: ``(1, *row_shape)`` of each column, for who has none and needs one."""
+        """Return a row of those that are read: ``(1, *row_shape)`` of each column, for who has none and needs one."""
         return tuple(self.gathered(rows.some_partition(), np.zeros(1, np.int64), rows))
 
     def _in_place(self, some: Shares, rows: Rows) -> Iterator[Batch]:
@@ -126,7 +126,7 @@ class Reader:
             )
 
     def _bundles(self, shares: Iterator[Shares], rows: Rows | StreamedRows, most: int) -> Iterator[list[Batch]]:
-        """Lists of batches, the last one first."""
+        """Yield lists of batches, the last one first."""
         length = 1
         for some in shares:
             first = 0

@@ -56,7 +56,7 @@ class _Loan:
 
 
 def empty_bytes(size: int) -> np.ndarray:
-    """New memory, ``(size,)`` uint8, aligned for DLPack."""
+    """Return new memory, ``(size,)`` uint8, aligned for DLPack."""
     raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size]

@@ -153,7 +153,7 @@ class Columns(Sequence[Column]):
         return len(self.columns)
 
     def __bool__(self) -> bool:
-        """Always true: what columns are for may be known before what they are."""
+        """Return True: what columns are for may be known before what they are."""
         return True
 
     @overload
@@ -216,7 +216,7 @@ def _unknown() -> Column:
 
 
 def column_of(array: np.ndarray) -> Column:
-    """What one partition's array says of its column.
+    """Return what one partition's array says of its column.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def column_of(array: np.ndarray) -> Column:
 def same_columns(
     parts: Iterable[tuple[int, tuple[Column, ...]]], numbers: Iterable[int] | None = None
 ) -> tuple[Column, ...]:
-    """The columns that all partitions have.
+    """Return the columns that all partitions have.
 
     Parameters
     ----------

@@ -133,7 +133,7 @@ def balance(
     num_rows: Mapping[tuple[str, int], int],
     covered: Mapping[tuple[str, int], Iterable[BatchRange]] | None = None,
 ) -> Ledger:
-    """The ledger of a run.
+    """Return the ledger of a run.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def balance(
 
 
 def left_out(covered: Iterable[BatchRange], own: Sequence[BatchRange], *, same_run: bool) -> Iterator[BatchRange]:
-    """What a role did not do because it went on with a checkpoint: what that covers, before the role's first batch.
+    """Yield what a role did not do because a checkpoint that it went on with covers it.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _by_epoch(stretches: Iterable[BatchRange]) -> dict[tuple[int, int, int], lis
 def _line(
     found: list[BatchRange], covered: list[BatchRange], role: str, rank: int, size: int, total: int
 ) -> LedgerLine:
-    """Attempts may overlap, where a role began again before the batch at which the earlier one was lost."""
+    """Count rows by attempt: a role may begin again before the batch at which the earlier one was lost."""
 
     def rows(stretch: BatchRange, first: int, stop: int) -> int:
         return share_rows(total, stretch.batch_size, rank, size, first, stop)

@@ -55,7 +55,7 @@ class Letterbox:
         self.place = LetterboxPlace(pid=os.getpid(), descriptor=self._descriptor, secret=secret)
 
     def views(self, left: Iterable[Sequence[int]]) -> list[memoryview]:
-        """What was left, each time mapped anew: who changes it changes nothing for others."""
+        """Return what was left, each time mapped anew: who changes it changes nothing for others."""
         return [private_view(self._descriptor, start, size) for start, size in left]
 
     def close(self) -> None:

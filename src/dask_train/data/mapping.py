@@ -6,7 +6,7 @@ import mmap
 
 
 def private_view(descriptor: int, start: int, size: int) -> memoryview:
-    """The bytes of a range, mapped copy-on-write; the descriptor stays the caller's.
+    """Return the bytes of a range, mapped copy-on-write; the descriptor stays the caller's.
 
     Parameters
     ----------

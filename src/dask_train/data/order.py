@@ -36,7 +36,7 @@ class Shares:
         return self.num_batches
 
     def __getitem__(self, batches: slice) -> Shares:
-        """The rows of some of the batches; no copies."""
+        """Return the rows of some of the batches; no copies."""
         first, stop, _ = batches.indices(self.num_batches)
         its = slice(first * self.share_rows, stop * self.share_rows)
         return replace(self, partition=self.partition[its], row=self.row[its], num_batches=max(0, stop - first))
@@ -106,7 +106,7 @@ def shares(
 
 
 def _windows(plan: EpochPlan, batch_size: int, first: int, num_batches: int) -> Iterator[Rows]:
-    """The order from batch ``first`` on, in pieces of whole batches, so many at most; the last may be a part of one."""
+    """Yield the order from batch ``first`` on, in pieces of whole batches; the last may be a part of one."""
     held: list[Rows] = []
     num_held, most = 0, batch_size * num_batches
     for stretch in plan.order(first * batch_size):

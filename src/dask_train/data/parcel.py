@@ -45,7 +45,7 @@ class Parcel:
 
     @classmethod
     def of(cls, data: bytes, buffers: Sequence[PickleBuffer]) -> Parcel:
-        """A pickle and the buffers that it left out; large ones are copied once, into this process's pool."""
+        """Return a pickle and the buffers that it left out; large ones are copied once, into this process's pool."""
         return cls(pickle=data, buffers=tuple(_put(buffer.raw()) for buffer in buffers))
 
     @property
@@ -54,14 +54,14 @@ class Parcel:
         return [buffer for buffer in self.buffers if isinstance(buffer, Segment)]
 
     def lent(self) -> Parcel:
-        """The same for a process of this host, with nothing to copy; this object has to live meanwhile."""
+        """Return the same for a process of this host, with nothing to copy; this object has to live meanwhile."""
         return replace(
             self,
             buffers=tuple(_lent(buffer) if isinstance(buffer, Segment) else buffer for buffer in self.buffers),
         )
 
     def mapped(self) -> Iterator[bytearray | memoryview]:
-        """The buffers as :func:`pickle.loads` takes them. What is changed in them is changed for this process alone.
+        """Yield the buffers as :func:`pickle.loads` takes them; changes in them are this process's alone.
 
         Raises
         ------

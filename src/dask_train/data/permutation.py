@@ -50,7 +50,7 @@ def _feistel(value: np.ndarray, half: np.ndarray, mask: np.ndarray, key: np.ndar
 
 
 def mixed(value: np.ndarray) -> np.ndarray:
-    """A hash of each uint64: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
+    """Return a hash of each uint64: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
     with np.errstate(over="ignore"):
         value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -73,7 +73,7 @@ class EpochPlan:
         return np.argsort(self._keys) if self.shuffle else np.arange(len(self.lengths))
 
     def groups(self) -> list[np.ndarray]:
-        """The partitions of each group, int64, in the order in which the epoch goes through them."""
+        """Return the partitions of each group, int64, in the order in which the epoch goes through them."""
         size = self.window or max(1, len(self._turn))
         return [self._turn[first : first + size] for first in range(0, len(self._turn), size)]
 
@@ -85,7 +85,7 @@ class EpochPlan:
         return found
 
     def order(self, start: int = 0) -> Iterator[Rows]:
-        """The order from a position on, in stretches of some ten thousand rows or the rest of a group.
+        """Yield the order from a position on, in stretches of some ten thousand rows or the rest of a group.
 
         Yields
         ------

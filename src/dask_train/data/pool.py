@@ -98,7 +98,7 @@ class Pool:
         self.inode = os.fstat(self.descriptor).st_ino
 
     def allocate(self, size: int) -> int:
-        """The start of a range of ``size`` bytes, aligned to a page; its content is whatever it was."""
+        """Return the start of a range of ``size`` bytes, aligned to a page; its content is whatever it was."""
         size = _pages(size)
         with self._settled():
             if self.descriptor < 0:
@@ -119,7 +119,7 @@ class Pool:
             return start
 
     def _best(self, size: int) -> _Free | None:
-        """A warm range that fits, or a cold one, which only saves addresses; of those the smallest."""
+        """Return a warm range that fits, or a cold one, which only saves addresses; of those the smallest."""
         fits = [free for free in self._free if free.size >= size]
         return max(fits, key=lambda free: (free.since > _COLD, -free.size), default=None)
 
@@ -251,7 +251,7 @@ _making = threading.Lock()
 
 
 def process_pool() -> Pool:
-    """The pool of this process, made when it is first asked for."""
+    """Return the pool of this process, made when it is first asked for."""
     global _pool  # noqa: PLW0603 - one a process: what others open through /proc is the process's
     with _making:
         if _pool is None or _pool.pid != os.getpid():

@@ -233,7 +233,7 @@ def _together(file: np.ndarray, residue: np.ndarray) -> Iterator[tuple[int, np.n
 
 
 def _page_for(position: int, row: int) -> int:
-    """The first multiple of a page that leaves as much by a row as a position does."""
+    """Return the first multiple of a page that leaves as much by a row as a position does."""
     shared = math.gcd(mmap.PAGESIZE, row)
     pages = position // shared * pow(mmap.PAGESIZE // shared, -1, row // shared) % (row // shared)
     return mmap.PAGESIZE * pages

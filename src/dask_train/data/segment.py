@@ -148,18 +148,18 @@ class Segment:
         return sum(self._sizes)
 
     def __sizeof__(self) -> int:
-        """What Dask reckons with."""
+        """Return what Dask reckons with."""
         return self.nbytes + object.__sizeof__(self)
 
     def arrays(self) -> list[np.ndarray]:
-        """The columns, ``(num_rows, *row_shape)``: read-only views of the shared memory, which stays while they do.
+        """Return the columns, ``(num_rows, *row_shape)``: read-only views, for whose life the memory stays.
 
         Text is copied, into ``str`` objects.
         """
         return self.rows(None)
 
     def rows(self, numbers: np.ndarray | None) -> list[np.ndarray]:
-        """Some rows of the columns, int64 ``(n,)``, copied once; None for all, as :meth:`arrays` gives them."""
+        """Return some rows of the columns, int64 ``(n,)``, copied once; None for all, as :meth:`arrays` gives them."""
         found = []
         for column, image in zip(self.columns, self._images(), strict=True):
             if column.is_text:
@@ -185,7 +185,7 @@ class Segment:
         return np.frombuffer(window, np.uint8, size, before)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """The rows go beside the pickle where the protocol knows how (5), as Dask's comms do."""
+        """Pickle it with the rows beside the pickle where the protocol can (5), as Dask's comms do."""
         beside = pickle.PickleBuffer if protocol >= 5 else bytes
         parts = [beside(image.data) for image in self._images() if image.nbytes]
         return _made_again, (self.columns, self.num_rows, self._sizes, *parts)
@@ -212,7 +212,7 @@ def _made_again(columns: tuple[Column, ...], num_rows: int, sizes: tuple[int, ..
 
 
 def _alignment(column: Column, num_rows: int) -> int:
-    """A column's offset is a multiple of its row, so that rows of all segments can be numbered through."""
+    """Return an alignment that is a multiple of a row, so that rows of all segments can be numbered through."""
     row = max(1, column.row_bytes)
     both = math.lcm(ALIGNMENT_BYTES, row)
     return both if both <= max(ALIGNMENT_BYTES**2, row * num_rows // 8) else row

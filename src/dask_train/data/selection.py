@@ -65,14 +65,14 @@ class Selection:
 
 
 def column_names(schema: Columns) -> tuple[str, ...]:
-    """What columns are picked by: the names of a dict; else ``x``, ``y``, and numbers from 2."""
+    """Return what columns are picked by: the names of a dict; else ``x``, ``y``, and numbers from 2."""
     if schema.names is not None:
         return schema.names
     return tuple(TUPLE_NAMES[number] if number < 2 else str(number) for number in range(len(schema.columns)))
 
 
 def select(schema: Columns, features: str | Sequence[str] | None, label: str | None) -> Selection:
-    """What ``features=`` and ``label=`` ask for.
+    """Return what ``features=`` and ``label=`` ask for.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class _Hosts:
         heapq.heapify(self._lacking)
 
     def take(self, partition: int) -> None:
-        """The host that lacks most takes it."""
+        """Give it to the host that lacks most."""
         host = self._lacking[0][1]
         self.owner[partition] = host
         self._excess[host] += self._size[partition]

@@ -29,7 +29,7 @@ def may_be_text(dtype: Any) -> bool:
 
 
 def packed(array: np.ndarray) -> np.ndarray:
-    """The image of an array of text, ``(size,)`` uint8.
+    """Return the image of an array of text, ``(size,)`` uint8.
 
     Raises
     ------

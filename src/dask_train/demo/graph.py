@@ -89,7 +89,7 @@ def _sync_parts(optimizer: Any, step: Any, *, chief: bool) -> SyncParts:
 
 
 def _close_tokens(step: Any) -> Any:
-    """An operation that ends synchronous training for all workers at once.
+    """Return an operation that ends synchronous training for all workers at once.
 
     SyncReplicasOptimizer lets a worker begin its next step when it gets a token from a queue that lies beside the
     global step. When one worker leaves, the tokens dry up and the others would wait for ever; closing the queue ends
@@ -117,7 +117,7 @@ def _dense(inputs: Any, units: int, name: str, activation: Any = None) -> Any:
 
 
 def open_session(graph: Graph, target: str, job: str, index: int, *, chief: bool, timeout_s: float) -> Any:
-    """A session on the task's own server: the chief initialises the variables, the others wait until it has.
+    """Return a session on the task's own server: the chief initialises the variables, the others wait until it has.
 
     Raises
     ------

@@ -160,7 +160,7 @@ class MainJob:
 
 
 def own_cluster(settings: DemoSettings) -> AbstractContextManager[Client]:
-    """A client of a local cluster with a Dask worker for each task, in which nothing is spilled or paused."""
+    """Return a client of a local cluster with a Dask worker for each task, in which nothing is spilled or paused."""
     num_tasks = settings.ps + settings.workers + 1
     quiet = {"silence_logs": logging.CRITICAL, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}}  # errors reach the client anyway
     return local_client(num_tasks, memory_limit=0, **quiet)

@@ -241,12 +241,12 @@ def feed_until_over(
 
 
 def results_of(job: str, futures: list[Future]) -> list[Any]:
-    """What the roles of a job returned; raises as :func:`result_of`."""
+    """Return what the roles of a job returned; raises as :func:`result_of`."""
     return [result_of(job, index, future) for index, future in enumerate(futures)]
 
 
 def result_of(job: str, index: int, future: Future) -> Any:
-    """What one role returned.
+    """Return what one role returned.
 
     Raises
     ------

@@ -51,7 +51,7 @@ class DemoTask:
     start_timeout_s: float
 
     def open_boards(self) -> DemoBoards:
-        """The run's three boards, as seen from here."""
+        """Return the run's three boards, as seen from here."""
         scores, progress, stop = (board(f"{self.boards}-{name}") for name in ("scores", "progress", "stop"))
         return DemoBoards(scores, progress, stop, self.target)
 
@@ -130,7 +130,7 @@ def train(task: DemoTask) -> dict[str, Any]:
     account = WorkerProgress(index, boards.progress)
 
     def opened(again: bool, chief: bool = chief) -> Any:
-        """The chief initialises the variables once."""
+        """Open a session; the chief initialises the variables once."""
         first = chief and not again
         return open_session(graph, server.target, "worker", index, chief=first, timeout_s=task.start_timeout_s)
 
@@ -180,7 +180,7 @@ class WorkerProgress:
             self._progress.append(self.entry())
 
     def entry(self) -> dict[str, Any]:
-        """The account now."""
+        """Return the account now."""
         return {"worker": self._worker, "rows": self._rows, "steps": self._steps, "time": time.time()}
 
 
@@ -268,7 +268,7 @@ def evaluate(task: DemoTask) -> dict[str, float]:
 
 @contextmanager
 def scoring_session(task: DemoTask) -> Iterator[tuple[Graph, LastingSession]]:
-    """A graph and a session of the scorer on the variables that the workers train."""
+    """Open a graph and a session of the scorer on the variables that the workers train."""
     server = get_worker().tensorflow_server
     index = server.server_def.task_index
     graph = build(task.cluster, "scorer", index)

@@ -35,7 +35,7 @@ _CONNECT_S = 3.0
 
 
 def examine(client: Client) -> Examination:
-    """The condition of the client's cluster; takes up to three times ``ANSWER_S`` where processes don't answer.
+    """Return the condition of the client's cluster; takes up to three times ``ANSWER_S`` where processes don't answer.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def examine(client: Client) -> Examination:
 
 
 def examine_templates(client: Client) -> dict[str, list[TemplateProbe]]:
-    """The template processes of each Dask worker that has some, and tells so within ``ANSWER_S``.
+    """Return the template processes of each Dask worker that has some, and tells so within ``ANSWER_S``.
 
     Raises
     ------
@@ -67,7 +67,7 @@ async def _examine_templates(peer: Peer) -> dict[str, list[TemplateProbe]]:
 
 
 def examine_here() -> Examination:
-    """The condition of this process and machine alone."""
+    """Return the condition of this process and machine alone."""
     here = asyncio.run(health_probe.tell(environment.installed_versions, memory_limit.limit_and_use))
     sights = {here["host"]: asyncio.run(device_probe.see(SIGHT_S))} if here["gpus"] else {}
     return Examination(address="", here=here, sights=sights)
@@ -113,7 +113,7 @@ async def _ask_for_sights(peer: Peer, workers: dict[str, HealthProbe]) -> dict[s
 
 
 async def _answer(waiting: Awaitable[Any], timeout_s: float | None = None) -> Any:
-    """What was waited for, or why there is none, as text."""
+    """Return what was waited for, or why there is none, as text."""
     timeout_s = ANSWER_S if timeout_s is None else timeout_s  # tests have less patience
     try:
         async with asyncio.timeout(timeout_s):

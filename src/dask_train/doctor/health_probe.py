@@ -65,7 +65,7 @@ async def tell(
     limit_and_use: Callable[[], tuple[int | None, int | None]],
     dask_worker: Any = None,
 ) -> HealthProbe:
-    """The condition of this process: a Dask worker, or a client where there is none.
+    """Return the condition of this process: a Dask worker, or a client where there is none.
 
     Of other modules there are the functions: :mod:`~dask_train.cluster.installed` tells versions, and
     :mod:`~dask_train.process.memory_limit` what the control group has.
@@ -101,7 +101,7 @@ async def tell(
 
 
 async def tell_templates(dask_worker: Any = None) -> list[TemplateProbe]:
-    """The template processes of a Dask worker."""
+    """Return the template processes of a Dask worker."""
     plugin = dask_worker.plugins.get("dask-train-templates") if dask_worker else None
     if plugin is None:
         return []
@@ -116,7 +116,7 @@ async def tell_templates(dask_worker: Any = None) -> list[TemplateProbe]:
 def tell_scheduler(
     installed_versions: Callable[[], dict[str, str]], plugin: str, dask_scheduler: Any = None
 ) -> tuple[dict[str, str], bool]:
-    """The versions that the scheduler has, and whether it has the plug-in of that name."""
+    """Return the versions that the scheduler has, and whether it has the plug-in of that name."""
     return installed_versions(), plugin in dask_scheduler.plugins
 
 

@@ -219,7 +219,7 @@ class Dispatch:
         self._watching.add(asyncio.ensure_future(self._watch_agent(address, future)))
 
     async def _brief_for(self, address: str) -> bytes:
-        """The brief of an agent, pickled; with large arrays of functions where it can't map them from this process."""
+        """Return the brief of an agent, pickled, with functions' large arrays where it can't map them."""
         if not self._is_large:
             return pickle.dumps(self._brief)
         asking = self._peer.on_workers(reachable, list(self._lent.values()), workers=[address], on_error="ignore")
@@ -244,7 +244,7 @@ class Dispatch:
             self._agent_ended(address, future, "it was told to.")
 
     def _agent_ended(self, address: str, future: Future, error: str) -> None:
-        """The next role that starts there gets another one."""
+        """Forget the agent: the next role that starts there gets another one."""
         if address in self._agents and self._agents[address][1] is future:
             del self._agents[address]
             self._told = {told for told in self._told if told[0] != address}

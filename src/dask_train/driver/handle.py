@@ -68,7 +68,7 @@ class Run(Generic[R]):
     # What it says
 
     def status(self) -> dict[str, Any]:
-        """The run now: its phase, and each role's phase, attempt, Dask worker, process and batches.
+        """Return the run now: its phase, and each role's phase, attempt, Dask worker, process and batches.
 
         Returns
         -------
@@ -121,7 +121,7 @@ class Run(Generic[R]):
 
     @frees_its_thread
     def receive(self, timeout_s: float | None = None) -> Any:
-        """The next value that a role has sent with :meth:`Session.send`, in order, each once.
+        """Return the next value that a role has sent with :meth:`Session.send`, in order, each once.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class Run(Generic[R]):
 
     @raises_at_the_call
     def logs(self, role: str | None = None, rank: int | None = None) -> Any:
-        """What roles have printed, the last megabyte of each; 64 kB of those that have ended.
+        """Return what roles have printed, the last megabyte of each; 64 kB of those that have ended.
 
         Parameters
         ----------
@@ -206,12 +206,12 @@ class Run(Generic[R]):
             self._take_output(answer.get("output", ()))
 
     def _take_output(self, parts: Iterable[Part]) -> None:
-        """The last attempt's part comes last."""
+        """Keep what roles have printed; the last attempt's part comes last."""
         for role, rank, _, _, data in parts:
             self._output[role, rank] = data.decode(errors="replace")
 
     def diagnose(self) -> Any:
-        """What each role does now: its phase, its last word, the state of its process, the stacks of its threads.
+        """Return what each role does now: its phase, its last word, its process's state, its threads' stacks.
 
         Takes half a second, of which the roles notice nothing.
 
@@ -362,7 +362,7 @@ class Run(Generic[R]):
         )
 
     async def _outcome(self) -> Any:
-        """What the run has left, once it is over."""
+        """Return what the run has left, once it is over."""
         finish = self._driver.finish or Finish(verdict=Verdict.DRIVER, what="The run's driver was cancelled.")
         history = self._driver.history
         if finish.verdict is not Verdict.OK:

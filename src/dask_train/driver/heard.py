@@ -109,7 +109,7 @@ class Heard:
     def _waits(
         self, of: RoleProcess, keys: Callable[[], Sequence[Any]], to_come: Message
     ) -> AbstractAsyncContextManager[None]:
-        """A role waits for data: as long as Dask computes these keys it is told so, and has not stalled."""
+        """Tell a role that waits for data that Dask computes these keys, as long as it does: it has not stalled."""
 
         def tell() -> None:
             self._happened(events.Progressed, of)
@@ -122,7 +122,7 @@ class Heard:
 
 
 def _event(message: Message, time: float, of: RoleProcess | None = None) -> events.Event:
-    """The event that a message is, with what the message says of the event's fields."""
+    """Return the event that a message is, with what the message says of the event's fields."""
     kind = EVENTS[type(message)]
     stamp = {"time": time, **(of._asdict() if of is not None else {})}
     names = [each.name for each in dataclasses.fields(kind) if each.name not in stamp]

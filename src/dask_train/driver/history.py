@@ -119,7 +119,7 @@ class History:
         return pickle.loads(ended.result, buffers=buffers)  # noqa: S301 - from our own role process
 
     def begin(self, state: RunState) -> None:
-        """The run has been asked for."""
+        """Note that the run has been asked for."""
         self.first = state
         self._all_at_once = [{key: role.attempt for key, role in state.roles.items()}]
         self.attempts.append(Attempt(number=0, started=state.since))
@@ -127,7 +127,7 @@ class History:
     def turned(
         self, before: RunState, event: events.Event, after: RunState, todo: tuple[commands.Command, ...]
     ) -> None:
-        """The run has taken a turn."""
+        """Note that the run has taken a turn."""
         if not todo and isinstance(event, _FREQUENT):  # the last one of each says it all
             self._unlogged[type(event), event.key if isinstance(event, events.RoleEvent) else None] = event
         elif todo or not isinstance(event, events.Ticked) or after != before:
@@ -147,7 +147,7 @@ class History:
             self.attempts[-1].places.update(event.places)
 
     def finished(self, finish: Finish | None, rule: StopRule | None = None) -> None:
-        """The run is over; ``rule`` could have ended it before."""
+        """Note that the run is over; ``rule`` could have ended it before."""
         if rule is not None and finish is not None and finish.verdict is Verdict.OK and not finish.what:
             self._notice_unreported(rule)
         for note in finish.notes if finish is not None else ():
@@ -188,7 +188,7 @@ class History:
         self.sent_to, log.tell = log, self.notice
 
     def result(self, results: dict[str, list[Any]], num_rows: Mapping[tuple[str, int], int], reason: str) -> Result:
-        """What ``train`` returns of it: besides what its functions returned, by role, what every run leaves."""
+        """Return what ``train`` returns of it: besides what its functions returned, by role, what every run leaves."""
         return Result(
             results=results,
             scores=self.scores,
@@ -210,7 +210,7 @@ class History:
             self.sent_to.settle(at_most_s)
 
     def moved(self, key: Key, message: Progress | Reported | Value, time: float, interval_s: float) -> bool:
-        """A role has told scores or what it does, or sent a value; whether that is progress to be noted as an event."""
+        """Note what a role has told or sent; return whether that is progress to be noted as an event."""
         match message:
             case Value():
                 self.values.append((*key, message.value))
@@ -233,7 +233,7 @@ class History:
         return True
 
     def told(self, of: RoleProcess, message: Message) -> None:
-        """A role's picture or account has come; it goes on with a checkpoint; or something is shown at once."""
+        """Note a role's picture or account, that it goes on with a checkpoint, or what is shown at once."""
         match message:
             case Pictured():
                 self.pictures[of.key] = message
@@ -258,7 +258,7 @@ class History:
             self._skipped[what] = num
 
     def ledger(self, num_rows: Mapping[tuple[str, int], int]) -> Ledger:
-        """The account of rows, with what is in checkpoints that roles went on with.
+        """Return the account of rows, with what is in checkpoints that roles went on with.
 
         A role on a Dask worker that died takes its own account with it.
         """
@@ -283,18 +283,18 @@ class History:
         return replace(ledger, skipped=sum(self._skipped.values()))
 
     def rows(self, num_rows: Mapping[tuple[str, int], int]) -> dict[str, int]:
-        """The ledger's sums, for those who look from elsewhere; empty where the run has read no rows."""
+        """Return the ledger's sums, for those who look from elsewhere; empty where the run has read no rows."""
         ledger = self.ledger(num_rows)
         found = {name: getattr(ledger, name) for name in ("read", "trained", "repeated", "dropped")}
         return found if any(found.values()) else {}
 
     def _started_with(self, key: Key, attempt: int) -> list[tuple[Key, int]]:
-        """The roles that were all started at once with one, and which attempts those are; it is one of them."""
+        """Return the roles that were all started at once with one, and which attempts those are; it is one of them."""
         together = next((all_ for all_ in self._all_at_once if all_.get(key) == attempt), {key: attempt})
         return list(together.items())
 
     def last_scores(self) -> list[list[Any]]:
-        """The latest score of each role, for those who look from elsewhere."""
+        """Return the latest score of each role, for those who look from elsewhere."""
         return [[role, rank, score] for (role, rank), score in self._last.items()]
 
     def silent(self, keys: Sequence[Key]) -> tuple[Key, ...]:
@@ -319,7 +319,7 @@ class History:
         return tuple(named)
 
     def diagnosis_text(self, state: RunState) -> str:
-        """The pictures of all roles, for people."""
+        """Return the pictures of all roles, for people."""
         parts = [f"Run {self._job.id}: {state}"]
         for key, role in state.roles.items():
             if role.phase not in ALIVE:

@@ -286,7 +286,7 @@ class Driver(Course):
         return self.history.diagnosis
 
     def summary(self) -> dict[str, Any]:
-        """The run as those see it who look from elsewhere; plain values."""
+        """Return the run as those see it who look from elsewhere; plain values."""
         roles = []
         for (name, rank), role in self.state.roles.items():
             doing, steps = self.history.doing.get((name, rank), ("", 0))
@@ -307,7 +307,7 @@ class Driver(Course):
         return dict(masked_value(summary))
 
     def _last_summary(self) -> dict[str, Any]:
-        """The same of a run that is over, with its rows by class of the ledger."""
+        """Return the same of a run that is over, with its rows by class of the ledger."""
         rows: dict[str, int] = {}
         with suppress(KeyError):  # a data set that could not be opened
             rows = self.history.rows(self.data.num_rows())

@@ -23,7 +23,7 @@ _TERMINAL = re.compile(r"<ipython-input-\d+-(\w+)>")
 
 
 def this_cell() -> Cell | None:
-    """The notebook's cell whose code is running, and which execution of a cell that is; None outside of IPython."""
+    """Return the notebook's running cell, and which execution of a cell that is; None outside of IPython."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:
@@ -44,7 +44,7 @@ def _files_up() -> Iterable[str]:
 
 
 def runs_before(cell: Cell | None) -> list[Any]:
-    """The runs that earlier executions of this cell have started and that somebody still holds."""
+    """Return the runs that earlier executions of this cell have started and that somebody still holds."""
     if cell is None or cell[0] not in _started:
         return []
     execution, runs = _started[cell[0]]
@@ -52,7 +52,7 @@ def runs_before(cell: Cell | None) -> list[Any]:
 
 
 def remember(cell: Cell | None, run: Any) -> None:
-    """This cell has started a run."""
+    """Note that this cell has started a run."""
     if cell is None:
         return
     execution, runs = _started.get(cell[0], (cell[1], []))

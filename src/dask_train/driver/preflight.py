@@ -29,7 +29,7 @@ _SUBIMPORT = "cloudpickle.cloudpickle.subimport"
 
 
 def pickled(what: str, value: Any, **options: Any) -> bytes:
-    """A role's function, or an adapter, as it travels; what is defined in ``__main__`` or a notebook goes by value.
+    """Pickle a role's function or an adapter; what is defined in ``__main__`` or a notebook goes by value.
 
     Raises
     ------
@@ -46,14 +46,14 @@ def pickled(what: str, value: Any, **options: Any) -> bytes:
 
 
 def packed(what: str, value: Any) -> Parcel:
-    """A role's function as it travels, its large arrays in shared memory; as :func:`pickled`."""
+    """Return a role's function as it travels, its large arrays in shared memory; as :func:`pickled`."""
     buffers: list[pickle.PickleBuffer] = []
     data = pickled(what, value, buffer_callback=buffers.append)
     return Parcel.of(data, buffers)
 
 
 def modules_of(data: bytes) -> set[str]:
-    """The modules that a pickle of protocol 4 or 5 imports where it is read, found without reading it.
+    """Return the modules that a pickle of protocol 4 or 5 imports where it is read, found without reading it.
 
     Pickles within it, such as the classes of a model and the callbacks that a function of ours holds, are looked into.
     """
@@ -95,7 +95,7 @@ def _is_pickle(data: bytes) -> bool:
 
 
 def how_to_send(module: str) -> str:
-    """What to change so that Dask workers can import a module that they lack, as a sentence."""
+    """Return what to change so that Dask workers can import a module that they lack, as a sentence."""
     name = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(name)

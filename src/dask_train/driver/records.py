@@ -22,7 +22,7 @@ MOST_NAMED = 20
 
 
 def all_runs(client: Client) -> list[dict[str, Any]]:
-    """The records of the runs that a scheduler knows: the last ones that are over, then those that go on.
+    """Return the records of the runs that a scheduler knows: the last ones that are over, then those that go on.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def all_runs(client: Client) -> list[dict[str, Any]]:
 
 
 def find_run(client: Client, name: str) -> dict[str, Any]:
-    """The record of one run.
+    """Return the record of one run.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class RunAccount(Shown):
         return None
 
     def _values(self) -> list[tuple[str, str]]:
-        """What counts most of the run's values, as names and texts."""
+        """Return what counts most of the run's values, as names and texts."""
         last: dict[str, Any] = next((told for told in reversed(self.scores) if told.get("rank", 0) == 0), {})
         return [(name, score_text(value)) for name, value in values_of(last).items()]
 

@@ -61,7 +61,7 @@ class OutputReader:
         self._begun = False
 
     def read(self, *, rest: bool = False) -> list[OutputLine]:
-        """The lines since the last call; with ``rest``, also what is not a whole line yet."""
+        """Return the lines since the last call; with ``rest``, also what is not a whole line yet."""
         lines: list[OutputLine] = self._client.sync(self._read)
         if rest or self.over:
             lines += [line for key, piece in self._pieces.items() for line in piece.rest(key)]
@@ -87,7 +87,7 @@ class OutputReader:
         return [line for part in parts for line in self._take(part)]
 
     async def _parts(self, addresses: set[str], last_s: float = 0.0) -> tuple[list[Part], set[str]]:
-        """What Dask workers tell, and those of them where the run still is."""
+        """Return what Dask workers tell, and those of them where the run still is."""
         now = time.monotonic()
         asked = [address for address in addresses if self._alone.get(address, 0.0) <= now]
         answers = await asyncio.gather(*(self._part(address, last_s) for address in asked))
@@ -123,7 +123,7 @@ class _Piece:
         self._rest = b""
 
     def take(self, end: int, data: bytes) -> list[str]:
-        """The whole lines that ``data``, which ends at ``end``, adds."""
+        """Return the whole lines that ``data``, which ends at ``end``, adds."""
         if end <= self.position:
             return []
         start = end - len(data)
@@ -134,7 +134,7 @@ class _Piece:
         return gap + [_shown(line) for line in whole]
 
     def rest(self, key: tuple[str, int, int]) -> list[OutputLine]:
-        """What is no whole line, if anything."""
+        """Return what is no whole line, if anything."""
         line, self._rest = self._rest, b""
         return [OutputLine(key[0], key[1], _shown(line))] if line else []
 

@@ -22,7 +22,7 @@ Refuses = Callable[[BaseException], bool]
 def error_of(
     run_id: str, finish: Finish, history: History, output: dict[Key, str], refuses: Refuses | None = None
 ) -> Exception:
-    """The exception for a verdict that is not OK, with its cause attached; or what a role has refused, as it is."""
+    """Return the exception for a verdict that is not OK, with its cause; or what a role has refused, as it is."""
     kind: type[errors.DaskTrainError] = getattr(errors, str(finish.verdict))
     error = kind(finish.what, finish.cause, finish.change)
     key = (finish.role, finish.rank)

@@ -23,7 +23,7 @@ class Scores:
         return f"<Scores: {len(told)} so far{last}; iterate to follow them>"
 
     async def _more(self, seen: int) -> list[dict[str, Any]]:
-        """What has come since, as soon as there is something; nothing when the run is over."""
+        """Return what has come since, as soon as there is something; nothing when the run is over."""
         scores = self._driver.history.scores
         with self._driver.awaited():
             await self._driver.until(lambda: len(scores) > seen or self._driver.over)

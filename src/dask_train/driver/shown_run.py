@@ -25,7 +25,7 @@ MakeDisplay = Callable[[bool | None], Any]
 
 
 def html_of(driver: Driver, make: MakeDisplay) -> str:
-    """The run now, as HTML."""
+    """Return the run now, as HTML."""
     display = make(False)
     display.update(seen(driver))
     return str(display.html())

@@ -18,7 +18,7 @@ Watch = Callable[[dict[str, Any]], None]
 
 
 def status_of(driver: Driver) -> dict[str, Any]:
-    """What ``Run.status`` tells."""
+    """Return what ``Run.status`` tells."""
     summary = driver.summary()
     names = ("role", "rank", "phase", "attempt", "address", "pid", "doing", "num_batches")
     roles = [dict(zip(names, role, strict=True)) for role in summary.pop("roles")]
@@ -34,7 +34,7 @@ def seconds_of(driver: Driver) -> float:
 
 
 def seen(driver: Driver) -> dict[str, Any]:
-    """What those who watch a run are given: its status and more of it."""
+    """Return what those who watch a run are given: its status and more of it."""
     return {
         **status_of(driver),
         "run": driver.job.id,

@@ -370,7 +370,7 @@ def _fit(
 
 
 def keras_framework() -> KerasFramework:
-    """The adapter of Keras on this process's backend."""
+    """Return the adapter of Keras on this process's backend."""
     import keras
 
     backend = keras.backend.backend()
@@ -378,7 +378,7 @@ def keras_framework() -> KerasFramework:
 
 
 def random_state() -> Any:
-    """The state of torch's random numbers, where Keras runs on it; imports Keras when it is called."""
+    """Return the state of torch's random numbers, where Keras runs on it; imports Keras when it is called."""
     from dask_train.fitting.roles.weights import value_of
     from dask_train.keras_models.torch_state import torch_random
 
@@ -386,7 +386,7 @@ def random_state() -> Any:
 
 
 def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
-    """A model as it travels; imports Keras when it is called."""
+    """Return a model as it travels; imports Keras when it is called."""
     from dask_train.keras_models.serialization import model_to_parts
 
     return model_to_parts(model)

@@ -20,7 +20,7 @@ NEW_LEARNING_RATE = "new_learning_rate"
 
 
 def check_model(model: Any) -> None:
-    """A compiled Keras model on a backend that can be trained with.
+    """Check that it is a compiled Keras model on a backend that can be trained with.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def check_share(batch_size: int, workers: int) -> None:
 
 
 def check_callbacks(callbacks: Any) -> list[Any]:
-    """The callbacks as a flat list.
+    """Return the callbacks as a flat list.
 
     Raises
     ------
@@ -200,12 +200,12 @@ def check_weights(class_weight: Any, sample_weight: Any, data: FitData) -> dict[
 
 
 def _is_number(value: Any) -> bool:
-    """A finite number of Python's or NumPy's."""
+    """Return a finite number of Python's or NumPy's."""
     return isinstance(value, bool | int | float | np.integer | np.floating | np.bool_) and math.isfinite(value)
 
 
 def check_rows(model: Any, data: FitData, validation: FitData | None, *, in_place: bool = False) -> None:
-    """What a row of the data shows before anything is computed; see :func:`check_fits` and :func:`check_labels`."""
+    """Check what a row of the data shows before anything is computed."""
     check_fits(model, data, "The data", "train_step", in_place=in_place)
     check_labels(model, data)
     if validation is not None:
@@ -355,7 +355,7 @@ def num_classes_of(model: Any) -> int | None:
 
 
 def labels_text(low: Any, high: Any, num_classes: int) -> str:
-    """What is wrong with class numbers."""
+    """Return what is wrong with class numbers."""
     return (
         f"The labels go from {low} to {high}, and the model tells {num_classes} classes apart, 0 to {num_classes - 1}. "
         "Number the classes from 0, or give the last layer as many units as there are classes."

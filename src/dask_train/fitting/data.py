@@ -56,7 +56,7 @@ class FitData:
     schema: FrameSchema | None = None
 
     def source(self, what: str) -> Source | SharedSegments:
-        """The data as a run takes it; its batches are tuples."""
+        """Return the data as a run takes it; its batches are tuples."""
         made = self.made or as_source(what, self.value)
         if isinstance(made, SharedSegments):
             return replace(made, schema=replace(made.schema, names=None, is_tuple=True))
@@ -84,7 +84,7 @@ def fit_data(
     like: Conformer | None = None,
     trains: bool = True,
 ) -> FitData:
-    """Inputs, targets and weights as one data set; nothing is computed.
+    """Return inputs, targets and weights as one data set; nothing is computed.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _lying(what: str, x: Any, segments: SharedSegments, columns: Columns, like: 
 
 
 def places_of(spec: Any, picks: list[Any]) -> Any:
-    """A structure with the place in ``picks`` of each array that is named in it."""
+    """Return a structure with the place in ``picks`` of each array that is named in it."""
     if isinstance(spec, Mapping):
         return {name: places_of(below, picks) for name, below in spec.items()}
     if isinstance(spec, Several):
@@ -258,7 +258,7 @@ def _published(what: str, x: Any, segments: SharedSegments, others: list[Any], l
 
 
 def _row_of(value: Any) -> Column:
-    """What rows of an array are, as far as that is known without computing."""
+    """Return what rows of an array are, as far as that is known without computing."""
     if not hasattr(value, "shape") or not isinstance(getattr(value, "dtype", None), np.dtype):
         return Column(dtype=UNKNOWN, row_shape=())
     if any(isinstance(size, float) for size in value.shape[1:]):
@@ -269,7 +269,7 @@ def _row_of(value: Any) -> Column:
 def validation_of(
     value: Any, features: Any, label: Any, sample_weight: Any = None, known: FrameSchema | None = None
 ) -> FitData:
-    """What ``validation_data=`` was given: a tuple of inputs, targets and perhaps weights; or a frame, a data set.
+    """Return what ``validation_data=`` was given: inputs, targets and perhaps weights; a frame; a data set.
 
     A frame is read as the data is: ``sample_weight`` counts where it is the name of a column, and categories are those
     that are ``known`` of the data.

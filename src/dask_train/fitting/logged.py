@@ -38,7 +38,7 @@ def params_of_estimator(estimator: Any) -> dict[str, Any]:
 
 
 def _rate(optimizer: Any) -> Any:
-    """The rate where it is a number; of a schedule, its class."""
+    """Return the rate where it is a number; of a schedule, its class."""
     rate = optimizer.get_config().get("learning_rate")
     return rate if isinstance(rate, int | float) or rate is None else str(rate.get("class_name", rate))
 

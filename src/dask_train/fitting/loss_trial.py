@@ -108,7 +108,7 @@ class _Alone:
         """Nothing is needed."""
 
     def sum(self, channel: Any, arrays: Sequence[Any], weight: float = 1.0) -> list[np.ndarray]:  # noqa: ARG002
-        """What is given."""
+        """Return what is given."""
         return [np.asarray(array) * weight for array in arrays]
 
 

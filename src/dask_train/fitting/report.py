@@ -54,7 +54,7 @@ def write_page(
 
 
 def record_of(result: RunAccount, model: str, history: MetricCurves) -> RunRecord:
-    """The scores of training by time, where each role was and when, and the last of each metric."""
+    """Return the scores of training by time, where each role was and when, and the last of each metric."""
     begun = min(attempt.started for attempt in result.attempts)
     ended = max((attempt.ended or attempt.started) for attempt in result.attempts)
     spans: dict[str, list[tuple[str, Span]]] = {}
@@ -92,7 +92,7 @@ def record_of(result: RunAccount, model: str, history: MetricCurves) -> RunRecor
 
 
 def figure_of(history: MetricCurves) -> Any:
-    """A ``matplotlib`` figure with a curve for each metric over epochs, that of validation beside that of training."""
+    """Draw a ``matplotlib`` figure: each metric over epochs, validation beside training."""
     check_installed("A figure", "matplotlib", install_command("plots"))
     from dask_train.report.shown_figure import ShownFigure
 
@@ -109,7 +109,7 @@ def figure_of(history: MetricCurves) -> Any:
 
 
 def _metrics(history: MetricCurves, scores: Sequence[Score]) -> Iterator[Metric]:
-    """What was finite of the metrics that are not among the scores."""
+    """Yield what was finite of the metrics that are not among the scores."""
     drawn = {"loss"} if scores else set()
     if any(score.accuracy is not None for score in scores):
         drawn.add("accuracy")

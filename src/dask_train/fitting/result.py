@@ -87,7 +87,7 @@ class FitResult(RunAccount):
         return write_page(self, self._model_name(), self._metrics(), path, storage_options)
 
     def plot(self) -> Any:
-        """A ``matplotlib.figure.Figure`` of the history, each metric over epochs; a notebook shows it.
+        """Return a ``matplotlib.figure.Figure`` of the history, each metric over epochs; a notebook shows it.
 
         Returns
         -------
@@ -179,7 +179,7 @@ def trained(
     schema: FrameSchema | None,
     variables: Variables,
 ) -> FitResult:
-    """The result of a run of ``fit``; the user's model and callbacks, with their variables, take over what was trained.
+    """Return the result of ``fit``; the user's model and callbacks take over what was trained.
 
     Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
     """
@@ -201,7 +201,7 @@ def trained(
 
 
 def _history(model: Any, callbacks: Sequence[Any], params: dict[str, Any], outcome: Outcome) -> Any:
-    """What Keras' own ``fit`` returns, and leaves with the model: among its callbacks, if there is one."""
+    """Return what Keras' own ``fit`` returns, and leaves with the model: among its callbacks, if there is one."""
     from keras.callbacks import History
 
     history = next((callback for callback in callbacks if isinstance(callback, History)), None) or History()
@@ -236,7 +236,7 @@ def loop_result(result: Result, outcome: Outcome | None, model: Any, schema: Fra
 
 
 def ledger_of_training(ledger: Ledger, outcome: Outcome) -> Ledger:
-    """The rows that the model was trained on, also before it was resumed; those of validation are left out."""
+    """Return the rows that the model was trained on, also before it was resumed; those of validation are left out."""
     lines = [line for line in ledger.lines if line.role == "worker" and line.dataset == 0]
     # A worker that was killed may have brought a batch that it did not come back from, and a Dask worker that was lost
     # takes the accounts of its roles with it: what has gone into the weights is known all the same.
@@ -252,7 +252,7 @@ def ledger_of_training(ledger: Ledger, outcome: Outcome) -> Ledger:
 
 
 def _lines(outcome: Outcome, by_rank: dict[int, list[BatchRange]], size: int | None = None) -> tuple[LedgerLine, ...]:
-    """What workers have trained on, as lines of a ledger; of as many workers as are named where no size is given."""
+    """Return what workers have trained on, as lines of a ledger."""
     accounts = {("worker", rank): [stretches] for rank, stretches in by_rank.items()}
     counts, rows = {"worker": size or len(by_rank)}, {("worker", 0): outcome.num_rows}
     return balance(accounts, counts, rows).lines

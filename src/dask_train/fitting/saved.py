@@ -92,7 +92,7 @@ def _make_parent(fs: Any, place: str) -> None:
 
 
 def _keras_file(model: Any, told: dict[str, Any], folder: Path, target: str) -> Path:
-    """A ``.keras`` file, which is a zip file, with one more part: Keras reads those that it knows."""
+    """Return a ``.keras`` file, which is a zip file, with one more part: Keras reads those that it knows."""
     if not is_keras_model(model):
         raise ValueError(
             f"{target!r} ends with .keras, and the model is a {type(model).__name__}. Pass the path of a folder."
@@ -105,7 +105,7 @@ def _keras_file(model: Any, told: dict[str, Any], folder: Path, target: str) -> 
 
 
 def _before(fs: Any, place: str, target: str) -> str | None:
-    """The name of the model's file that an earlier call has written there.
+    """Return the name of the model's file that an earlier call has written there.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def _before(fs: Any, place: str, target: str) -> str | None:
 
 
 def _written(model: Any, folder: Path) -> tuple[Path, dict[str, str]]:
-    """The file of a model in its own format, and what opens it."""
+    """Return the file of a model in its own format, and what opens it."""
     kind = kind_of(model, FIT)
     if is_keras_model(model):
         file = folder / "model.keras"

@@ -67,7 +67,7 @@ def check_served(model: Any, ps: int) -> None:
 
 
 def _like(optimizer: Any, variables: Sequence[Any]) -> Any:
-    """An optimizer that is built: that one, or one like it."""
+    """Return an optimizer that is built: that one, or one like it."""
     if optimizer.built:
         return optimizer
     twin = type(optimizer).from_config(optimizer.get_config())

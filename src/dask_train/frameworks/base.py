@@ -148,7 +148,7 @@ class Framework:
         return False
 
     def default_role(self, role: str) -> Callable[[Any], Any] | None:
-        """What a role does for which the user gave no function; None where there is no such default.
+        """Return what a role does for which the user gave no function; None where there is no such default.
 
         Parameters
         ----------
@@ -252,7 +252,7 @@ class Framework:
         return ""
 
     def hint(self, error: BaseException) -> str:
-        """What a user should do about an error of their function that comes of how roles are started.
+        """Return what a user should do about an error of their function that comes of how roles are started.
 
         Parameters
         ----------
@@ -267,7 +267,7 @@ class Framework:
         return ""
 
     def pulse(self) -> int:
-        """A number that changes while the user's function gets on, though it takes no batches and reports nothing.
+        """Return a number that changes while the user's function gets on, without batches and reports, too.
 
         Called a few times a second in a thread of its own.
 
@@ -279,7 +279,7 @@ class Framework:
         return 0
 
     def remarks(self, me: RoleInfo) -> Sequence[str]:
-        """What looks wrong though the user's function has returned; told as the run's notices.
+        """Return what looks wrong though the user's function has returned; told as the run's notices.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ class Framework:
         return ()
 
     def empty(self, size: int) -> np.ndarray | None:
-        """New memory for batches where the framework has a better kind: ``(size,)`` uint8, aligned to 64 bytes.
+        """Return new memory for batches where the framework has a better kind: ``(size,)`` uint8, aligned to 64 bytes.
 
         Parameters
         ----------
@@ -331,7 +331,7 @@ class Framework:
         )
 
     def to_batch(self, arrays: tuple[np.ndarray, ...]) -> Any:
-        """The arrays of one batch as the framework's tensors; a tuple stays a tuple.
+        """Return the arrays of one batch as the framework's tensors; a tuple stays a tuple.
 
         Parameters
         ----------
@@ -373,5 +373,5 @@ class Serving(Protocol):
 
 
 def serve_until_stopped(session: Serving) -> None:
-    """What a parameter server does: its server answers the others in threads of its own until the run ends."""
+    """Serve until the run ends: a parameter server answers the others in threads of its own."""
     session.wait_until_stopped()

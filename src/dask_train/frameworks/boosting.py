@@ -51,11 +51,11 @@ class BoostingFramework(Framework):
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
-        """True where several train: they sum what they have in every round."""
+        """Return whether several train: they sum what they have in every round."""
         return num_ranks(counts) > 1
 
     def can_replace(self, role: str) -> bool:
-        """A rank can't join a network that is up; a role outside it, such as a scorer, can."""
+        """Return whether a lost role can be replaced: not a rank, which can't join a network that is up."""
         return role not in TRAINING_ROLES
 
     def load(self, me: RoleInfo) -> None:

@@ -40,11 +40,11 @@ class FitFramework(Framework):
         self._port_holder: socket.socket | None = None
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
-        """True for several workers without parameter servers."""
+        """Return whether there are several workers and no parameter servers."""
         return "ps" not in counts and counts.get("worker", 0) > 1
 
     def can_replace(self, role: str) -> bool:
-        """A lost parameter server has lost its weights: all start again, from the last checkpoint."""
+        """Return whether a lost role can be replaced: not a parameter server, which has lost its weights."""
         return role != "ps"
 
     def load(self, me: RoleInfo) -> None:
@@ -71,7 +71,7 @@ class FitFramework(Framework):
 
     @contextmanager
     def alone(self, me: RoleInfo) -> Iterator[Mapping[str, Any]]:  # noqa: ARG002
-        """The framework runs as the user has set it: what is left is memory to agree with nobody in."""
+        """Run the framework as the user has set it, with memory to agree with nobody in."""
         with closing(SharedMemory(SharedMemory.create(), 0, 1)) as memory:
             yield {"meeting": (Hosts.of(["here:0"]), memory), "tls": None}
 

@@ -14,7 +14,7 @@ def num_ranks(counts: Mapping[str, int]) -> int:
 
 
 def rank_of(me: RoleInfo) -> int:
-    """The number of a role that trains among all of them."""
+    """Return the number of a role that trains among all of them."""
     return me.rank + (0 if me.role == "chief" else me.counts.get("chief", 0))
 
 

@@ -26,7 +26,7 @@ _OURS = {
 
 
 def find_framework(framework: str | Framework | None) -> Framework:
-    """The adapter for what a user passed as ``framework=``.
+    """Return the adapter for what a user passed as ``framework=``.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others are Python's own, and of C ext
 
 
 def code_parts(value: Any, sources: Sources) -> Parts:
-    """What a function, a class or a module is, wherever it was defined."""
+    """Return what a function, a class or a module is, wherever it was defined."""
     if isinstance(value, types.ModuleType):
         return _module_parts(value, sources)
     if (module := module_of(value)) is not None:
@@ -53,7 +53,7 @@ def code_parts(value: Any, sources: Sources) -> Parts:
 
 
 def module_of(value: Any) -> str | None:
-    """The module that others import a function or class from; None where it travels by value, as cloudpickle does."""
+    """Return the module that others import a function or class from; None where it travels by value."""
     name = getattr(value, "__module__", None)
     module = sys.modules.get(name) if isinstance(name, str) else None
     if module is None or name == "__main__" or _goes_by_value(name):
@@ -116,5 +116,5 @@ def _function_parts(function: types.FunctionType, sources: Sources) -> Parts:
 
 
 def instruction_parts(code: types.CodeType) -> Parts:
-    """A code object by itself."""
+    """Return a code object by itself."""
     return Parts("code", (code_digest(code),))

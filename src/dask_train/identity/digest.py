@@ -146,7 +146,7 @@ def _cell_parts(cell: types.CellType) -> Parts:
 
 
 def _object_parts(value: Any) -> Parts:
-    """An object by what a pickle of it is made of."""
+    """Return an object by what a pickle of it is made of."""
     reduced = _reduced(value)
     if isinstance(reduced, str):
         return Parts("global", (getattr(value, "__module__", None) or type(value).__module__, reduced))
@@ -176,7 +176,7 @@ def _reduced(value: Any) -> Any:
 
 
 def _state_parts(state: Any) -> Any:
-    """The attributes of an object in the order of their names, which says nothing."""
+    """Return the attributes of an object in the order of their names, which says nothing."""
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # those in slots besides
         return Parts("slots", tuple(map(_state_parts, state)))
     if type(state) is dict and all(isinstance(name, str) for name in state):

@@ -11,7 +11,7 @@ from typing import Any
 
 @functools.lru_cache(1 << 14)
 def code_digest(code: CodeType) -> str:
-    """A digest of what a function does: no file name, no line numbers. It holds for one version of Python."""
+    """Return a digest of what a function does: no file name, no line numbers. It holds for one version of Python."""
     return hashlib.sha256(repr(instructions(code)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -41,20 +41,20 @@ def _constant(value: Any) -> Any:
 
 @functools.lru_cache(1 << 14)
 def global_names(code: CodeType) -> frozenset[str]:
-    """The names that a function, or one within it, looks up in its module."""
+    """Return the names that a function, or one within it, looks up in its module."""
     return _arguments(code, ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"))
 
 
 @functools.lru_cache(1 << 14)
 def assigned_names(code: CodeType) -> frozenset[str]:
-    """The names around a function that it, or one within it, assigns: globals, and variables of its closure."""
+    """Return the names around a function that it, or one within it, assigns: globals, and variables of its closure."""
     closed = _arguments(code, ("STORE_DEREF",)) & {*code.co_freevars}
     return _arguments(code, ("STORE_GLOBAL",)) | closed
 
 
 @functools.lru_cache(1 << 14)
 def imported_names(code: CodeType) -> frozenset[str]:
-    """The modules that a function, or one within it, imports."""
+    """Return the modules that a function, or one within it, imports."""
     return _arguments(code, ("IMPORT_NAME",))
 
 

@@ -26,7 +26,7 @@ class Parts(NamedTuple):
 
 
 def number_parts(value: Any) -> Parts:
-    """An array, a number or a dtype of NumPy."""
+    """Return an array, a number or a dtype of NumPy."""
     if isinstance(value, np.dtype):
         return Parts("dtype", (value.descr if value.names else value.str, repr(value.metadata)))
     array = np.asarray(value)
@@ -41,5 +41,5 @@ def number_parts(value: Any) -> Parts:
 
 
 def bytes_of(array: np.ndarray) -> memoryview:
-    """The numbers of an array; a copy only where it is not contiguous."""
+    """Return the numbers of an array; a copy only where it is not contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

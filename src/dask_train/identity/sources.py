@@ -35,7 +35,7 @@ class Sources:
         self._own: dict[str, _Source] = {}
 
     def digest(self, name: str) -> str:
-        """A digest of a module's source, and of all modules of yours that it imports, at its top or in functions.
+        """Return a digest of a module's source and of all modules of yours that it imports, in functions, too.
 
         Empty for installed modules. Imports by computed names (``importlib.import_module``) are not seen.
         """
@@ -156,7 +156,7 @@ def _read(spec: ModuleSpec) -> bytes:
 
 @functools.lru_cache(4096)
 def _told(data: bytes) -> tuple[str, tuple[tuple[int, str, tuple[str, ...]], ...]]:
-    """A digest of a source, and its imports; of what is no Python source, its bytes."""
+    """Return a digest of a source, and its imports; of what is no Python source, its bytes."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of the user's code, which imports show
             tree = ast.parse(data)
@@ -183,7 +183,7 @@ def _absolute(package: str, level: int, module: str, names: tuple[str, ...]) -> 
 
 
 def _outdated(name: str, spec: ModuleSpec, data: bytes) -> str:
-    """A digest of the functions that this process has loaded and the file no longer has; empty where there are none."""
+    """Return a digest of the functions that this process has loaded and the file has no longer, if any."""
     module = sys.modules.get(name)
     current = _codes(data)
     if module is None or current is None:

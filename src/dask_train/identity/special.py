@@ -21,7 +21,7 @@ _NAMES = {"name", "path", "native"}  # of layers and variables; those that count
 
 
 def special_parts(value: Any) -> Parts | None:
-    """The parts of a value of a framework; None for others."""
+    """Return the parts of a value of a framework; None for others."""
     for cls in type(value).__mro__:
         parts = _SPECIAL.get(f"{cls.__module__}.{cls.__qualname__}")
         if parts is not None:
@@ -64,7 +64,7 @@ def _keras_model(model: Any) -> Parts:
 
 
 def keras_contents(header: Mapping[str, Any], arrays: Any) -> tuple[Any, ...]:
-    """What a Keras model consists of, of the parts in which it travels."""
+    """Return what a Keras model consists of, of the parts in which it travels."""
     from dask_train.keras_models.custom_objects import opened
 
     told = {**header, "custom_objects": opened(header["custom_objects"])}

@@ -19,7 +19,7 @@ _CONSTANT = re.compile(r"^ +\w+ : Final\[.*\n", re.MULTILINE)
 
 
 def script_parts(module: Any) -> Parts:
-    """A scripted or traced module."""
+    """Return a scripted or traced module."""
     import torch
 
     data = io.BytesIO()
@@ -28,7 +28,7 @@ def script_parts(module: Any) -> Parts:
 
 
 def exported_parts(program: Any) -> Parts:
-    """A program of ``torch.export``."""
+    """Return a program of ``torch.export``."""
     import torch
 
     data = io.BytesIO()
@@ -37,7 +37,7 @@ def exported_parts(program: Any) -> Parts:
 
 
 def archive_parts(data: io.BytesIO) -> Parts:
-    """The files of an archive, by their names."""
+    """Return the files of an archive, by their names."""
     with zipfile.ZipFile(data) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not _LEFT_OUT.search(name)}
     told = sorted((_COUNTED.sub("", name), _content(name, content)) for name, content in files.items())

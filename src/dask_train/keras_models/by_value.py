@@ -249,7 +249,7 @@ def _any(value: Any, wanted: Callable[[Any], bool]) -> bool:
 
 
 def _untracked(value: Any) -> Any:
-    """Lists and dicts without Keras' tracking, which would come along with the layer that tracks."""
+    """Return lists and dicts without Keras' tracking, which would come along with the layer that tracks."""
     if isinstance(value, dict):
         return {key: _untracked(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -45,7 +45,7 @@ def _completing(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any], di
 
 
 def _classes(*roots: type[Any]) -> Iterator[type[Any]]:
-    """The classes, and all that Keras has made of them."""
+    """Yield the classes, and all that Keras has made of them."""
     for root in roots:
         yield root
         made: list[type[Any]] = root.__subclasses__()

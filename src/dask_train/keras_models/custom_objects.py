@@ -198,7 +198,7 @@ def unpack(packed: bytes) -> dict[str, Any]:
 
 
 def opened(packed: bytes) -> dict[str, Any]:
-    """The objects themselves, by key."""
+    """Return the objects themselves, by key."""
     return dict(cloudpickle.loads(packed)) if packed else {}
 
 
@@ -236,7 +236,7 @@ def _append_new(found: list[Any], value: Any) -> None:
 
 
 def _look_up(module: str, name: str) -> list[Any]:
-    """What a module holds under that name, for classes of which the model has a config only."""
+    """Return what a module holds under that name, for classes of which the model has a config only."""
     value = getattr(sys.modules.get(module), name, None)
     return [] if value is None else [value]
 

@@ -10,7 +10,7 @@ _NAMES = ("_preprocessed_features_names", "_crossed_features_names")
 
 
 def made_late(layer: Any) -> dict[str, Any] | None:
-    """What a FeatureSpace has made of its data: encoders by feature, and how all are put together; None for others."""
+    """Return what a FeatureSpace has made of its data: encoders by feature, and how they are put together."""
     if not isinstance(layer, keras.utils.FeatureSpace) or not layer._sublayers_built:
         return None
     serialize = keras.saving.serialize_keras_object

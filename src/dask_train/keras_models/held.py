@@ -21,7 +21,7 @@ Place = list[Any]  # the number of a layer, the name of its attribute, and keys,
 
 
 def held(model: Any, wanted: Callable[[Any], bool]) -> Iterator[tuple[Place, Any]]:
-    """What is wanted of what the layers of a model hold, with each place at which it is held."""
+    """Yield what is wanted of what the layers of a model hold, with each place at which it is held."""
     for number, layer in enumerate(model._flatten_layers()):
         for name in sorted(vars(layer)):
             # `_compile_config` has what `compile` was given, `optimizer` what is in use; `_self_*` is TensorFlow's.
@@ -64,7 +64,7 @@ def unknown_places(model: Any) -> list[tuple[Place, Any]]:
 
 
 def dtype_of(variable: Any) -> str:
-    """The name of a variable's dtype, which may be the backend's own."""
+    """Return the name of a variable's dtype, which may be the backend's own."""
     return str(getattr(variable.dtype, "name", variable.dtype))
 
 

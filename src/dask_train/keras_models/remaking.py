@@ -19,7 +19,7 @@ class MakingError(TypeError):
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong first, without what Keras wraps around it: configs of all layers outside."""
+    """Return what went wrong first, without what Keras wraps around it: configs of all layers outside."""
     first = error
     while not isinstance(first, MakingError) and (first.__cause__ or first.__context__):
         first = first.__cause__ or first.__context__ or first
@@ -70,7 +70,7 @@ class Maker:
         return made
 
     def _as_its_base(self, config: dict[str, Any]) -> Any:
-        """An object of the class as its nearest ancestor in Keras initialises it, past its own ``__init__``."""
+        """Return an object of the class as its nearest ancestor in Keras initialises it, past its own ``__init__``."""
         base = keras_base(self._cls)
         if base is object:
             return self._cls.__new__(self._cls)
@@ -96,7 +96,7 @@ class Maker:
 
 
 def keras_base(cls: type) -> Any:
-    """The nearest class in the line of ancestors that Keras ships; ``object`` where there is none."""
+    """Return the nearest class in the line of ancestors that Keras ships; ``object`` where there is none."""
     return next((base for base in cls.__mro__ if is_of_keras(base)), object)
 
 
@@ -138,7 +138,7 @@ def names_of_keras(base: type) -> frozenset[str]:
 
 
 def _function(member: Any) -> Any:
-    """What is behind a property, a method of the class or a decorator."""
+    """Return what is behind a property, a method of the class or a decorator."""
     member = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
     return inspect.unwrap(member) if callable(member) else member
 

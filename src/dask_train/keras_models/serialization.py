@@ -244,7 +244,7 @@ def _load_layers(model: Any, header: dict[str, Any], layers: list[Array], seeds:
 
 
 def _as_sent(header: dict[str, Any], arrays: list[Array]) -> list[Array]:
-    """The arrays in the dtypes that they had."""
+    """Return the arrays in the dtypes that they had."""
     dtypes = zip(arrays, header["dtypes"], strict=True)
     return [array.view(np.dtype(dtype)) if dtype else array for array, dtype in dtypes]
 
@@ -276,7 +276,7 @@ def _drop_what_is_done_later(config: Any) -> None:
 
 
 def _number_shared_objects(config: Any, numbers: dict[int, int]) -> None:
-    """Number what a config has in several places in order; Keras names it by addresses, which each process has anew."""
+    """Give numbers to what a config has in several places; Keras names it by addresses, new in each process."""
     if isinstance(config, dict) and "shared_object_id" in config:
         config["shared_object_id"] = numbers.setdefault(config["shared_object_id"], len(numbers))
     for entry in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
@@ -284,7 +284,7 @@ def _number_shared_objects(config: Any, numbers: dict[int, int]) -> None:
 
 
 def _models(model: Any) -> list[Any]:
-    """A model and the models inside it, in an order that its structure fixes."""
+    """Return a model and the models inside it, in an order that its structure fixes."""
     return [layer for layer in model._flatten_layers() if isinstance(layer, keras.Model)]
 
 
@@ -300,7 +300,7 @@ def _compile_config(model: Any, *, optimizers: bool) -> dict[str, Any]:
 
 
 def _with_what_is_left(model: Any, config: dict[str, Any]) -> dict[str, Any]:
-    """What a model was compiled with, and what an earlier ``compile`` has left: without a loss Keras keeps the last."""
+    """Return what a model was compiled with, and what an earlier ``compile`` has left."""
     found = {}
     if (loss := model._compile_loss) is not None and config.get("loss") is None:
         found = {"loss": loss._user_loss, "loss_weights": loss._user_loss_weights}
@@ -343,7 +343,7 @@ def _loses_compilation(model: Any) -> bool:
 
 
 def _floatx(model: Any) -> str:
-    """The float type under which a model was compiled, also where that was set in another process."""
+    """Return the float type under which a model was compiled, also where that was set in another process."""
     loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
     return str(loss.dtype if loss is not None else keras.config.floatx())
 
@@ -364,7 +364,7 @@ def _as_at_the_sender(header: dict[str, Any]) -> Iterator[None]:
 
 
 def _foreign_dtype(array: Array) -> str | None:
-    """The name of a dtype that is not NumPy's own (bfloat16, float8), which has no buffer protocol."""
+    """Return the name of a dtype that is not NumPy's own (bfloat16, float8), which has no buffer protocol."""
     return array.dtype.name if array.dtype.isbuiltin != 1 else None
 
 

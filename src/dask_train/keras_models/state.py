@@ -66,7 +66,7 @@ def called_symbolically(model: Any, inputs: Any) -> Any:
 
 
 def stateful_layer(model: Any) -> Any:
-    """The first layer that keeps state from batch to batch; None without one."""
+    """Return the first layer that keeps state from batch to batch; None without one."""
     return next((layer for layer in model._flatten_layers() if getattr(layer, "stateful", False) is True), None)
 
 
@@ -189,7 +189,7 @@ def load_unknown(model: Any, described: list[dict[str, Any]], arrays: list[Array
 
 
 def describe_optimizers(model: Any, *, checksums: bool = True) -> list[dict[str, Any]]:
-    """What configs do not tell of the optimizers in a model: the variables they are built on or spare weight decay.
+    """Return what configs do not tell of optimizers: the variables they are built on or spare weight decay.
 
     Returns
     -------
@@ -315,7 +315,7 @@ def _described(variable: Any) -> dict[str, Any]:
 
 
 def innermost(optimizer: Any) -> Any:
-    """The optimizer that a LossScaleOptimizer wraps, which decays weights; any other itself."""
+    """Return the optimizer that a LossScaleOptimizer wraps, which decays weights; any other itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 

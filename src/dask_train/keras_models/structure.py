@@ -33,7 +33,7 @@ _COLUMNS = 1024
 
 
 def told(model: Any) -> dict[str, Any]:
-    """The layers and variables of a model, each with the attribute that holds it, in Keras' order.
+    """Return the layers and variables of a model, each with the attribute that holds it, in Keras' order.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def first_difference(there: dict[str, Any], here: dict[str, Any]) -> str | None:
 
 
 def checksums(variables: list[Any], as_array: Callable[[Any], Array]) -> list[int]:
-    """What the values of variables come to, each; see :func:`checksum`."""
+    """Return what the values of variables come to, each; see :func:`checksum`."""
     return [checksum(as_array(variable)) for variable in variables]
 
 
@@ -200,7 +200,7 @@ def check_values(variables: list[Any], expected: list[int] | None, as_array: Cal
 
 
 def checksum(array: Array) -> int:
-    """A number that another value of an array, or an order of it, is most unlikely to have.
+    """Return a number that another value of an array, or an order of it, is most unlikely to have.
 
     Of a large array it is the CRC-32 of the sums of all columns and all rows of it, as whole numbers in a table 8 KiB
     wide: these take less time than a CRC-32 of all bytes, and miss no single change.

@@ -54,7 +54,7 @@ class TorchBuffer:
 
 
 def torch_buffers(model: Any) -> list[TorchBuffer]:
-    """The buffers of all modules of torch in a model, in the order of its layers; the same objects each time."""
+    """Return the buffers of all modules of torch in a model, in the order of its layers; the same objects each time."""
     if keras.backend.backend() != "torch":
         return []
     found = []
@@ -99,7 +99,7 @@ _random = TorchRandom()
 
 
 def torch_random() -> list[TorchRandom]:
-    """The state of torch's random numbers where Keras runs on torch; of those on the CPU."""
+    """Return the state of torch's random numbers where Keras runs on torch; of those on the CPU."""
     return [_random] if keras.backend.backend() == "torch" else []
 
 

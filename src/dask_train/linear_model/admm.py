@@ -48,7 +48,7 @@ def admm(
     *,
     steps: Steps = UNASKED,
 ) -> Found:
-    """The alternating direction method of multipliers, on all ranks at once.
+    """Return the alternating direction method of multipliers, on all ranks at once.
 
     Each rank minimises the loss of its own rows beside its distance to what all agree on; then they agree anew, on the
     mean of what they have, under the penalties (Boyd, Parikh, Chu, Peleato and Eckstein, "Distributed optimization and

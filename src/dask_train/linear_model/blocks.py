@@ -50,7 +50,7 @@ def by_block(predict: OfBlock, X: da.Array, width: int, dtype: Any) -> da.Array:
 
 
 def over_blocks(function: Callable[..., Any], *columns: da.Array) -> list[np.ndarray]:
-    """What a function makes of each block that has rows, computed where they lie: small arrays."""
+    """Return what a function makes of each block that has rows, computed where they lie: small arrays."""
     blocks = [column.to_delayed().ravel() for column in columns]
     lengths = columns[0].chunks[0]
     make = dask.delayed(function, pure=False)

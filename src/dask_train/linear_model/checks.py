@@ -14,7 +14,7 @@ from dask_train.linear_model.solving import SOLVERS, WITH_L1
 
 
 def check_number(name: str, value: Any, above: float | None = None) -> None:
-    """A number from 0 on, or above a limit.
+    """Check that it is a number from 0 on, or above a limit.
 
     Raises
     ------

@@ -43,7 +43,7 @@ def _no_numbers(name: Any, dtype: Any, mended: str) -> str:
 
 
 def as_array(name: str, given: Any, like: Any = None) -> Any:
-    """A Dask array of a collection, lazily, or of what NumPy takes; in the chunks of another one's rows.
+    """Return a Dask array of a collection, lazily, or of what NumPy takes; in the chunks of another one's rows.
 
     Rows are whole, in one chunk.
 
@@ -118,7 +118,7 @@ def check_waits(client: Any) -> None:
 
 
 def plain_dtypes(given: Any) -> Any:
-    """A frame or column of NumPy's dtypes: numbers of pandas' own as floats, of which missing ones are NaN.
+    """Return a frame or column of NumPy's dtypes: numbers of pandas' own as floats, of which missing ones are NaN.
 
     Raises
     ------

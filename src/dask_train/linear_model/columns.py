@@ -40,7 +40,7 @@ Compute = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """What a partition shows to be no data of a model is a ValueError, as scikit-learn's estimators have it."""
+    """Turn errors of partitions into a ValueError, as scikit-learn's estimators raise it."""
     try:
         yield
     except TypeError as error:
@@ -52,7 +52,7 @@ def _refusing() -> Iterator[None]:
 
 
 def computed_here(columns: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """The rows of collections as arrays of this process, each partition computed once."""
+    """Return the rows of collections as arrays of this process, each partition computed once."""
     source = as_source(DATA, tuple(columns))
     if isinstance(source, SharedSegments):
         arrays: tuple[np.ndarray, ...] = dask.compute(*columns)
@@ -64,7 +64,7 @@ def computed_here(columns: Sequence[Any]) -> tuple[np.ndarray, ...]:
 
 
 def computed_in_shared_memory(columns: Sequence[Any], client: Client | None = None) -> tuple[da.Array, ...]:
-    """The rows of collections as Dask arrays on shared memory, which a run uses without a copy."""
+    """Return the rows of collections as Dask arrays on shared memory, which a run uses without a copy."""
     with _refusing():
         return shared_arrays(DATA, tuple(columns), client)
 
@@ -188,7 +188,7 @@ def _is_dask_frame(given: Any) -> bool:
 
 
 def _with_values(given: Any) -> Any:
-    """A column of categories as what they stand for; all else as it is."""
+    """Return a column of categories as what they stand for; all else as it is."""
     if _is_dask_frame(given) and given.ndim == 1 and str(given.dtype) == "category":
         return given.astype(given.dtype.categories.dtype if given.cat.known else object)
     return given

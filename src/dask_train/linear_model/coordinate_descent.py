@@ -82,7 +82,7 @@ def coordinate_descent(
 
 
 def _exact(hessian: np.ndarray, slope: np.ndarray, w: np.ndarray, l1: np.ndarray) -> np.ndarray | None:
-    """The minimum among those of the same signs; None where they change."""
+    """Return the minimum among those of the same signs; None where they change."""
     on = np.flatnonzero((w != 0) | (l1 == 0))
     found = w.copy()
     found[on] -= solved_system(hessian[np.ix_(on, on)], slope[on] + l1[on] * np.sign(w[on]))

@@ -124,7 +124,7 @@ class LinearEstimator(BaseEstimator):
         return X if schema is None else with_indicators(X, schema)
 
     def _seen(self, X: Any) -> Any:
-        """A collection with the features of before, as numbers; lazily of Dask's."""
+        """Return a collection with the features of before, as numbers; lazily of Dask's."""
         check_is_fitted(self)
         check_rows_unmasked(X)
         X = with_indicators(X, self.schema_) if self.schema_ is not None and is_frame(X) else X
@@ -138,7 +138,7 @@ class LinearEstimator(BaseEstimator):
         return Prediction(self.coef_, self.intercept_, then)
 
     def _predicted(self, X: Any, then: Callable[[np.ndarray], np.ndarray], width: int = 0, dtype: Any = float) -> Any:
-        """What is made of predictions before the link, lazily of a Dask collection: ``(n,)``, or ``(n, width)``."""
+        """Return what is made of predictions before the link, lazily of Dask's: ``(n,)``, or ``(n, width)``."""
         X = self._seen(X)
         X = as_array("X", X) if dask.is_dask_collection(X) else X
         predict = self._of_block(then)
@@ -154,7 +154,7 @@ class LinearEstimator(BaseEstimator):
         return hasattr(self, "coef_")
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn's checks have to know."""
+        """Return what scikit-learn's checks have to know."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

@@ -24,27 +24,27 @@ class Family:
     num_outputs = 0
 
     def loss(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:
-        """The loss of each row, ``(n,)``."""
+        """Return the loss of each row, ``(n,)``."""
         return 0.5 * (raw - y) ** 2
 
     def gradient(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:
-        """The derivative of the loss by the prediction, of its shape."""
+        """Return the derivative of the loss by the prediction, of its shape."""
         return raw - y
 
     def curvature(self, y: np.ndarray, raw: np.ndarray) -> np.ndarray:  # noqa: ARG002 - of some it depends on y
-        """The second derivative, ``(n,)``, never below 0: where it may be, what is expected of it."""
+        """Return the second derivative, ``(n,)``, never below 0: where it may be, what is expected of it."""
         return np.ones_like(raw)
 
     def inverse_link(self, raw: np.ndarray) -> np.ndarray:
-        """The mean that a prediction means."""
+        """Return the mean that a prediction means."""
         return raw
 
     def link(self, mean: float) -> float:
-        """The prediction of a mean; where to begin."""
+        """Return the prediction of a mean; where to begin."""
         return mean
 
     def refused(self, y: np.ndarray) -> str:  # noqa: ARG002 - some refuse
-        """What of the targets can't be, in words; empty where all can."""
+        """Return what of the targets can't be, in words; empty where all can."""
         return ""
 
     def check(self, y: np.ndarray) -> None:
@@ -175,7 +175,7 @@ class IdentityTweedie(Tweedie):
 
 
 def tweedie_deviance(y: np.ndarray, mean: np.ndarray, power: float) -> np.ndarray:
-    """The unit deviances of targets, ``(n,)``, as in :func:`sklearn.metrics.mean_tweedie_deviance`."""
+    """Return the unit deviances of targets, ``(n,)``, as in :func:`sklearn.metrics.mean_tweedie_deviance`."""
     if power == 0:
         return (y - mean) ** 2
     if power == 1:

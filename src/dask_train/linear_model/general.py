@@ -68,7 +68,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
 
     @raises_at_the_call
     def predict(self, X: Any) -> Any:
-        """The mean of each row, lazily of a Dask collection.
+        """Return the mean of each row, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
 
     @raises_at_the_call
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The part of the deviance that is explained, D²; of Dask collections, too.
+        """Return the part of the deviance that is explained, D²; of Dask collections, too.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class PoissonRegressor(_GeneralizedRegressor):
         return Tweedie(1)
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn's checks have to know."""
+        """Return what scikit-learn's checks have to know."""
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
@@ -240,7 +240,7 @@ class TweedieRegressor(_GeneralizedRegressor):
         return IdentityTweedie(self.power) if self.power else Family()
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn's checks have to know."""
+        """Return what scikit-learn's checks have to know."""
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = self.power > 0
         return tags

@@ -32,7 +32,7 @@ class LeastSquares:
     num_features: int
 
     def __call__(self, ranks: Ranks) -> np.ndarray:
-        """The same on all ranks."""
+        """Return the same on all ranks."""
         parts = [_prepared(*part) for part in ranks.partitions()]
         total, means, num_targets = moments(ranks, parts, self.num_features)
         width = self.num_features + num_targets
@@ -60,7 +60,7 @@ class LeastSquares:
 
 
 def _shortest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The solution of least squares, of those that there are the shortest; see :func:`.solvers.solved_system`."""
+    """Return the shortest solution of least squares; see :func:`.solvers.solved_system`."""
     limit = max(x.shape) * np.finfo(float).eps
     scale = scales_of((x**2).sum(axis=0))
     scaled = x / scale

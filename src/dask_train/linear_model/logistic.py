@@ -157,7 +157,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
     @raises_at_the_call
     def predict(self, X: Any) -> Any:
-        """The likeliest class of each row, lazily of a Dask collection.
+        """Return the likeliest class of each row, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
     @raises_at_the_call
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, lazily of a Dask collection.
+        """Return the probability of each class, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
     @raises_at_the_call
     def predict_log_proba(self, X: Any) -> Any:
-        """The logarithm of :meth:`predict_proba`.
+        """Return the logarithm of :meth:`predict_proba`.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
 
     @raises_at_the_call
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The part of the rows whose class is predicted; a number, also of Dask collections.
+        """Return the part of the rows whose class is predicted; a number, also of Dask collections.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ from dask_train.linear_model.rows import blocks_of
 
 
 def moments(ranks: Ranks, parts: list[Any], num_features: int) -> tuple[float, np.ndarray, int]:
-    """The weight of all rows, the means of features and then targets, and how many targets there are.
+    """Return the weight of all rows, the means of features and then targets, and how many targets there are.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def moments(ranks: Ranks, parts: list[Any], num_features: int) -> tuple[float, n
 
 
 def check_total(total: float) -> float:
-    """The weight of all rows, which has to be above 0.
+    """Return the weight of all rows, which has to be above 0.
 
     Raises
     ------

@@ -71,13 +71,13 @@ class Objective:
         self._last: tuple[np.ndarray, list[np.ndarray]] | None = None
 
     def of(self, sample: Sample) -> Self:
-        """The mean loss of some of the rows, with the same penalties."""
+        """Return the mean loss of some of the rows, with the same penalties."""
         found = copy(self)
         found._parts, found.total, found._constant, found._last = sample.parts, sample.total, None, None
         return found
 
     def evaluate(self, coef: np.ndarray, order: int) -> list[np.ndarray]:
-        """The value; of order 1 its gradient ``(size,)``, too; of order 2 also the Hessian matrix ``(size, size)``."""
+        """Return the value; from order 1 on its gradient ``(size,)``, from order 2 on its Hessian ``(size, size)``."""
         known = order > 1 and self._constant is not None
         found = self._ranks.all_reduce(self.own(coef, 1 if known else order))
         if known:
@@ -92,7 +92,7 @@ class Objective:
         return found
 
     def own(self, coef: np.ndarray, order: int) -> list[np.ndarray]:
-        """This rank's part of what :meth:`evaluate` sums, without penalties; at the same point as before at once."""
+        """Return this rank's part of what :meth:`evaluate` sums, without penalties."""
         if self._last is None or len(self._last[1]) <= order or not np.array_equal(self._last[0], coef):
             self._last = coef.copy(), self._of_rows(coef, order)
         return self._last[1][: order + 1]
@@ -106,12 +106,12 @@ class Objective:
         return [np.asarray(each / self.total) for each in sums]
 
     def blocks(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-        """This rank's rows, some at a time."""
+        """Yield this rank's rows, some at a time."""
         for x, y, weight in blocks_of(self._parts):
             yield (x if self._centre is None else dense(x) - self._centre), y, weight
 
     def raw(self, coef: np.ndarray, x: Any) -> np.ndarray:
-        """The predictions before the link."""
+        """Return the predictions before the link."""
         of_each = coef.reshape(self.num_outputs, self.width)
         raw: np.ndarray = x @ of_each[:, : self.num_features].T
         if self._intercept:
@@ -149,7 +149,7 @@ class Objective:
                     hessian[at[::-1]] += gram.T
 
     def _gram(self, x: Any, weight: np.ndarray) -> np.ndarray:
-        """The Gram matrix of rows with an intercept, each with its weight."""
+        """Return the Gram matrix of rows with an intercept, each with its weight."""
         if hasattr(x, "multiply"):
             scaled = x.multiply(weight[:, None]).tocsr()
             gram, border = (x.T @ scaled).toarray(), np.asarray(scaled.sum(axis=0)).ravel()

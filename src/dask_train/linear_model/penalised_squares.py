@@ -43,7 +43,7 @@ class PenalisedSquares:
     start: np.ndarray | None = field(default=None, repr=False)
 
     def __call__(self, ranks: Ranks) -> list[Fitted]:
-        """The same on all ranks."""
+        """Return the same on all ranks."""
         parts = [rows_of(*part) for part in ranks.partitions()]
         parts = [(x, y.reshape(len(y), -1), weight) for x, y, weight in parts]
         total, means, num_targets = moments(ranks, parts, self.num_features)

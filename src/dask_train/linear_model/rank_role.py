@@ -95,12 +95,12 @@ class _RunRanks:
         self._session, self._parts, self.steps = session, parts, steps
 
     def partitions(self) -> Iterator[Any]:
-        """This rank's own, once: what is made of them may take their place in memory."""
+        """Yield this rank's own, once: what is made of them may take their place in memory."""
         while self._parts:
             yield self._parts.pop(0)
 
     def __getattr__(self, name: str) -> Any:
-        """What a session has besides."""
+        """Return what a session has besides."""
         return getattr(self._session, name)
 
 

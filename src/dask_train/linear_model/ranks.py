@@ -22,16 +22,16 @@ class Ranks(Protocol):
         """This one's number."""
 
     def partitions(self) -> Iterator[Any]:
-        """This rank's own."""
+        """Return this rank's own."""
 
     def all_reduce(self, arrays: Any, op: str = "sum") -> Any:
         """Arrays, combined over all ranks."""
 
     def broadcast(self, arrays: Any, root: int = 0) -> Any:
-        """The arrays of one rank."""
+        """Return the arrays of one rank."""
 
     def all_gather(self, rows: Any) -> Any:
-        """The rows of all ranks."""
+        """Return the rows of all ranks."""
 
 
 class Alone:
@@ -48,11 +48,11 @@ class Alone:
         yield self._columns
 
     def all_reduce(self, arrays: Any, op: str = "sum") -> Any:  # noqa: ARG002 - of one rank all are the same
-        """The arrays of one rank are what all ranks have together."""
+        """Return the arrays: those of one rank are what all ranks have together."""
         return arrays
 
     def broadcast(self, arrays: Any, root: int = 0) -> Any:  # noqa: ARG002
-        """The arrays are this rank's own."""
+        """Return the arrays: they are this rank's own."""
         return arrays
 
     def all_gather(self, rows: Any) -> Any:
@@ -64,7 +64,7 @@ Evaluate = Callable[[np.ndarray, int], list[np.ndarray]]
 
 
 def led(ranks: Ranks, size: int, evaluate: Evaluate, solve: Callable[[Evaluate], Sequence[Any]]) -> np.ndarray | Any:
-    """What a solver finds that runs in the first rank, while the others sum with it.
+    """Return what a solver finds that runs in the first rank, while the others sum with it.
 
     A solver is then a function of what is summed, and takes each decision once: processors of several kinds may round
     differently, and ranks that stopped at different steps would wait for each other.

@@ -16,7 +16,7 @@ LARGEST = 1e145
 
 
 def blocks_of(parts: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-    """Some rows of partitions at a time, ``(x, y, weight)``, features in float64."""
+    """Yield some rows of partitions at a time, ``(x, y, weight)``, features in float64."""
     for x, y, weight in parts:
         for first in range(0, len(y), BLOCK_ROWS):
             at = slice(first, first + BLOCK_ROWS)

@@ -37,7 +37,7 @@ class Sample:
 
 
 def sample_of(ranks: Ranks, parts: list[Any], num_rows: int, size: int) -> Sample | None:
-    """Some rows of all ranks, copied; the same ones in each run, with any number of ranks.
+    """Return some rows of all ranks, copied; the same ones in each run, with any number of ranks.
 
     Parameters
     ----------

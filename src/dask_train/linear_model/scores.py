@@ -22,7 +22,7 @@ Loss = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def accuracy(predict: OfBlock, classes: np.ndarray, columns: Sequence[Any]) -> float:
-    """The part of the rows whose label is predicted, each with its weight.
+    """Return the part of the rows whose label is predicted, each with its weight.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def accuracy(predict: OfBlock, classes: np.ndarray, columns: Sequence[Any]) -> f
 
 
 def explained(predict: OfBlock, loss: Loss, columns: Sequence[Any]) -> float:
-    """The part of the loss of a constant prediction, the mean, that a model saves: R² or D².
+    """Return the part of the loss of a constant prediction, the mean, that a model saves: R² or D².
 
     In two passes, the second over the targets only, which stay in memory, so that no digits are lost where their mean
     is far from 0. Of several targets it is the mean.

@@ -76,13 +76,13 @@ def newton_cholesky(
 
 
 def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, float]:
-    """A direction, and its slope downwards."""
+    """Return a direction, and its slope downwards."""
     direction = -solved_system(hessian, gradient)
     return direction, float(-gradient @ direction)
 
 
 def solved_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """The solution of ``hessian @ x = gradient`` by Cholesky's decomposition, of a singular one the shortest.
+    """Return the solution of ``hessian @ x = gradient`` by Cholesky's decomposition, of a singular one the shortest.
 
     Rows and columns are divided by the roots of the diagonal first, so that the units of the features do not matter
     (van der Sluis, "Condition numbers and equilibration of matrices", 1969). Where units are so far apart that the
@@ -107,7 +107,7 @@ def solved_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
 
 def scales_of(squares: np.ndarray) -> np.ndarray:
-    """The roots of what is above 0, and 1 for the rest: what to divide by."""
+    """Return the roots of what is above 0, and 1 for the rest: what to divide by."""
     return np.sqrt(np.where(squares > 0, squares, 1.0))
 
 

@@ -123,5 +123,5 @@ def _minimum(
 
 
 def _value(problem: Objective | Standardised, coef: np.ndarray, order: int) -> float:
-    """What is minimised at a point; with the order of derivatives that will be asked for next."""
+    """Return what is minimised at a point; with the order of derivatives that will be asked for next."""
     return float(problem.evaluate(coef, order)[0] + problem.l1 @ np.abs(coef))

@@ -84,7 +84,7 @@ class Standardised:
 
 
 def standardised(ranks: Ranks, objective: Objective, sample: Sample | None = None) -> Standardised:
-    """The problem in coordinates of about unit curvature, found in a pass or two; the same on all ranks.
+    """Return the problem in coordinates of about unit curvature, found in a pass or two; the same on all ranks.
 
     With a sample the passes are over its rows, unless a feature is constant there: any coordinates near these will do.
     """
@@ -115,7 +115,7 @@ def _moments(ranks: Ranks, objective: Objective) -> tuple[np.ndarray, np.ndarray
 
 
 def _variance(ranks: Ranks, objective: Objective, means: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """The variance of each feature; in another pass where means so far from 0 leave few digits of their squares."""
+    """Return the variance of each feature, in another pass where means far from 0 leave few digits."""
     found: np.ndarray = squares - means**2
     if (found > 1e-8 * squares).all():
         return found

@@ -18,7 +18,7 @@ INTERRUPTED_S = 5.0
 
 
 def check_log(log: Any) -> list[Logger]:
-    """What a user passed as ``log=``, as a list of loggers.
+    """Return what a user passed as ``log=``, as a list of loggers.
 
     Raises
     ------
@@ -72,14 +72,14 @@ class Log:
             writer.write(sink, scores)
 
     def begin_trial(self, trial: Any, name: str, params: Mapping[str, Any]) -> None:
-        """A trial of a search has begun."""
+        """Begin a trial of a search."""
         start = Start(run=name, params=params, time=time.time())
         self._of_trials[trial] = [
             logger.open(start, sink) for logger, sink in zip(self._loggers, self._sinks, strict=True)
         ]
 
     def end(self, ending: Ending, trial: Any = None) -> None:
-        """The run, or a trial, has ended; after that of the run nothing but files may come."""
+        """End the run or a trial; after that of the run nothing but files may come."""
         for writer, sink in zip(self._writers, self._sinks_of(trial), strict=True):
             writer.say(sink, sink.end, ending)
             if trial is None:

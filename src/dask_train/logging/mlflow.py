@@ -114,7 +114,7 @@ class _MLflowRun(ModelSink):
                 self._client.log_artifacts(run, str(Path(folder) / MODEL), MODEL)
 
     def _run(self) -> str:
-        """The id of the run, which is made and told its parameters at first."""
+        """Return the id of the run, which is made and told its parameters at first."""
         _check_reached(self._uri)
         if not self._id:
             experiment = self._experiment()
@@ -173,7 +173,7 @@ def _portions(params: Mapping[str, str]) -> Iterator[list[Any]]:
 
 
 def _name(name: str) -> str:
-    """A name with the letters that MLflow takes."""
+    """Return a name with the letters that MLflow takes."""
     allowed = "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)
     return allowed[:MOST_LETTERS_OF_A_NAME]
 

@@ -54,7 +54,7 @@ class Points:
         self._counts: Counter[tuple[Any, Any]] = Counter()
 
     def of(self, scores: Sequence[Score]) -> list[Point]:
-        """The points of the next scores."""
+        """Return the points of the next scores."""
         return [point for score in scores for point in self._of(score)]
 
     def _of(self, score: Score) -> Iterator[Point]:

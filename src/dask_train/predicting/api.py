@@ -161,7 +161,7 @@ class Prepared:
     schema: FrameSchema | None = None
 
     def lazy(self, client: Client | None) -> Any:
-        """The collection; an awaitable of it with an asynchronous client."""
+        """Return the collection; an awaitable of it with an asynchronous client."""
         if client is None:
             return self._built(self.value)
         sent = on_dask(client, self.value)
@@ -234,7 +234,7 @@ def prepared(
 
 
 def _names(call: Call, columns: Any) -> Any:
-    """What :func:`series_or_frame` takes for names."""
+    """Return what :func:`series_or_frame` takes for names."""
     widths = []
     for output in call.outputs:
         if len(output.row_shape) > 1:

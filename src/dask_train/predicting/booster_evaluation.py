@@ -122,13 +122,13 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
 
 
 def _lazy(block: Callable[..., Any], scores: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, Any]:
-    """The scores, delayed, and the predictions of each partition."""
+    """Return the scores, delayed, and the predictions of each partition."""
     predicted = [as_task(block)(model, part) for part in parts]
     return as_task(scores)(joined(as_task(joined_predictions), predicted)), predicted
 
 
 def _settings_of(metrics: Metrics) -> Settings:
-    """The settings of libraries that functions of rows use, as far as that can be seen."""
+    """Return the settings of libraries that functions of rows use, as far as that can be seen."""
     named = [library for one in metrics.values() for library in named_in(cloudpickle.dumps(one), one)]
     return Settings.here("numpy", "pandas", "sklearn", *dict.fromkeys(named))
 

@@ -241,7 +241,7 @@ def _label_for(known: FrameSchema | None, x: Any, y: Any, label: Any) -> Any:
 def _data_for(
     model: Any, x: Any, y: Any, sample_weight: Any, features: Any, label: Any, known: FrameSchema | None
 ) -> FitData:
-    """The rows for a Keras model, which are seen to fit it."""
+    """Return the rows for a Keras model, which are seen to fit it."""
     import keras
 
     from dask_train.keras_models.state import is_built
@@ -289,7 +289,7 @@ def _check_targets(model: Any, data: FitData) -> None:
 
 
 def _parts(data: FitData) -> tuple[list[Any], Sequence[int] | None]:
-    """A delayed list of columns for each partition, and the rows of each, where they are known."""
+    """Return a delayed list of columns for each partition, and the rows of each, where they are known."""
     source = data.source("data")
     if isinstance(source, SharedSegments):
         arrays = with_whole_rows("data", leaves(source.arrays()))
@@ -305,7 +305,7 @@ def _counted(
     lengths: Sequence[int] | None,
     model: Any,
 ) -> tuple[Any, list[Any]]:
-    """What a model's metrics say, delayed, and what they count in each partition."""
+    """Return what a model's metrics say, delayed, and what they count in each partition."""
     count, count_last = (as_task(partial(counted_block, call, limits, floatx, is_last)) for is_last in (False, True))
     offsets, last = _offsets(parts, lengths)
     counted = [
@@ -317,7 +317,7 @@ def _counted(
 
 
 def _offsets(parts: Sequence[Any], lengths: Sequence[int] | None) -> tuple[list[Any], int]:
-    """The number of rows before each partition, delayed where lengths are; and from which partition on none may follow.
+    """Return the number of rows before each partition, and from which partition on none may follow.
 
     A length is that of a partition which its own task has made, so nothing is computed twice; Dask takes partitions in
     order, so few wait for those before them.
@@ -333,7 +333,7 @@ def _offsets(parts: Sequence[Any], lengths: Sequence[int] | None) -> tuple[list[
 
 
 def _scored(task: Callable[..., Any], parts: Sequence[Any], model: Any) -> tuple[Any, list[Any]]:
-    """What an estimator's predictions add to its score, delayed, in all and in each partition."""
+    """Return what an estimator's predictions add to its score, delayed, in all and in each partition."""
     score = as_task(task)
     scored = [score(model, part) for part in parts]
     return joined(as_task(added), scored), scored

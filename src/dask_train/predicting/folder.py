@@ -88,7 +88,7 @@ class Folder:
         return claimed
 
     def _before(self, fs: Any, path: str) -> Any:
-        """The record that is there; None for a folder that is empty, or not there yet."""
+        """Return the record that is there; None for a folder that is empty, or not there yet."""
         place = f"{path}/{_OURS}/record.json"
         with self._reached():
             is_file = fs.isfile(path)
@@ -147,7 +147,7 @@ class Folder:
         return {number: num_rows for number, num_rows in rows.items() if part_name(number, kind) in there}
 
     def _make_zarr(self, layout: dict[str, Any]) -> None:
-        """An array of Zarr's without values yet, a chunk for each partition."""
+        """Make an array of Zarr's without values yet, a chunk for each partition."""
         import zarr
 
         ((dtype, row_shape),) = layout["outputs"]
@@ -223,12 +223,12 @@ class Folder:
 
 
 def write_part(folder: Folder, kind: str, names: list[str] | None, number: int, start: int, *values: Any) -> int:
-    """The task that writes a part; see :meth:`Folder.write`."""
+    """Return the task that writes a part; see :meth:`Folder.write`."""
     return folder.write(kind, number, start, names, values)
 
 
 def part_name(number: int, kind: str) -> str:
-    """What the file of a part is called."""
+    """Return what the file of a part is called."""
     return f"part-{number:05}.{kind}"
 
 
@@ -253,7 +253,7 @@ def _remove_parts(fs: Any, path: str, record: dict[str, Any]) -> None:
 
 
 def _names(fs: Any, path: str) -> set[str]:
-    """What lies in a folder; nothing where there is none."""
+    """Return what lies in a folder; nothing where there is none."""
     if not fs.exists(path):
         return set()
     return {name.rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)}

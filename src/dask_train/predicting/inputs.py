@@ -54,7 +54,7 @@ def inputs_of(
     model: Any = None,
     schema: FrameSchema | None = None,
 ) -> Inputs:
-    """What a user passed; nothing is computed.
+    """Return what a user passed; nothing is computed.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def _as_dask(x: Any) -> Any:
 def _as_known(
     what: str, x: Any, features: Any, schema: FrameSchema | None, *, as_frames: bool
 ) -> tuple[Any, Any, list[Any]]:
-    """The frame with its columns as the model knows them; the features in its order; and the names of such columns."""
+    """Return the frame with the model's columns, the features in its order, and the names of such columns."""
     if schema is None:
         return x, features, []
     pairs: Pairs = []
@@ -169,7 +169,7 @@ def _check_codes(what: str, plans: Sequence[Mapping[str, Any]], known: Sequence[
 
 
 def _chosen(what: str, x: Any, features: Any) -> Any:
-    """The frame with some columns alone, or one of them."""
+    """Return the frame with some columns alone, or one of them."""
     if not is_frame(x):
         return x
     if isinstance(features, Mapping):

@@ -74,7 +74,7 @@ class Predictor:
     floatx: str = "float32"
 
     def call(self, verb: str, inputs: Inputs, batch_size: int) -> Call:
-        """What tasks are asked.
+        """Return what tasks are asked.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Predictor:
 
 
 def predictor(model: Any, *, method: str | None, meta: Any, travels: bool, compiled: bool | None = None) -> Predictor:
-    """A model as a user passed it.
+    """Return a model as a user passed it.
 
     Parameters
     ----------
@@ -254,13 +254,13 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
 
 
 def _token(settings: Settings, *told: Any) -> str:
-    """What tells a model from others, and from the same one under other settings."""
+    """Return what tells a model from others, and from the same one under other settings."""
     differences = settings.differences()
     return digest(*told, differences) if differences else digest(*told)
 
 
 def _pickled(model: Any) -> bytes:
-    """A pickle without the arrays; empty where there can be none, which is told where it has to travel."""
+    """Return a pickle without the arrays; empty where there can be none, which is told where it has to travel."""
     try:
         return bytes(cloudpickle.dumps(model, protocol=5, buffer_callback=[].append))
     except Exception:
@@ -273,7 +273,7 @@ def _network(parts: ModelParts, model: Any, *, travels: bool, **others: Any) -> 
 
 
 def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predictor:
-    """An estimator or a function."""
+    """Return an estimator or a function."""
     scores, by_value = _score_of(model) if scored else None, finds_categories(model)
     model = rows_to_booster(model)
     if method is None and hasattr(model, "predict"):
@@ -314,7 +314,7 @@ def _check_fitted(model: Any, name: str) -> None:
 
 
 def _score_of(model: Any) -> str:
-    """What an estimator's own ``score`` is."""
+    """Return what an estimator's own ``score`` is."""
     if score := own_score(model):
         return score
     raise TypeError(

@@ -70,7 +70,7 @@ class Slot:
 
 
 def packed_arrays(arrays: Sequence[np.ndarray]) -> tuple[int, list[tuple[str, tuple[int, ...], int]]]:
-    """The arrays in a file in memory, and where each lies."""
+    """Return the arrays in a file in memory, and where each lies."""
     descriptor = os.memfd_create("dask-train-model", os.MFD_CLOEXEC)
     try:
         return descriptor, _written(descriptor, arrays)

@@ -63,14 +63,14 @@ class ModelProcesses(OwnPlugin):
         }
 
     def pids(self) -> dict[str, int]:
-        """The process of each model, by the model's token."""
+        """Return the process of each model, by the model's token."""
         with self._changed:
             return {token: seat.pid for token, seat in self._seats.items() if seat.pid}
 
     def ask(
         self, parts: ModelParts, limits: PredictLimits, call: Call, arrays: Sequence[np.ndarray], where: str
     ) -> Any:
-        """What the model says of a block, in a process that is started where there is none.
+        """Return what the model says of a block, in a process that is started where there is none.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class ModelProcesses(OwnPlugin):
                 self._give_back(seat, limits)
 
     def _take(self, token: str, limits: PredictLimits, where: str) -> _Seat:
-        """A seat for the model, once there is one: the model's own, a new one, or that of a model which nobody uses."""
+        """Take a seat for the model, once there is one: its own, a new one, or that of a model nobody uses."""
         deadline = time.monotonic() + limits.timeout_s
         with self._changed:
             while token not in self._seats and len(self._seats) >= limits.processes:
@@ -161,7 +161,7 @@ class ModelProcesses(OwnPlugin):
         threading.Thread(target=seat.end, args=("it was unused",), name="dask-train-ending", daemon=True).start()
 
     def make(self, parts: ModelParts, limits: PredictLimits) -> ModelProcess:
-        """A new process for a seat, where memory allows one.
+        """Return a new process for a seat, where memory allows one.
 
         Raises
         ------
@@ -231,7 +231,7 @@ class _Seat:
         return self._process.name if self._process is not None else "one that starts"
 
     def process(self, processes: ModelProcesses, parts: ModelParts, limits: PredictLimits) -> ModelProcess:
-        """The process, started by the first who asks; the others wait for as long as a start may take."""
+        """Return the process, started by the first who asks; the others wait for as long as a start may take."""
         with self._starting:
             if self._process is None or self._process.ended:
                 self._process = processes.make(parts, limits)

@@ -159,7 +159,7 @@ class ModelProcess:
     # Asking
 
     def ask(self, call: Call, arrays: Sequence[np.ndarray], where: str) -> Any:
-        """What the model says of a block.
+        """Return what the model says of a block.
 
         Parameters
         ----------
@@ -209,7 +209,7 @@ class ModelProcess:
             self._free.put(slot)
 
     def _answer(self, message: ModelMessage, limit: _Patience) -> ModelMessage:
-        """What the process answers."""
+        """Return what the process answers."""
         self._moved = time.monotonic()
         try:
             self._child.end.settimeout(limit.patience_s)
@@ -262,7 +262,7 @@ class ModelProcess:
                 slot.close()
 
     def _lost(self) -> ProcessLostError:
-        """The error that tells those who are served how the process has ended."""
+        """Return the error that tells those who are served how the process has ended."""
         status = self._child.reap(GONE_S)
         if status is None:
             how = f"process {self.pid} closed its connection and did not end"

@@ -101,7 +101,7 @@ def _sample(rows: Any) -> Any:
 
 
 def _planned(dtype: np.dtype, value: ObjectModel, *, sampled: bool) -> str:
-    """The dtype of all blocks: objects in place of text whose length sample rows don't tell."""
+    """Return the dtype of all blocks: objects in place of text whose length sample rows don't tell."""
     tells = dtype == getattr(value.classes, "dtype", None)  # a classifier's is that of its labels
     return "|O" if dtype.kind == "T" or (dtype.kind in "US" and sampled and not tells) else dtype.str
 

@@ -59,7 +59,7 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
 def as_known(
     x: Any, sample_weight: Any, features: Any, label: Any, schema: FrameSchema | None, *, finds_categories: bool
 ) -> tuple[Any, Any]:
-    """A frame with its columns as the model knows them, and the features in its order; other data as it is.
+    """Return a frame with its columns as the model knows them, and the features in its order; other data as it is.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def as_known(
 def parts_of(
     x: Any, y: Any, sample_weight: Any, features: Any, label: Any, *, num_features: int | None = None
 ) -> list[Any]:
-    """A delayed frame, or a list of arrays, for each partition; for models that take rows as they are.
+    """Return a delayed frame, or a list of arrays, for each partition; for models that take rows as they are.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def joined(join: Callable[[list[Any]], Any], level: list[Any]) -> Any:
 
 
 def as_task(function: Callable[..., Any]) -> Any:
-    """Calls of it are tasks, which travel closed."""
+    """Make a function's calls tasks, which travel closed."""
     return delayed(Sealed(function), pure=False)
 
 
@@ -176,7 +176,7 @@ def shown(
     finish: Callable[[Any], dict[str, float]],
     verbose: Any,
 ) -> dict[str, float]:
-    """What comes of all, while it is shown how many partitions are done."""
+    """Return what comes of all, while it is shown how many partitions are done."""
     began = time.monotonic()
     progress = False if verbose == 2 else progress_of(verbose)
     with PartsDisplay(progress, what="evaluating", rows=rows) as display:
@@ -197,6 +197,6 @@ def shown(
 
 
 async def shown_later(client: Client, sent: Any, lazy: Callable[[Any], Any], finish: Callable[[Any], Any]) -> Any:
-    """The same with an asynchronous client, whose caller is shown nothing; the model is on its way there."""
+    """Return the same with an asynchronous client, whose caller is shown nothing; the model is on its way there."""
     total, _ = lazy(await sent)
     return finish(await gathered_later(client, total))

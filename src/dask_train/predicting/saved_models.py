@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def opened_first(verb: Callable[..., R]) -> Callable[..., R]:
-    """A verb that is given the model itself where its path is passed, and its schema; both are opened here.
+    """Return a verb that is given the model itself where its path is passed, and its schema; both are opened here.
 
     Its signature gets ``storage_options``, which are for these two.
     """
@@ -94,7 +94,7 @@ def _of_folder(file: ModelFile) -> dict[str, Any] | None:
 
 
 def _opened(folder: ModelFile, told: dict[str, str]) -> Any:
-    """The model of a folder, once it is seen that it is the one of the schema."""
+    """Return the model of a folder, once it is seen that it is the one of the schema."""
     file = f"{folder.path.rstrip('/')}/{told['file']}"
     try:
         with reaching("model", file, folder.options) as (fs, place):

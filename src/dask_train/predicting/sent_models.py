@@ -130,7 +130,7 @@ async def _put(peer: Peer, key: str, model: Any) -> Future:
 
 
 def as_collection(model: Any) -> Any:
-    """What :func:`on_dask` gives as frames' graphs need it, which lose futures that are arguments of tasks.
+    """Return what :func:`on_dask` gives as frames' graphs need it, which lose futures that are arguments of tasks.
 
     Graphs of arrays are to have the future itself: they lose those of collections where frames are made of them. What
     is no future stays as it is.
@@ -160,7 +160,7 @@ async def _check_modules(client: Client, model: ModelParts | ObjectModel) -> Non
 
 
 def _modules(model: ModelParts | ObjectModel) -> set[str]:
-    """What Dask workers need to open a model, as far as it is quick to tell."""
+    """Return what Dask workers need to open a model, as far as it is quick to tell."""
     names = {"dask_train"}
     if isinstance(model, ModelParts):
         names |= {"keras", model.environment["KERAS_BACKEND"]} if model.environment else {"torch"}

@@ -28,7 +28,7 @@ from dask_train.settings.process import Settings
 
 
 def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> Any:
-    """What a model says of a block of arrays: an array, or a tuple of all outputs.
+    """Return what a model says of a block of arrays: an array, or a tuple of all outputs.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> 
 def frame_block(
     call: Call, limits: PredictLimits, plan: Sequence[Any] | None, names: Any, frame: Any, model: Any
 ) -> Any:
-    """What a model says of a partition of a frame: a Series or a DataFrame with its index.
+    """Return what a model says of a partition of a frame: a Series or a DataFrame with its index.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _array(where: str, one: Any, frame: Any) -> np.ndarray:
 
 
 def series_or_frame(arrays: Sequence[np.ndarray], index: Any, names: Any) -> Any:
-    """Outputs as columns.
+    """Return outputs as columns.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def num_rows(columns: list[np.ndarray]) -> int:
 def counted_block(
     call: Call, limits: PredictLimits, floatx: str, is_last: bool, model: Any, columns: list[np.ndarray], offset: int
 ) -> Counted | None:
-    """What a model's metrics count over a partition; None where it has no rows.
+    """Return what a model's metrics count over a partition; None where it has no rows.
 
     Parameters
     ----------
@@ -120,12 +120,12 @@ def counted_block(
 
 
 def joined_blocks(call: Call, limits: PredictLimits, model: Any, parts: list[Counted | None]) -> Counted | None:
-    """What a model's metrics count over partitions that follow each other."""
+    """Return what a model's metrics count over partitions that follow each other."""
     return joined(parts, partial(_counts, call, limits, model))
 
 
 def logs(call: Call, limits: PredictLimits, model: Any, total: Counted | None) -> dict[str, Any] | None:
-    """What a model's metrics say of all rows; None where there are none."""
+    """Return what a model's metrics say of all rows; None where there are none."""
     if total is None or total.tail is None:
         return None
     return _asked(replace(call, verb="logs", before=total.counts), limits, model, total.tail)
@@ -143,7 +143,7 @@ def _asked(call: Call, limits: PredictLimits, model: Any, columns: list[np.ndarr
 def scored_block(
     call: Call, what: str, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
 ) -> Any:
-    """What an estimator's predictions of a partition add to its score.
+    """Return what an estimator's predictions of a partition add to its score.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def predicted_block(
 
 
 def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -> Any:
-    """What a model says of rows: in its process on a Dask worker, or here."""
+    """Return what a model says of rows: in its process on a Dask worker, or here."""
     where = _where("a block")
     if isinstance(model, ObjectModel):
         with _as_at_the_call(model):
@@ -194,14 +194,14 @@ def answered(call: Call, limits: PredictLimits, model: Any, values: list[Any]) -
 
 
 def _as_at_the_call(model: ObjectModel | LocalModel) -> AbstractContextManager[None]:
-    """The settings of the process that asked for predictions, while one of Dask's threads makes them."""
+    """Return the settings of the process that asked for predictions, while one of Dask's threads makes them."""
     if isinstance(model, ObjectModel):
         model.opened()  # imports what it needs
     return as_at_the_call(model.settings)
 
 
 def as_at_the_call(settings: Settings) -> AbstractContextManager[None]:
-    """Settings of a script, while one of Dask's threads works for it."""
+    """Return settings of a script, while one of Dask's threads works for it."""
     try:
         worker = get_worker()
     except ValueError:

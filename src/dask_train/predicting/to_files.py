@@ -228,7 +228,7 @@ class Target:
         return int(self.layout["partitions"])
 
     def todo(self, lazy: Any, there: Mapping[int, int]) -> list[Any]:
-        """A delayed number of rows for each part that is still to be written."""
+        """Return a delayed number of rows for each part that is still to be written."""
         outputs = [lazy] if hasattr(lazy, "to_delayed") else leaves(lazy)
         missing = [number for number in range(self.num_parts) if number not in there]
         blocks = [_blocks(output) for output in outputs]
@@ -249,7 +249,7 @@ class Target:
         return None if rows is None else [count for number, count in enumerate(rows) if number not in there]
 
     def finish(self, there: dict[int, int], rows: Sequence[int]) -> PredictedFiles:
-        """What there is now."""
+        """Return what there is now."""
         return PredictedFiles(
             path=self.folder.path,
             kind=self.kind,
@@ -267,7 +267,7 @@ def _blocks(output: Any) -> Any:
 
 
 def names_of(lazy: Any) -> list[str] | None:
-    """The names of several outputs in a file; None for one."""
+    """Return the names of several outputs in a file; None for one."""
     if hasattr(lazy, "to_delayed"):
         return None
     several = leaves(lazy)

@@ -120,7 +120,7 @@ class Child:
             started.set_result(None)
 
     def _begun(self, process: Process | None, pidfd: int = -1) -> None:
-        """The start is through: it has its own descriptors, or there is nobody who needs them."""
+        """Note that the start is through: it has its own descriptors, or there is nobody who needs them."""
         with self._lock:
             self._is_starting = False
             self._process, self._pidfd = process, pidfd
@@ -192,7 +192,7 @@ class Child:
         return num_oom_kills() - self._oom_kills
 
     def how_it_ended(self, status: int) -> str:
-        """A clause about its end, without its end of sentence."""
+        """Return a clause about its end, without its end of sentence."""
         return how_it_ended(self.pid, status, num_oom_kills=self.num_oom_kills)
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ class Child:
             return before
 
     def stacks_since(self, before: int) -> str:
-        """What it has written of its stacks by now."""
+        """Return what it has written of its stacks by now."""
         with self._lock:
             if self._is_closed:
                 return ""

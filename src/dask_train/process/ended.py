@@ -6,7 +6,7 @@ import signal
 
 
 def how_it_ended(pid: int, status: int, *, num_oom_kills: int) -> str:
-    """A clause about a process, without its end of sentence.
+    """Return a clause about a process, without its end of sentence.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class Fingerprint:
 
     @classmethod
     def now(cls) -> Fingerprint:
-        """The fingerprint of this process's children."""
+        """Return the fingerprint of this process's children."""
         limits = tuple(resource.getrlimit(limit) for limit in _LIMITS)
         place = (sys.executable, os.getcwd(), _text("/proc/self/cgroup"), _owner())
         settings = (place, frozenset(os.sched_getaffinity(0)), limits)
@@ -53,13 +53,13 @@ class Fingerprint:
 
 
 def _owner() -> tuple[str, ...]:
-    """The lines about users, groups and the mask of new files."""
+    """Return the lines about users, groups and the mask of new files."""
     lines = _text("/proc/self/status").splitlines()
     return tuple(line for line in lines if line.startswith(("Umask:", "Uid:", "Gid:", "Groups:", "CapEff:")))
 
 
 def _importable(entry: str) -> Iterator[_Entry]:
-    """Packages, their versions, and modules of one entry of the import path; its time where it is a file."""
+    """Yield packages, their versions, and modules of one entry of the import path; its time where it is a file."""
     try:
         if os.path.isdir(entry):
             with os.scandir(entry) as listing:

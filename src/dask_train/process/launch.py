@@ -28,7 +28,7 @@ _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 
 
 def child_environment(inherited: Mapping[str, str], num_threads: int, path: list[str]) -> dict[str, str]:
-    """The environment of a child process: its Dask worker's, with its share of the cores and the same import path.
+    """Return the environment of a child process: its Dask worker's, with its cores and the same import path.
 
     It keeps freed memory as any process does. Dask's nannies set ``MALLOC_TRIM_THRESHOLD_``, so that Dask workers give
     it back at once; each array of more than 128 KiB is then mapped anew and cleared by the kernel page by page, which

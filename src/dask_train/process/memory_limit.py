@@ -29,7 +29,7 @@ def num_oom_kills(pid: int | str = "self") -> int:
 
 
 def bytes_left(pid: int | str = "self") -> int | None:
-    """What a process's memory cgroup may still take, page cache that can be dropped included; None without a limit.
+    """Return what a memory cgroup may still take, with page cache that can be dropped; None without a limit.
 
     Shared memory that was written with ``write()`` counts in the cgroup, and in no process.
     """

@@ -401,18 +401,18 @@ class Answer(Message):
 
 
 def fields_of(message: Message) -> dict[str, Any]:
-    """The fields of a message, as they are."""
+    """Return the fields of a message, as they are."""
     return {each.name: getattr(message, each.name) for each in dataclasses.fields(message)}
 
 
 def to_plain(message: Message, of: RoleProcess | None = None) -> list[Any]:
-    """A message in plain values: its name, its fields, and the role process that it is from, or for."""
+    """Return a message in plain values: its name, its fields, and the role process that it is from, or for."""
     fields = {name: encodable(value) if isinstance(value, str) else value for name, value in fields_of(message).items()}
     return [type(message).__name__, fields, None if of is None else list(of)]
 
 
 def from_plain(plain: Sequence[Any]) -> tuple[Message, RoleProcess | None]:
-    """The message, and the role process, of which :func:`to_plain` made this."""
+    """Return the message, and the role process, of which :func:`to_plain` made this."""
     name, fields, of = plain
     if "stream" in fields:
         fields = {**fields, "stream": Stream(*fields["stream"])}

@@ -58,7 +58,7 @@ class Output:
         _libc.fallocate(self.descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_long(0), ctypes.c_long(self._read_to))
 
     def since(self, position: int, most: int = KEPT_BYTES) -> tuple[int, str]:
-        """What is kept from a position in the whole output on, the last ``most`` bytes; and the position after it."""
+        """Return the last ``most`` bytes that are kept from a position on, and the position after them."""
         end, data = self.bytes_since(position, most)
         return end, data.decode(errors="replace")
 

@@ -244,7 +244,7 @@ class RoleChild:
     # Looking into it
 
     async def picture(self) -> Pictured:
-        """What the process is doing: its state, its last word, the Python stacks of its threads."""
+        """Return what the process is doing: its state, its last word, the Python stacks of its threads."""
         pid, doing, stacks = self.pid, self.doing or "in its function", ""
         if pid:
             before = self._child.ask_for_stacks()

@@ -128,7 +128,7 @@ def unfit() -> str:
 
 
 def other_threads() -> list[str]:
-    """The names that the kernel has of this process's threads but the first."""
+    """Return the names that the kernel has of this process's threads but the first."""
     names = []
     for number in os.listdir("/proc/self/task"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -174,7 +174,7 @@ class _Talk:
             os._exit(0)  # the Dask worker is gone, or needs this template no more
 
     def next(self) -> tuple[ForkOrder, list[int]]:
-        """The next order; descriptors come with its first byte."""
+        """Return the next order; descriptors come with its first byte."""
         came: list[int] = []
         while True:
             data, descriptors, _, _ = socket.recv_fds(self._end, 1 << 16, 16)

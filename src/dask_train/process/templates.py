@@ -299,7 +299,7 @@ class Template:
             self.ready.set_result(None)
 
     async def fork(self, start: ProcessStart, idle_s: float) -> Process:
-        """A fork of it, once it is ready.
+        """Return a fork of it, once it is ready.
 
         Raises
         ------

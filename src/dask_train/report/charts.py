@@ -52,13 +52,13 @@ class Curves:
         self._every[name, line] = (every, count + 1)
 
     def svgs(self) -> list[str]:
-        """A chart of each name that has two points on a line at least."""
+        """Return a chart of each name that has two points on a line at least."""
         found = {name: lines for name, lines in self._lines.items() if any(len(line) > 1 for line in lines.values())}
         return [small_chart(name, lines) for name, lines in list(found.items())[:MOST_CHARTS]]
 
 
 def values_of(score: Mapping[str, object]) -> dict[str, float]:
-    """The numbers of a score, without those that tell where it was made."""
+    """Return the numbers of a score, without those that tell where it was made."""
     return {
         name: float(value)
         for name, value in score.items()

@@ -90,7 +90,7 @@ class Display:
     # What is drawn
 
     def _fields(self) -> Sequence[LineField]:
-        """The figures in the order in which they are read; what is not known yet is left out."""
+        """Return the figures in the order in which they are read; what is not known yet is left out."""
         raise NotImplementedError
 
     def _below(self) -> Sequence[str]:
@@ -98,15 +98,15 @@ class Display:
         return ()
 
     def _card(self) -> Card:
-        """The same for a notebook."""
+        """Return the same for a notebook."""
         raise NotImplementedError
 
     def html(self) -> str:
-        """The progress as a notebook has it."""
+        """Return the progress as a notebook has it."""
         return self._card().html()
 
     def lines(self, width: int) -> list[str]:
-        """The progress as text, no line wider than ``width`` columns: the figures, then what is below them."""
+        """Return the progress as text, no line wider than ``width`` columns: the figures, then what is below them."""
         fields = fitted(self._fields(), width, self._wording.joined)
         drawn = [Text(text) for text in (self._wording.joined(fields), *map(self._wording.writable, self._below()))]
         for text in drawn:

@@ -133,7 +133,7 @@ def _of_first_worker(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _done(told: Mapping[str, Any]) -> int:
-    """Steps since the first epoch; at the end of an epoch no step is told."""
+    """Return steps since the first epoch; at the end of an epoch no step is told."""
     return int(told["epoch"] * told["num_steps"] + told.get("step", told["num_steps"]))
 
 

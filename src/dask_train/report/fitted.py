@@ -60,6 +60,6 @@ class Wording:
         return printable.encode(self._encoding, "replace").decode(self._encoding)
 
     def joined(self, fields: Sequence[LineField]) -> str:
-        """The line of these fields."""
+        """Return the line of these fields."""
         separator = " · " if self.writable("·") == "·" else " | "
         return separator.join(self.writable(field.text) for field in fields)

@@ -122,7 +122,7 @@ def verdict_of(record: RunRecord) -> tuple[str, str]:
 
 
 def _ended_with(metric: Metric) -> str:
-    """The last value of a metric; whether less or more of it is better is not known here."""
+    """Return the last value of a metric; whether less or more of it is better is not known here."""
     number, value = metric.lines[metric.judged][-1]
     rows = metric.judged[:1].upper() + metric.judged[1:]
     return f"{rows} {metric.name} {score_text(value)} after {metric.unit} {number:g}"
@@ -157,7 +157,7 @@ def _curves(record: RunRecord, scores: Sequence[Score]) -> list[dict[str, str]]:
 
 
 def _of_metric(metric: Metric, number: int) -> dict[str, str]:
-    """The same of a metric over epochs or rounds."""
+    """Return the same of a metric over epochs or rounds."""
     words = [
         f"{rows} from {score_text(points[0][1])} in {metric.unit} {points[0][0]:g} "
         f"to {score_text(points[-1][1])} in {metric.unit} {points[-1][0]:g}"

@@ -23,7 +23,7 @@ _RESERVED = frozenset({"role", "rank", "attempt", "time"})
 
 
 def check_progress(progress: object, *, waits: bool) -> bool | None:
-    """What ``progress`` means, the same in all verbs: None shows it in terminals and notebooks, True elsewhere, too.
+    """Return what ``progress`` means: None shows it in terminals and notebooks, True elsewhere, too.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def check_progress(progress: object, *, waits: bool) -> bool | None:
 
 
 def progress_of(verbose: Any) -> bool | None:
-    """What Keras' ``verbose`` means as ``progress``.
+    """Return what Keras' ``verbose`` means as ``progress``.
 
     Raises
     ------
@@ -128,7 +128,7 @@ class RunDisplay(Display):
         return self._phase() == "over"
 
     def _fields(self) -> list[LineField]:
-        """The figures in the order in which they are read; what is not known yet is left out."""
+        """Return the figures in the order in which they are read; what is not known yet is left out."""
         status = self._status
         elapsed_s = status.get("seconds", self._clock() - self._begun)
         fields = [LineField(0, self._phase(), self._phase())]
@@ -145,7 +145,7 @@ class RunDisplay(Display):
         return fields
 
     def _score_fields(self) -> list[LineField]:
-        """The latest score of the training roles, then that of another role."""
+        """Return the latest score of the training roles, then that of another role."""
         scores = sorted(self._status.get("last_scores", ()), key=lambda told: told[2]["time"], reverse=True)
         training = self._status.get("training", ())
         fields = []

@@ -100,7 +100,7 @@ class SearchDisplay(Display):
             self._draw()
 
     def _write(self) -> None:
-        """A line for each trial that has ended since."""
+        """Write a line for each trial that has ended since."""
         for trial in self._ended[self._num_written :]:
             self._file.write(self._wording.writable(self.line(trial)) + "\n")
         self._num_written = len(self._ended)
@@ -132,7 +132,7 @@ class SearchDisplay(Display):
         return (self._trials - len(self._ended)) * elapsed_s / len(self._ended)
 
     def lines(self, width: int) -> list[str]:
-        """The table and what is below it, as text."""
+        """Return the table and what is below it, as text."""
         # Kernels of Jupyter set FORCE_COLOR, and a page shows escape codes as they are.
         console = Console(width=width, force_terminal=False, force_jupyter=False, highlight=False, color_system=None)
         with console.capture() as capture:

@@ -106,7 +106,7 @@ class TimeAxis:
 
 
 def span_colours(roles: Sequence[RoleTimeline]) -> dict[str, int]:
-    """Number the names of the roles' spans in order of their first start: one colour a name."""
+    """Give the names of the roles' spans numbers in order of their first start: one colour a name."""
     spans = sorted((span for role in roles for span in role.spans), key=lambda span: span.start_s)
     return {name: number for number, name in enumerate(dict.fromkeys(span.name for span in spans))}
 

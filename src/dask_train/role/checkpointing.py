@@ -83,7 +83,7 @@ class Checkpointing(Messaging):
 
     @raises_at_the_call
     def load_checkpoint(self, *, best: bool = False) -> Path | None:
-        """The files of the last whole checkpoint, in a local folder of this role; None where there is none yet.
+        """Return the files of the last whole checkpoint, in a local folder of this role; None where there is none yet.
 
         With ``train(resume=True)`` also one that an earlier run has left in the same place. A training role that has
         taken no batch yet is not given what a faster one has trained since both were started: all begin with the same
@@ -155,7 +155,7 @@ class Checkpointing(Messaging):
         return self.checkpoints().url
 
     def checkpoints(self) -> CheckpointFolder:
-        """The folder that :meth:`save_checkpoint` writes to.
+        """Return the folder that :meth:`save_checkpoint` writes to.
 
         Returns
         -------
@@ -174,7 +174,7 @@ class Checkpointing(Messaging):
         return self._checkpoint
 
     def _note_score(self, scores: dict[str, Any]) -> None:
-        """What was reported is the score of the checkpoint that is kept next."""
+        """Take what was reported as the score of the checkpoint that is kept next."""
         of = None if self._checkpoint is None else self._checkpoint.best_of
         if of is None:
             return

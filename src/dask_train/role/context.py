@@ -44,7 +44,7 @@ class Link(Protocol):
         """Send a pickled value to whoever holds the run."""
 
     def receive(self, timeout_s: float | None) -> bytes:
-        """The next pickled value that was sent to this role."""
+        """Return the next pickled value that was sent to this role."""
 
     def moved(self, doing: str, *, batches: int = 0, rows: int = 0) -> None:
         """Note progress, how much it was, and what the role is doing now."""
@@ -53,7 +53,7 @@ class Link(Protocol):
         """Note what the role is doing now, which is no progress."""
 
     def dataset(self, name: str) -> tuple[int, Table, Rows]:
-        """A published data set, and its number in this run, from 1."""
+        """Return a published data set, and its number in this run, from 1."""
 
     def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
         """Rows of a data set that are not mapped here: ``(k, *row_shape)`` of each column."""

@@ -52,7 +52,7 @@ class DataSet:
         self._buffers = Buffers(self._context.framework.empty)
 
     def whole(self) -> DataSet:
-        """The same rows, all of them for this rank alone; what others lie on other hosts is fetched.
+        """Return the same rows, all of them for this rank alone; what others lie on other hosts is fetched.
 
         Returns
         -------
@@ -108,7 +108,7 @@ class DataSet:
         return RowsByNumber(self._table, self._rows, reader, self._shaped, seen_all)
 
     def some_row(self) -> Any:
-        """A batch of one row of the data, whichever; while batches are taken. It counts nowhere.
+        """Return a batch of one row of the data, whichever; while batches are taken. It counts nowhere.
 
         For a rank that has no rows of a batch and takes a step all the same: a step need not take made-up values.
 
@@ -277,7 +277,7 @@ class DataSet:
 
     @contextmanager
     def _opened(self, plan: EpochPlan, turn: int) -> Iterator[tuple[Rows | StreamedRows, Stream]]:
-        """The rows of an epoch, which come in groups where they are streamed."""
+        """Open the rows of an epoch, which come in groups where they are streamed."""
         link, streamed = self._context.link, Stream(self._number, turn, plan.epoch, plan.shuffle, plan.seed)
         if self._table.window is None:
             yield self._rows, streamed

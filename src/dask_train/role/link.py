@@ -178,7 +178,7 @@ class SocketLink:
     # From the agent
 
     def expect(self, kind: type[M]) -> M:
-        """The next order of the agent, which has to be of that kind; the run's own deadlines end this process."""
+        """Return the agent's next order, which has to be of that kind; the run's own deadlines end this process."""
         order = self._orders.get()
         assert isinstance(order, kind), (kind, order)
         return order
@@ -188,7 +188,7 @@ class SocketLink:
         self._stopped.wait()
 
     def receive(self, timeout_s: float | None) -> bytes:
-        """The next value that was sent here. Meanwhile the run knows that it is the client that is waited for.
+        """Return the next value that was sent here. Meanwhile the run knows that it is the client that is waited for.
 
         Raises
         ------
@@ -217,7 +217,7 @@ class SocketLink:
             self._awaits_until = time.monotonic() + AWAITS_AGAIN_S
 
     def dataset(self, name: str) -> tuple[int, Table, Rows]:
-        """A published data set, which the agent brings here."""
+        """Return a published data set, which the agent brings here."""
         answer = self._ask(DataSetWanted(name=name))
         assert answer.data is not None
         return answer.number, answer.data.table, self.mapped(answer.data)
@@ -227,7 +227,7 @@ class SocketLink:
         return list(self._ask(RowsWanted(stream=stream, partition=partition, row=row)).columns)
 
     def open_group(self, stream: Stream, group: int, needed_from: int) -> Rows:
-        """A group of partitions, which the driver has computed by then or computes now."""
+        """Return a group of partitions, which the driver has computed by then or computes now."""
         answer = self._ask(GroupWanted(stream=stream, group=group, needed_from=needed_from))
         assert answer.data is not None
         return self.mapped(answer.data)
@@ -284,7 +284,7 @@ class SocketLink:
         return answer
 
     def mapped(self, data: Mapped) -> Rows:
-        """The rows that a message brought descriptors for."""
+        """Return the rows that a message brought descriptors for."""
         try:
             return Rows(data.table.schema, data.table.lengths, data.held, list(data.descriptors))
         finally:

@@ -119,7 +119,7 @@ def _check_device(framework: Framework) -> None:
 
 
 def last_word_of(result: Any, letterbox: LetterboxPlace | None) -> Ended:
-    """What tells of a result; its large arrays are left with the client, where it is on this host."""
+    """Return what tells of a result; its large arrays are left with the client, where it is on this host."""
     large: list[pickle.PickleBuffer] = []
     if letterbox is not None:
         data = _pickled(result, buffer_callback=partial(_stays_in, large))
@@ -146,7 +146,7 @@ def _pickled(result: Any, **options: Any) -> bytes:
 
 
 def told(error: BaseException, hint: str = "") -> dict[str, Any]:
-    """An exception for the client: pickled where that works, and in words in any case."""
+    """Return an exception for the client: pickled where that works, and in words in any case."""
     hint = f" {hint}" if hint else _missing(error)
     lines = traceback.TracebackException.from_exception(error)
     while len(lines.stack) > 1 and lines.stack[0].filename.startswith(_OURS):
@@ -164,7 +164,7 @@ def told(error: BaseException, hint: str = "") -> dict[str, Any]:
 
 
 def _missing(error: BaseException | None) -> str:
-    """What to do where a module is missing, if that is what an error, or one that it came of, says."""
+    """Return what to do where a module is missing, if that is what an error, or one that it came of, says."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

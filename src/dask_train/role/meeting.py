@@ -46,7 +46,7 @@ class Meeting:
         return self._group is not None
 
     def group(self) -> CheckedCollectives:
-        """The same one each time.
+        """Return the same one each time.
 
         Raises
         ------

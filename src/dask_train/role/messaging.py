@@ -67,7 +67,7 @@ class Messaging:
         self._link.report(plain)
 
     def _note_score(self, scores: dict[str, Any]) -> None:
-        """A part of the session that keeps checkpoints may want to know."""
+        """Tell a part of the session that keeps checkpoints."""
 
     def send(self, value: Any) -> None:
         """Send a value to the client, where :meth:`Run.receive` gives it; returns at once.
@@ -91,7 +91,7 @@ class Messaging:
         self._link.send(pickled)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """The next value that :meth:`Run.send` has sent to this role, in order, each once.
+        """Return the next value that :meth:`Run.send` has sent to this role, in order, each once.
 
         Parameters
         ----------

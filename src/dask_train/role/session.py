@@ -169,7 +169,7 @@ class Session(Collective, Checkpointing):
         return self._data
 
     def dataset(self, name: str) -> DataSet:
-        """A data set that was published with :func:`dask_train.publish_dataset`, or a collection by Dask's own verb.
+        """Open a data set of :func:`dask_train.publish_dataset`, or a collection that Dask's own verb published.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class Session(Collective, Checkpointing):
         return self._extra("server")
 
     def __getattr__(self, name: str) -> Any:
-        """What the adapter of the run's framework gives under other names."""
+        """Return what the adapter of the run's framework gives under other names."""
         if name.startswith("_"):
             raise AttributeError(name)
         return self._extra(name)

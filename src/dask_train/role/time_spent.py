@@ -46,7 +46,7 @@ class TimeSpent:
         self._groups: list[Timed] = []
 
     def begin(self) -> None:
-        """The user's function begins: time counts from here."""
+        """Note that the user's function begins: time counts from here."""
         self._began = self._clock()
 
     @contextmanager

@@ -96,7 +96,7 @@ def _others_linger(turn: StateUpdate) -> None:
 
 
 def late(turn: StateUpdate) -> list[Key]:
-    """The roles that have not returned, although the training roles have for as long as anything may take."""
+    """Return the roles that have not returned, although the training roles have for as long as anything may take."""
     if turn.time - turn.since <= turn.plan.progress_s:
         return []
     waited_for = (RolePhase.PLACING, RolePhase.STARTING, RolePhase.READY, RolePhase.MEETING, RolePhase.RUNNING)
@@ -134,6 +134,6 @@ def roles_that_hang(turn: StateUpdate) -> list[Key]:
 
 
 def _give_up_on_killed(turn: StateUpdate) -> None:
-    """A process whose agent does not say that it is gone: its Dask worker hangs or is cut off."""
+    """Give up on a killed process whose agent does not say that it is gone."""
     for key in _late(turn, RolePhase.KILLED, turn.plan.stop_s):
         turn.move(key, RolePhase.GONE)

@@ -22,7 +22,7 @@ _GOING_DOWN = (Phase.STOPPING, Phase.ENDING, Phase.RESTARTING)
 
 
 def failed(turn: StateUpdate, event: events.RoleFailed) -> None:
-    """A role has raised. If another role turns out to be lost, this was its echo."""
+    """Note that a role has raised. If another role turns out to be lost, this was its echo."""
     if turn.roles[event.key].phase not in ALIVE:
         return
     turn.move(event.key, RolePhase.GONE)
@@ -67,13 +67,13 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
 
 
 def exited(turn: StateUpdate, event: events.RoleExited) -> None:
-    """A process is gone without a last word, unless it was told to go."""
+    """Note that a process is gone without a last word, unless it was told to go."""
     if turn.roles[event.key].phase in ALIVE:
         _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}")
 
 
 def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
-    """A Dask worker is gone with all role processes on it."""
+    """Note that a Dask worker is gone with all role processes on it."""
     keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
     if keys:
         names = ", ".join(map(name_of, keys))
@@ -82,7 +82,7 @@ def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
 
 
 def agent_failed(turn: StateUpdate, event: events.AgentFailed) -> None:
-    """An agent that can't start ends a run that starts; one that ends later, or replaces another, is a loss."""
+    """End a run whose agent can't start; one that ends later, or replaces another, is a loss."""
     keys = [key for key, role in turn.roles.items() if role.address == event.address and role.phase in ALIVE]
     if not keys:
         return
@@ -204,5 +204,5 @@ def _with_earlier(ending: Finish, turn: StateUpdate) -> Finish:
 
 
 def earlier(losses: Sequence[str]) -> str:
-    """The causes of the attempts before, as a sentence; empty where there were none."""
+    """Return the causes of the attempts before, as a sentence; empty where there were none."""
     return " ".join(f"Attempt {number}: {cause}" for number, cause in enumerate(losses))

@@ -81,7 +81,7 @@ class RecoveryPolicy:
 
 
 def check_recovery(recovery: str | RecoveryPolicy | None) -> RecoveryPolicy | None:
-    """The policy that a user's ``recovery=`` means.
+    """Return the policy that a user's ``recovery=`` means.
 
     Raises
     ------

@@ -82,7 +82,7 @@ class RunPlan:
         return tuple((role, rank) for role, count in self.counts.items() for rank in range(count))
 
     def training_roles(self) -> tuple[str, ...]:
-        """The training roles in the order in which their ranks are numbered through: the chief comes first."""
+        """Return the training roles in the order in which their ranks are numbered through: the chief comes first."""
         return tuple(sorted((role for role in self.counts if role in self.training), key=lambda role: role != "chief"))
 
     def training_keys(self) -> tuple[Key, ...]:

@@ -33,7 +33,7 @@ class StateUpdate:
         self.ending = state.ending
 
     def result(self) -> tuple[RunState, tuple[Command, ...]]:
-        """The next state, and what is to be done."""
+        """Return the next state, and what is to be done."""
         return RunState(**{field.name: getattr(self, field.name) for field in fields(RunState)}), tuple(self._commands)
 
     def do(self, command: Command) -> None:
@@ -136,7 +136,7 @@ class StateUpdate:
             self.enter(Phase.OVER)
 
     def _place_again(self) -> None:
-        """The next attempt of the whole gang."""
+        """Place the whole gang again, for its next attempt."""
         keys = self.plan.role_keys()
         for key in keys:
             self.place_anew(key)

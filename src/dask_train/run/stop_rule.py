@@ -50,7 +50,7 @@ class StopRule:
         return frozenset()
 
     def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:
-        """The reason to stop as a phrase, or ``""`` where there is none.
+        """Return the reason to stop as a phrase, or ``""`` where there is none.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class StopRule:
 
 
 def number(value: Any) -> float:
-    """A score as a float; NaN for what is no number."""
+    """Return a score as a float; NaN for what is no number."""
     if type(value) is float:
         return value
     try:

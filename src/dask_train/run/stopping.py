@@ -155,7 +155,7 @@ class Condition(StopRule):
 
 
 def check_stop(stop: Any) -> StopRule | None:
-    """The rule that ``stop=`` means: text, a rule, a function of the scores, a list of these of which any may be met.
+    """Return the rule that ``stop=`` means: of a text, a rule, a function, or a list of which any may be met.
 
     Raises
     ------

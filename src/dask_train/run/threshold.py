@@ -126,7 +126,7 @@ def _clause_met(
 
 
 def _latest(names: set[str], scores: AllScores, before: int) -> dict[str, Mapping[str, Any]]:
-    """The last score before an index for each name, where there is one; mostly a few steps back."""
+    """Return the last score before an index for each name, where there is one; mostly a few steps back."""
     earlier = range(before - 1, -1, -1)
     found = {name: next((scores[i] for i in earlier if tells(name, scores[i])), None) for name in names}
     return {name: score for name, score in found.items() if score is not None}

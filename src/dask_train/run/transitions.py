@@ -29,14 +29,14 @@ _RETURNED = "the training roles have returned"
 
 
 def begin(plan: RunPlan, time: float) -> tuple[RunState, tuple[Command, ...]]:
-    """The state of a run that has just been asked for, and what is to be done first."""
+    """Return the state of a run that has just been asked for, and what is to be done first."""
     roles = {key: Role(since=time, progressed=time) for key in plan.role_keys()}
     state = RunState(plan=plan, since=time, progressed=time, roles=roles, data_ready=not plan.with_data)
     return state, (PlaceRoles(roles=plan.role_keys(), timeout_s=plan.placement_s),)
 
 
 def step(state: RunState, event: events.Event) -> tuple[RunState, tuple[Command, ...]]:
-    """What a run becomes by an event, and what is to be done.
+    """Return what a run becomes by an event, and what is to be done.
 
     A message of an attempt that has been replaced, and whatever comes when the run is over, changes nothing.
     """

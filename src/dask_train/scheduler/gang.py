@@ -50,7 +50,7 @@ class Gang:
         self.waiting: list[PlacementRequest] = []
 
     def capacities(self, on: list[str] | None) -> list[Capacity]:
-        """The Dask workers as they are now, or those of ``on`` that are there."""
+        """Return the Dask workers as they are now, or those of ``on`` that are there."""
         workers = self.scheduler.workers
         candidates = list(workers.values()) if on is None else [workers[a] for a in on if a in workers]
         found = []
@@ -167,5 +167,5 @@ class Gang:
                 unlock(self.scheduler, _LOCK.format(address))
 
     def carrying(self) -> set[str]:
-        """The Dask workers that carry a role of any run."""
+        """Return the Dask workers that carry a role of any run."""
         return {address for run in self.runs.by_id.values() for address, _ in run.places.values()}

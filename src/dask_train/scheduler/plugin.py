@@ -22,7 +22,7 @@ class TrainPlugin(SchedulerPlugin):
         register_handlers(scheduler, self.run_requests)
 
     def why_taken(self, address: str) -> str:
-        """What other plug-ins of ours ask: see ``taken``."""
+        """Return what other plug-ins of ours ask: see ``taken``."""
         return "carries roles of a run" if address in self.run_requests.gang.carrying() else ""
 
     # What the scheduler tells; it passes itself, and these arguments by name

@@ -21,7 +21,7 @@ class Results:
             watched.wake()
 
     def where(self, keys: list[Any]) -> dict[str, Any]:
-        """The addresses of each, and which of them will never lie anywhere."""
+        """Return the addresses of each, and which of them will never lie anywhere."""
         tasks = {key: self._scheduler.tasks.get(key) for key in keys}
         return {
             "where": [[key, [ws.address for ws in task.who_has or ()]] for key, task in tasks.items() if task],

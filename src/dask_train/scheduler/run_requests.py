@@ -127,7 +127,7 @@ class RunRequests:
         return {"status": "OK"}
 
     async def train_run_agent(self, *, run: str, agent: str, address: str) -> dict[str, Any]:
-        """An agent is about to be started on a Dask worker."""
+        """Note that an agent is about to be started on a Dask worker."""
         entry = self.runs.by_id.get(run)
         if entry is None or address not in self.scheduler.workers:
             return _GONE
@@ -143,7 +143,7 @@ class RunRequests:
         return {"status": "OK" if entry is not None else "gone"}
 
     async def train_run_note(self, *, run: str, summary: dict[str, Any]) -> dict[str, Any]:
-        """What the driver says of the run now, for those who look."""
+        """Return what the driver says of the run now, for those who look."""
         entry = self.runs.by_id.get(run)
         if entry is not None:
             entry.summary = dict(summary)
@@ -151,7 +151,7 @@ class RunRequests:
         return {"status": "OK"}
 
     async def train_run_events(self, *, run: str, since: int, timeout_s: float, progress_s: float) -> dict[str, Any]:
-        """What agents and others told from number ``since`` on; progress alone waits ``progress_s`` for more of it."""
+        """Return what was told from number ``since`` on; progress alone waits ``progress_s`` for more of it."""
         entry = self.runs.by_id.get(run)
         if entry is None:
             return _GONE
@@ -179,7 +179,7 @@ class RunRequests:
     # From agents
 
     async def train_run_next(self, *, run: str, agent: str, seen: int, timeout_s: float) -> dict[str, Any]:
-        """The commands for an agent from number ``seen`` on, as soon as there are any."""
+        """Return the commands for an agent from number ``seen`` on, as soon as there are any."""
         entry = self.runs.by_id.get(run)
         inbox = None if entry is None else entry.inboxes.get(agent)
         if entry is None or inbox is None:
@@ -244,7 +244,7 @@ class RunRequests:
     # From anyone
 
     async def train_run_say(self, *, run: str, event: list[Any]) -> dict[str, Any]:
-        """A message to a run's driver, such as to stop, from whoever knows its name."""
+        """Pass on a message to a run's driver, such as to stop, from whoever knows its name."""
         entry = self.runs.find(run)
         if entry is None:
             return self._unknown()

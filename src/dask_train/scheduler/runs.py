@@ -26,17 +26,17 @@ Key = tuple[str, int]
 
 
 def worker_lost(address: str) -> list[Any]:
-    """The message with which drivers are told of a lost Dask worker, as ``dask_train.process.messages`` reads it."""
+    """Return the message that tells drivers of a lost Dask worker, as ``dask_train.process.messages`` reads it."""
     return ["WorkerLost", {"address": address}, None]
 
 
 def stop_asked(reason: str) -> list[Any]:
-    """The message with which anyone asks a driver to end its run in order, as the same module reads it."""
+    """Return the message with which anyone asks a driver to end its run in order, as the same module reads it."""
     return ["Stop", {"reason": reason}, None]
 
 
 def diagnose(role: str, rank: int, attempt: int) -> list[Any]:
-    """The command with which an agent is asked what a role does, as the same module reads it."""
+    """Return the command with which an agent is asked what a role does, as the same module reads it."""
     return ["Diagnose", {}, [role, rank, attempt]]
 
 
@@ -164,19 +164,19 @@ class Runs:
             observer(run, events)
 
     def find(self, run: str) -> KnownRun | None:
-        """A run that goes on, or the record of one that is over, by its name or a beginning that no other has."""
+        """Find a run that goes on, or the record of one that is over, by its name or a unique beginning."""
         known = [*self.by_id.values(), *reversed(self.records)]
         exact = [entry for entry in known if entry.id == run]
         found = exact[:1] or [entry for entry in known if entry.id.startswith(run)]
         return found[0] if len(found) == 1 else None
 
     def add_agent(self, run: KnownRun, agent: str, address: str) -> None:
-        """An agent is about to start; what is posted to it waits for it."""
+        """Note that an agent is about to start; what is posted to it waits for it."""
         run.agents[agent] = address
         run.inboxes[agent] = Mailbox()
 
     def end(self, run: KnownRun, summary: dict[str, Any]) -> None:
-        """The run is over: its agents end, its record stays."""
+        """End the run: its agents end, its record stays."""
         if run.over:
             return
         run.over = True

@@ -353,7 +353,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
 
 
 def _over_estimators(given: dict[str, Any]) -> Any:
-    """The search over estimators that ``search`` was asked for, with what it was given."""
+    """Return the search over estimators that ``search`` was asked for, with what it was given."""
     check_installed("dt.search with params, scoring or cv", "sklearn", install_command("linear"))
     from dask_train.searching.estimators import api
 

@@ -22,7 +22,7 @@ def keep(folder: Path, model: Any) -> None:
 
 
 def kept(folder: Path) -> Any:
-    """What :func:`keep` has written there, as it was held."""
+    """Return what :func:`keep` has written there, as it was held."""
     if (folder / _ESTIMATOR).exists():
         return cloudpickle.loads((folder / _ESTIMATOR).read_bytes())
     told = stored(folder)
@@ -30,7 +30,7 @@ def kept(folder: Path) -> Any:
 
 
 def whole(model: Any) -> Any:
-    """The model as its user has it: a ``keras.Model``, or the estimator."""
+    """Return the model as its user has it: a ``keras.Model``, or the estimator."""
     if not isinstance(model, tuple):
         return model
     from dask_train.keras_models.serialization import parts_to_model
@@ -39,7 +39,7 @@ def whole(model: Any) -> Any:
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """A file for those who read logs: of Keras, or a pickle of the estimator."""
+    """Return a file for those who read logs: of Keras, or a pickle of the estimator."""
     if isinstance(model, tuple):
         path = folder / "best_model.keras"
         whole(model).save(path)

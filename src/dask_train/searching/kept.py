@@ -140,11 +140,11 @@ class KeptSearch(KeptPlace):
         self._best = number
 
     def new_place(self, number: int, num_before: int) -> str:
-        """The name of a folder for a trial that is begun, or begun again: one writer each."""
+        """Return the name of a folder for a trial that is begun, or begun again: one writer each."""
         return f"trial-{number:08d}-{num_before}-{secrets.token_hex(4)}"
 
     def task(self, task: FitTask, name: str) -> FitTask:
-        """The same, with checkpoints in that folder."""
+        """Return the same, with checkpoints in that folder."""
         policy = replace(self._policy, url=self.url_of(name), best=self._metric, mode=self._mode, restore_best=False)
         return replace(task, checkpoint=policy, resume=True)
 
@@ -160,7 +160,7 @@ class KeptSearch(KeptPlace):
                 system.rm(f"{root}/{name}", recursive=True)
 
     def end(self) -> None:
-        """The search is over: no trial needs its checkpoints any more."""
+        """End the search: no trial needs its checkpoints any more."""
         with suppress(Exception):
             self._remove_folders_of_trials()
 

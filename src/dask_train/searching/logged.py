@@ -33,17 +33,17 @@ class SearchLog:
         self._trials: set[int] = set()
 
     def begin(self, number: int, params: Mapping[str, Any]) -> None:
-        """A trial begins."""
+        """Begin a trial."""
         self._trials.add(number)
         self._log.begin_trial(number, f"trial-{number}", params)
 
     def write(self, number: int, scores: Mapping[str, Any]) -> None:
-        """A trial has told scores."""
+        """Write the scores that a trial has told."""
         if number in self._trials:
             self._log.write([{**scores, "trial": number}], number)
 
     def trial_ended(self, number: int, state: str, *, params: Mapping[str, Any], value: float | None, why: str) -> None:
-        """A trial has ended, perhaps before it could begin."""
+        """Note that a trial has ended, perhaps before it could begin."""
         if number not in self._trials:
             self.begin(number, params)
         self._trials.discard(number)
@@ -54,7 +54,7 @@ class SearchLog:
         self._log.end(Ending(status=status, reason=why or state.lower(), time=time.time(), values=values), number)
 
     def end(self, failure: BaseException | None, best: tuple[int, float, Any] | None) -> None:
-        """The search is over: the best model is kept, and what is left is written, or given up."""
+        """End the search: keep the best model, and write what is left, or give it up."""
         failed: Literal["failed", "stopped"] = "stopped" if isinstance(failure, KeyboardInterrupt) else "failed"
         reason = "all trials have ended" if failure is None else f"{type(failure).__name__}: {failure}"
         values = {} if best is None else {"best_value": best[1], "best_trial": float(best[0])}
@@ -69,5 +69,5 @@ class SearchLog:
 
 
 def search_log(loggers: Sequence[Logger], name: str, params: Mapping[str, Any]) -> SearchLog | None:
-    """The log of a search, tried at its end for ``train.logging.timeout``; None where it is logged nowhere."""
+    """Return the log of a search, tried at its end for ``train.logging.timeout``; None where it is logged nowhere."""
     return SearchLog(loggers, name, params, logging_timeout_s()) if loggers else None

@@ -35,7 +35,7 @@ def open_study(
     study_name: Any,
     seed: int,
 ) -> Any:
-    """The given study, else a new one or the one of that name in that storage.
+    """Return the given study, else a new one or the one of that name in that storage.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def open_study(
 
 
 def _given(study: Any, direction: str | None, beside: set[str]) -> Any:
-    """A study of the user's own, which knows all that it needs."""
+    """Return a study of the user's own, which knows all that it needs."""
     if not isinstance(study, optuna_here().Study):
         raise TypeError(f"study is {study!r}; pass an optuna.Study, or leave it out.")
     if beside:

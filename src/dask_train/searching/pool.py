@@ -232,7 +232,7 @@ def _in_words(error: DaskTrainError | None) -> str:
 
 
 def _told(handed: Handed, search: str) -> dict[str, Any]:
-    """A trial as those see it who look from elsewhere, in plain values."""
+    """Return a trial as those see it who look from elsewhere, in plain values."""
     params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.trial.params.items()}
     order = handed.order
     assert order is not None

@@ -41,7 +41,7 @@ def _count(room: Sequence[tuple[str, int]]) -> int:
 
 
 def entered(client: Client, on: Sequence[str] | None, needs: Mapping[str, Any], workers: int) -> Peer:
-    """The cluster, once it has a Dask worker, which can hold a trial.
+    """Return the cluster, once it has a Dask worker, which can hold a trial.
 
     Raises
     ------

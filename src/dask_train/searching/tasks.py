@@ -31,7 +31,7 @@ class TrialTasks:
     settings: KerasSettings
 
     def task(self, trial: Any) -> FitTask:
-        """What is to be trained for a trial of Optuna."""
+        """Return what is to be trained for a trial of Optuna."""
         model, given = self._built(trial)
         check_built(model)
         fit_checks.check_model(model)

@@ -38,7 +38,7 @@ class GoneOnWith:
 def brought_over(
     earlier: Sequence[str], place: CheckpointPlace, own: CheckpointFolder, scratch: Path
 ) -> tuple[GoneOnWith | None, list[str]]:
-    """What the trial goes on with, of the latest of its earlier starts that has any; and what is to be told of that.
+    """Return what the trial goes on with of its latest start that has any, and what is to be told of that.
 
     Parameters
     ----------

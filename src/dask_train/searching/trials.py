@@ -253,7 +253,7 @@ class Trials:
         return True
 
     def done(self, handed: Handed, done: TrialDone) -> None:
-        """A trial has been gone through."""
+        """Take what a trial has given."""
         for message in done.warnings:
             self.warnings.setdefault(message, done.number)
         if handed.is_told:
@@ -269,12 +269,12 @@ class Trials:
         self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
 
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
-        """A trial has raised, after so many seconds in its process."""
+        """Note that a trial has raised, after so many seconds in its process."""
         if not handed.is_told:
             self._tell(handed, "FAIL", seconds=seconds, error=error, traceback=traceback)
 
     def lost(self, handed: Handed, error: str) -> None:
-        """The workers of a trial are gone: it is recorded, and begun once more, with the same parameters."""
+        """Record that a trial's workers are gone, and begin it once more, with the same parameters."""
         if handed.is_told:
             return
         number = handed.trial.number
@@ -300,7 +300,7 @@ class Trials:
         self._built = _closed
 
     def cut_short(self, why: str) -> None:
-        """The search ends now: what is not finished has failed, or waits for another call where the search is kept."""
+        """End the search now: what is not finished has failed, or waits for another call if the search is kept."""
         if self._kept is not None:
             self.handed.clear()
         for handed in list(self.handed.values()):

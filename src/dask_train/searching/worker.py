@@ -170,7 +170,7 @@ def _failed(order: TrialOrder, error: Exception, began: float) -> TrialFailed:
 def _trained(
     session: Session, order: TrialOrder, held: dict[str, DataSet], noticed: set[str], began: float
 ) -> TrialDone | None:
-    """What came of a trial; None in workers that are not the first."""
+    """Return what came of a trial; None in workers that are not the first."""
     import keras
 
     from dask_train.collectives.shared_memory import SharedMemory
@@ -282,7 +282,7 @@ class TrialSession:
         return getattr(self._session, name)
 
     def watch(self, model: Any) -> None:
-        """The model that is being trained."""
+        """Watch the model that is being trained."""
         self._model = model
 
     def _parts(self) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -297,7 +297,7 @@ class TrialSession:
         return self._held[name]
 
     def checkpoints(self) -> CheckpointFolder:
-        """The checkpoints of this trial."""
+        """Return the checkpoints of this trial."""
         if self._folder is None:
             self._folder = CheckpointFolder(self._place())
         return self._folder
@@ -317,7 +317,7 @@ class TrialSession:
         )
 
     def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:  # noqa: ARG002
-        """The last one of an earlier start of this trial, whose scores are reported again."""
+        """Return the last one of an earlier start of this trial, whose scores are reported again."""
         order = self._order
         assert order.place is not None
         earlier = order.place.earlier

@@ -42,7 +42,7 @@ class RoleMemory:
 
     @classmethod
     def of(cls, framework: Framework, num_roles: int) -> Self:
-        """What so many roles with a framework will take, with templates or without as ``train.template.idle`` says."""
+        """Return what so many roles with a framework will take, with templates if ``train.template.idle`` says so."""
         if not framework.imports or not template_idle_s():
             return cls(num_roles=num_roles, role_bytes=framework.role_bytes)
         return cls(

@@ -70,7 +70,7 @@ async def _computed_again(future: Future, what: str) -> None:
 
 
 def lost(what: str) -> DataError:
-    """The error for a partition that is not there, and that Dask will not compute again."""
+    """Return the error for a partition that is not there, and that Dask will not compute again."""
     return DataError(
         f"A partition of {what} is lost, and can't be computed again.",
         "What it is computed from is gone: it was scattered to a Dask worker that has left, or somebody cancelled it.",

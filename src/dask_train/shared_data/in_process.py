@@ -44,7 +44,7 @@ class InProcessData:
         self._opened: dict[str, Mapped] = {}
 
     def open(self, name: str) -> tuple[int, Table, Rows]:
-        """A data set of the run, or a published one, and its number, from 1.
+        """Return a data set of the run, or a published one, and its number, from 1.
 
         Raises
         ------
@@ -114,7 +114,7 @@ async def _opened(peer: Peer, what: str, segments: SharedSegments) -> Rows:
 
 
 async def _computed(peer: Peer, what: str, data: DataSetOnDask) -> Mapped:
-    """What is mapped keeps its memory, wherever it lies: nothing of it is needed on Dask any more."""
+    """Return what is mapped keeps its memory, wherever it lies: nothing of it is needed on Dask any more."""
     segments = await computed(peer, what, data)
     try:
         return _table(segments.schema, segments.lengths), await _opened(peer, what, segments)

@@ -18,7 +18,7 @@ FINISH_COUNT = ByValue(finishing.count, finishing)
 
 
 def finish_segment() -> ByValue:
-    """Makes a segment of a partition's arrays, within the memory that ``dask.config`` allows now."""
+    """Make a segment of a partition's arrays, within the memory that ``dask.config`` allows now."""
     return ByValue(partial(finishing.segment, memory_limit()), finishing)
 
 
@@ -33,7 +33,7 @@ class BatchForm:
         self._future = None if delayed is None else peer.dask_end.compute(delayed)
 
     async def schema(self, columns: tuple[Column, ...]) -> Columns:
-        """The schema with these columns, once it can be told.
+        """Return the schema with these columns, once it can be told.
 
         Raises
         ------
@@ -57,6 +57,6 @@ class BatchForm:
             self._future = None
 
     def known(self, columns: tuple[Column, ...]) -> Columns:
-        """The schema with these columns, as far as it is known."""
+        """Return the schema with these columns, as far as it is known."""
         known = Columns(columns=self._columns, names=self._names, is_tuple=self._is_tuple)
         return known.with_rows(columns)

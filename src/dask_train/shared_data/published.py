@@ -254,7 +254,7 @@ def as_source(
     label: str | None = None,
     picks: Picks | None = None,
 ) -> Source | SharedSegments:
-    """What a user passed: the segments where it consists of them, else as :func:`~dask_train.collections.check_data`.
+    """Return the segments that a user's value consists of, else what :func:`check_data` makes of it.
 
     Raises
     ------
@@ -293,7 +293,7 @@ def _taken(name: str) -> DataError:
 
 
 async def computed(peer: Peer, what: str, data: DataSetOnDask | SharedSegments) -> SharedSegments:
-    """The segments, once all are there.
+    """Return the segments, once all are there.
 
     Raises
     ------

@@ -75,7 +75,7 @@ class DataSetOnDask:
             raise DataError(f"{self._what} has no rows.")
 
     def table(self, role: str, ranks: Sequence[str]) -> bytes:
-        """The data set as a role's readers see it, pickled; where the ranks are when it is first asked for counts.
+        """Return the data set as a role's readers see it, pickled; where ranks are at the first call counts.
 
         Parameters
         ----------
@@ -93,11 +93,11 @@ class DataSetOnDask:
         return [number for number, future in enumerate(self._futures) if future.done()]
 
     def own_keys(self) -> list[Any]:
-        """The keys of what is computed for it, and is nobody else's."""
+        """Return the keys of what is computed for it, and is nobody else's."""
         return self.keys
 
     def segments(self) -> SharedSegments:
-        """The data set as others can use it, once it is described."""
+        """Return the data set as others can use it, once it is described."""
         return SharedSegments(schema=self._schema, lengths=self._lengths, futures=tuple(self._futures))
 
     async def cancel(self) -> None:
@@ -189,16 +189,16 @@ class RunData:
         return data
 
     def left(self, role: str, rank: int) -> None:
-        """A rank is gone, or has returned: nothing is computed for it any more."""
+        """Note that a rank is gone, or has returned: nothing is computed for it any more."""
         if isinstance(data := self.by_role.get(role), StreamOnDask):
             data.left(role, rank)
 
     def opened(self, number: int) -> DataSetOnDask:
-        """The published data set of that number."""
+        """Return the published data set of that number."""
         return list(self._opened.values())[number - 1].result()
 
     def own_keys(self) -> list[Any]:
-        """The keys of what is computed for this run alone."""
+        """Return the keys of what is computed for this run alone."""
         return [key for data in {*self.by_role.values(), *self._named.values()} for key in data.own_keys()]
 
     def num_rows(self) -> dict[tuple[str, int], int]:

@@ -65,7 +65,7 @@ class SharedSegments:
         return self.num_rows * self.schema.row_bytes
 
     def arrays(self) -> Any:
-        """The data set as Dask arrays in the shape that it has; their blocks are views of the segments.
+        """Return the data set as Dask arrays in the shape that it has; their blocks are views of the segments.
 
         Returns
         -------
@@ -79,7 +79,7 @@ class SharedSegments:
         return tuple(arrays) if self.is_tuple else arrays[0]
 
     def record(self) -> dict[str, Any]:
-        """What is published: plain values, and the futures where Dask looks for them."""
+        """Return what is published: plain values, and the futures where Dask looks for them."""
         return {
             _MARK: _FORM,
             "columns": [[column.dtype, list(column.row_shape)] for column in self.schema.columns],
@@ -110,7 +110,7 @@ class SharedSegments:
 
 
 def lost(what: str, partition: int, num_partitions: int) -> DataError:
-    """The error for a partition that is in no memory and can't be computed again."""
+    """Return the error for a partition that is in no memory and can't be computed again."""
     return DataError(
         f"Partition {partition} of {num_partitions} of {what} is lost.",
         "Its Dask worker has gone, and Dask can't compute it again: it was made of data that was scattered, or what "
@@ -121,7 +121,7 @@ def lost(what: str, partition: int, num_partitions: int) -> DataError:
 
 
 def segments_in(data: Any) -> SharedSegments | None:
-    """The segments that a value consists of, all columns of all of them, and nothing else; None for any other value.
+    """Return the segments of which a value is all columns, and nothing else; None for any other value.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def _of_arrays(data: Any) -> SharedSegments | None:
 
 
 async def published_value(peer: Peer, name: str) -> Any:
-    """What was published under a name, with Dask's verb or ours.
+    """Return what was published under a name, with Dask's verb or ours.
 
     Raises
     ------
@@ -184,13 +184,13 @@ async def published_value(peer: Peer, name: str) -> Any:
 
 
 async def unknown(peer: Peer, name: str) -> DataError:
-    """The error for a name under which nothing is published."""
+    """Return the error for a name under which nothing is published."""
     known = ", ".join(map(str, await peer.dask_end.list_datasets())) or "none"
     return DataError(f"No data set {name!r} is published; there are {known}.")
 
 
 def in_words(columns: Mapping[str, Column]) -> str:
-    """The columns, for people: ``x float32 (28, 28), y int64``."""
+    """Return the columns, for people: ``x float32 (28, 28), y int64``."""
     words = []
     for name, column in columns.items():
         shape = f" {column.row_shape}" if column.row_shape else ""

@@ -115,7 +115,7 @@ class StreamOnDask:
             raise DataError(f"{self._what} has no rows.")
 
     def table(self, role: str, ranks: Sequence[str]) -> bytes:
-        """The data set as a role's readers see it, pickled; see ``DataSetOnDask.table``."""
+        """Return the data set as a role's readers see it, pickled; see ``DataSetOnDask.table``."""
         if role not in self._tables:
             assert self._lengths is not None
             table, hosts = settled(self._form.known(()), self._lengths, ranks, window=self._window)
@@ -124,13 +124,13 @@ class StreamOnDask:
         return self._tables[role]
 
     def own_keys(self) -> list[Any]:
-        """The keys of what is computed for it, whether it is now or not."""
+        """Return the keys of what is computed for it, whether it is now or not."""
         return [*(part.key for part in self._parts), *(future.key for future in self._counting)]
 
     async def group(
         self, role: str, rank: int, stream: Stream, group: int, needed_from: int
     ) -> tuple[bytes, list[tuple[int, Any, list[str]]]]:
-        """A group's schema, pickled, and its segments, once it is computed: number, key, who holds it.
+        """Return a group's schema, pickled, and its segments, once it is computed: number, key, who holds it.
 
         Waits for ranks that are further behind than what may be computed ahead.
 
@@ -216,7 +216,7 @@ class StreamOnDask:
                 future.release()
 
     def left(self, role: str, rank: int, stream: Stream | None = None) -> None:
-        """A rank needs no more groups of a stream, or of any: it has ended, and may begin anew."""
+        """Note that a rank needs no more groups of a stream, or of any: it has ended, and may begin anew."""
         if stream is None:
             self._left.pop((role, rank), None)
         else:
@@ -258,19 +258,19 @@ class _Going:
         return epoch * self._num_groups + group
 
     def partitions(self, place: int) -> np.ndarray:
-        """The partitions of the group at a place."""
+        """Return the partitions of the group at a place."""
         epoch, group = divmod(place, self._num_groups)
         if epoch not in self._epochs:
             self._epochs = {**dict(list(self._epochs.items())[-1:]), epoch: self._plan(epoch).groups()}
         return self._epochs[epoch][group]
 
     def reached(self, rank: int, asked: tuple[int, int]) -> None:
-        """A rank needs no group before a place any more, and asks for another."""
+        """Note that a rank needs no group before a place any more, and asks for another."""
         self.ranks[rank] = asked
         self._news.wake()
 
     def gone(self, rank: int) -> None:
-        """A rank needs nothing more."""
+        """Note that a rank needs nothing more."""
         self.ranks.pop(rank, None)
         self._news.wake()
 
@@ -283,7 +283,7 @@ class _Going:
         return place <= min(max(needed_from + GROUPS_AHEAD, asked) for needed_from, asked in self.ranks.values())
 
     def wanted(self, place: int) -> list[int]:
-        """What to compute for a rank that opens a group: that one, and those ahead in its epoch that have rows."""
+        """Return what to compute for a rank that opens a group: that one, and later ones of its epoch with rows."""
         end = (place // self._num_groups + 1) * self._num_groups
         ahead = (number for number in range(place + 1, end) if self._lengths[self.partitions(number)].any())
         return [place, *itertools.islice(ahead, GROUPS_AHEAD)]

@@ -19,7 +19,7 @@ def settled(
     where: Sequence[Sequence[str]] | None = None,
     window: int | None = None,
 ) -> tuple[Table, list[str]]:
-    """The table of a data set for the ranks of one role, and the hosts that it numbers.
+    """Return the table of a data set for the ranks of one role, and the hosts that it numbers.
 
     Parameters
     ----------

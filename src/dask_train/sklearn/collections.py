@@ -51,7 +51,7 @@ def as_features(given: Any) -> Any:
 
 
 def as_array(given: Any) -> Any:
-    """The rows of a collection as a Dask array, whose number may be unknown; of anything else as a NumPy array.
+    """Return the rows of a collection as a Dask array, whose number may be unknown; of anything else as a NumPy array.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def warn_of_a_column_vector(y: Any) -> None:
 
 
 def numbers_of(objects: Any) -> Any:
-    """An array of objects in memory as float64, as scikit-learn takes it; one with text, or of another type, as it is.
+    """Return an array of objects as float64, as scikit-learn does; one with text, or of another type, as it is.
 
     Raises
     ------
@@ -165,12 +165,12 @@ def numbers_of(objects: Any) -> Any:
 
 
 def one_column(y: Any) -> Any:
-    """The only column of a frame, as a column; all else as it is."""
+    """Return the only column of a frame, as a column; all else as it is."""
     return y[y.columns[0]] if is_frame(y) and len(y.columns) == 1 else y
 
 
 def classes_of(y: Any) -> np.ndarray:
-    """The sorted labels of an array, of Dask's block by block: only the distinct ones come here.
+    """Return the sorted labels of an array, of Dask's block by block: only the distinct ones come here.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def classes_of(y: Any) -> np.ndarray:
 
 
 def one_hot(y: Any, classes: np.ndarray) -> Any:
-    """A column of 0 and 1 for each class, float64 ``(n, classes)``; lazily of a Dask array, in its blocks."""
+    """Return a column of 0 and 1 for each class, float64 ``(n, classes)``; lazily of a Dask array, in its blocks."""
     num = len(classes)
     if not is_dask(y):
         return _encoded(y, classes)

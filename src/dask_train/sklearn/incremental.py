@@ -330,7 +330,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         return float(measure(y, predicted, sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
-        """The estimator's own."""
+        """Return the estimator's own."""
         tags = super().__sklearn_tags__()
         from sklearn.utils import get_tags
 

@@ -85,7 +85,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
 
     @raises_at_the_call
     def predict(self, X: Any) -> Any:
-        """The likeliest class of each row, lazily of a Dask collection.
+        """Return the likeliest class of each row, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
 
     @raises_at_the_call
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, lazily of a Dask collection.
+        """Return the probability of each class, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
 
     @raises_at_the_call
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The part of the rows whose class is predicted; a number, also of Dask collections.
+        """Return the part of the rows whose class is predicted; a number, also of Dask collections.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class KerasRegressor(OnDask, SKLearnRegressor):
 
     @raises_at_the_call
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The part of the variance that is explained, R²; a number, also of Dask collections.
+        """Return the part of the variance that is explained, R²; a number, also of Dask collections.
 
         Parameters
         ----------

@@ -28,7 +28,7 @@ class _Transforming(_Here, auto_wrap_output_keys=None):  # type: ignore[call-arg
 
     @raises_at_the_call
     def transform(self, X: Any) -> Any:
-        """What the network makes of each row, lazily of a Dask collection.
+        """Return what the network makes of each row, lazily of a Dask collection.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ class OnDask(BaseEstimator):
     ledger_: Ledger | None
 
     def __sklearn_clone__(self) -> Self:
-        """A copy with the same parameters, all of them: Keras' own leaves ``fit_kwargs`` out."""
+        """Return a copy with the same parameters, all of them: Keras' own leaves ``fit_kwargs`` out."""
         copied: Self = BaseEstimator.__sklearn_clone__(self)
         return copied
 
@@ -103,7 +103,7 @@ class OnDask(BaseEstimator):
         """See that the model's outputs can mean what they have to."""
 
     def _model_for(self, X: Any, y: Any) -> Any:
-        """The model to be trained: the one of before or as it was passed, with a warm start; else a new one."""
+        """Return the model to be trained: the one of before or as it was passed, with a warm start; else a new one."""
         if self.warm_start and hasattr(self, "model_"):
             return self.model_
         if not isinstance(self.model, keras.Model):
@@ -112,7 +112,7 @@ class OnDask(BaseEstimator):
 
     @raises_at_the_call
     def predict(self, X: Any) -> Any:
-        """The targets of each row, lazily of a Dask collection.
+        """Return the targets of each row, lazily of a Dask collection.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class OnDask(BaseEstimator):
         return self._meant(self._outputs(X))
 
     def _outputs(self, X: Any) -> Any:
-        """What the network makes of each row: lazily of a Dask collection, by ``dt.predict``; else here."""
+        """Return what the network makes of each row: lazily of a Dask collection, by ``dt.predict``; else here."""
         check_is_fitted(self)
         if not is_dask(X):
             return self.model_.predict(validate_data(self, X, reset=False), verbose=0)
@@ -135,11 +135,11 @@ class OnDask(BaseEstimator):
         return predict(self.model_, as_features(X))
 
     def _meant(self, raw: Any) -> Any:
-        """What outputs of the network predict."""
+        """Return what outputs of the network predict."""
         return outputs.one_target(raw) if self._is_one_target else raw
 
     def _predicted(self, X: Any, rows: Any) -> Any:
-        """What is predicted of a Dask collection; ``rows`` is the same, perhaps made an array beside others."""
+        """Return what is predicted of a Dask collection; ``rows`` is the same, perhaps made an array beside others."""
         if rows is X:
             return self.predict(X)
         check_is_fitted(self)

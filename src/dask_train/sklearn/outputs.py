@@ -12,12 +12,12 @@ from scipy.special import expit, softmax
 
 
 def labels(raw: Any, classes: np.ndarray) -> Any:
-    """The class of the largest output of each row, ``(n,)``."""
+    """Return the class of the largest output of each row, ``(n,)``."""
     return _by_row(raw, partial(_labels, classes=classes), dtype=classes.dtype)
 
 
 def probabilities(raw: Any, num_classes: int, link: str | None) -> Any:
-    """The probability of each class, ``(n, classes)``; rows sum to 1.
+    """Return the probability of each class, ``(n, classes)``; rows sum to 1.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def margins(raw: Any) -> Any:
 
 
 def one_target(raw: Any) -> Any:
-    """Outputs of one target a row as ``(n,)``.
+    """Return outputs of one target a row as ``(n,)``.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def one_target(raw: Any) -> Any:
 
 
 def shape_of(model: Any) -> tuple[int, ...] | None:
-    """What a Keras model makes of a row; None where that is not known before it has seen some, or is several arrays."""
+    """Return the shape that a model makes of a row; None where it is not known yet, or is several arrays."""
     try:
         found = model.outputs
     except (AttributeError, ValueError):  # a subclass, or no layer knows its inputs
@@ -82,7 +82,7 @@ def check_units(shape: tuple[int, ...], num_classes: int) -> None:
 
 
 def link_of(loss: Any) -> str | None:
-    """What makes probabilities of a network's outputs, by the loss that it was compiled with."""
+    """Return what makes probabilities of a network's outputs, by the loss that it was compiled with."""
     if not getattr(loss, "from_logits", False):
         return None
     return "sigmoid" if type(loss).__name__.startswith("Binary") else "softmax"

@@ -153,7 +153,7 @@ async def leave(network: str, dask_worker: Worker) -> None:
 
 
 def member_of(worker: Worker, network: str) -> Member:
-    """The Dask worker's membership in ``network``.
+    """Return the Dask worker's membership in ``network``.
 
     Raises
     ------

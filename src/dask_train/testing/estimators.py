@@ -46,7 +46,7 @@ class Case:
         self.weight = random.integers(0, 4, NUM_ROWS).astype(float)
 
     def new(self) -> Any:
-        """A clone that is not fitted."""
+        """Return a clone that is not fitted."""
         from sklearn.base import clone
 
         return clone(self._estimator)
@@ -80,7 +80,7 @@ class Case:
 
 
 def spread(array: np.ndarray, chunks: tuple[int, ...] = CHUNKS) -> da.Array:
-    """A Dask array of an array, in chunks of rows."""
+    """Return a Dask array of an array, in chunks of rows."""
     return da.from_array(array, chunks=(chunks, *array.shape[1:]))
 
 
@@ -101,7 +101,7 @@ def check_fit_on_dask_is_fit_in_memory(case: Case) -> None:
 
 
 def check_chunks_make_no_difference(case: Case) -> None:
-    """The same rows in other chunks, and fitted once more, give the same model; one of them may be NumPy's."""
+    """Check that the same rows in other chunks, and fitted once more, give the same model."""
     estimator = case.new().fit(spread(case.X, OTHER_CHUNKS), spread(case.y))
     case.check_alike(estimator, case.on_dask)
     case.check_alike(estimator.fit(spread(case.X), case.y), case.on_dask)
@@ -141,7 +141,7 @@ def _check_equal(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def check_score_is_a_number(case: Case) -> None:
-    """The score of Dask collections is that of arrays, with weights as well."""
+    """Check that the score of Dask collections is that of arrays, with weights as well."""
     if not hasattr(case.on_dask, "score"):
         return
     for weights in ({}, {"sample_weight": case.weight}) if case.takes_weights() else ({},):
@@ -152,7 +152,7 @@ def check_score_is_a_number(case: Case) -> None:
 
 
 def check_weights_are_repetitions(case: Case) -> None:
-    """A row of weight n is as good as n rows, one of weight 0 as none."""
+    """Check that a row of weight n is as good as n rows, and one of weight 0 as none."""
     if not case.takes_weights():
         return
     found = case.new().fit(spread(case.X), spread(case.y), sample_weight=spread(case.weight))
@@ -219,7 +219,7 @@ def check_not_fitted(case: Case) -> None:
 
 
 def check_pickled(case: Case) -> None:
-    """A fitted estimator is a value: it goes through pickle and predicts the same."""
+    """Check that a fitted estimator goes through pickle and predicts the same."""
     case.check_alike(pickle.loads(pickle.dumps(case.on_dask)), case.on_dask)  # noqa: S301 - our own bytes
 
 

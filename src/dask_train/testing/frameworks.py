@@ -79,11 +79,11 @@ class FrameworkTests(ABC):
 
     @abstractmethod
     def framework(self) -> Framework:
-        """A new adapter."""
+        """Return a new adapter."""
 
     @staticmethod
     def together(session: RoleSession) -> Any:
-        """What each role does that has no default; what it returns has to be picklable."""
+        """Return what each role does that has no default; what it returns has to be picklable."""
         return session.me.rank
 
     def check_together(self, values: Mapping[Key, Any]) -> None:
@@ -96,7 +96,7 @@ class FrameworkTests(ABC):
     @pytest.fixture(scope="class")
     @classmethod
     def met(cls) -> ContractRun:
-        """The run that most tests look at: all processes at once, which takes as long as importing the framework."""
+        """Run all processes at once, for most tests; it takes as long as importing the framework."""
         suite = cls()
         framework = suite.framework()
         keys = [(role, rank) for role, count in suite.counts.items() for rank in range(count)]
@@ -224,7 +224,7 @@ def _views(views: str | None) -> list[tuple[np.ndarray, ...]]:
 
 
 def _look_at_batches(session: RoleSession) -> list[str]:
-    """What is wrong with the batches, in words."""
+    """Return what is wrong with the batches, in words."""
     wrong = _look_at_memory(session.framework)
     for arrays in [*_batches(), *_views(session.framework.views)]:
         expected = tuple(array.copy() for array in arrays)
@@ -242,7 +242,7 @@ def _look_at_batches(session: RoleSession) -> list[str]:
 
 
 def _look_at_memory(framework: Framework) -> list[str]:
-    """What is wrong with the memory of batches that are gathered: each tensor has to keep its own."""
+    """Return what is wrong with the memory of batches that are gathered: each tensor has to keep its own."""
     column = Column(dtype="<f4", row_shape=(16,))
     memory = framework.empty(column.row_bytes)
     if memory is not None:

@@ -129,7 +129,7 @@ class RoleProcesses:
             self._ends[key].close()
 
     def addresses(self) -> AddressBook:
-        """What ``prepare`` returned in each, by role and rank, when all have."""
+        """Return what ``prepare`` returned in each, by role and rank, when all have."""
         book = AddressBook()
         for key in self._ends:
             address = self._receive(key)
@@ -148,7 +148,7 @@ class RoleProcesses:
             self._ends[key].send("stop")
 
     def answer(self, key: Key) -> RoleAnswer:
-        """What became of one; waits for it."""
+        """Return what became of one; waits for it."""
         found = self._receive(key)
         assert isinstance(found, RoleAnswer)
         return found
@@ -182,7 +182,7 @@ def _by_value(framework: Framework, me: RoleInfo, function: RoleFunction) -> byt
 
 
 def _be_role(work: bytes, end: Connection) -> None:
-    """What a role process does; in the end it leaves without taking its framework apart, as a run's does.
+    """Run a role process; in the end it leaves without taking its framework apart, as a run's does.
 
     It stays until the test is through: a TensorFlow session that a peer opens later waits for every server.
     As in a run, frameworks are imported without what few programs use and without garbage collections.

@@ -150,7 +150,7 @@ class _InProcessRun:
         shown: Callable[[dict[str, Any]], None] | None,
         finish: Callable[[Result], Any] | None,
     ) -> Any:
-        """What the verb returns."""
+        """Return what the verb returns."""
 
         def ended(value: Any) -> Any:
             if shown is not None:

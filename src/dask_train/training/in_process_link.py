@@ -110,7 +110,7 @@ class InProcessLink:
         self._doing = doing
 
     def dataset(self, name: str) -> tuple[int, Table, Rows]:
-        """A data set of the run, or a published one, mapped."""
+        """Return a data set of the run, or a published one, mapped."""
         return self._data.open(name)
 
     def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:

@@ -219,7 +219,7 @@ def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
 
 
 def functions_of(function: Any) -> dict[str, Any]:
-    """What each role does, by role, as a new dict.
+    """Return what each role does, by role, as a new dict.
 
     Raises
     ------
@@ -289,7 +289,7 @@ def _is_default(adapter: Framework, functions: Mapping[str, Any], role: str) -> 
 
 
 def _preload(adapter: Framework) -> Preload | None:
-    """What templates of the run's role processes import."""
+    """Return what templates of the run's role processes import."""
     if not adapter.imports:
         return None
     return Preload(modules=adapter.imports, environment=adapter.import_environment, idle_s=template_idle_s())
@@ -302,7 +302,7 @@ def plan_of(
     policy: RecoveryPolicy | None,
     services: set[str],
 ) -> RunPlan:
-    """What the course of a run depends on."""
+    """Return what the course of a run depends on."""
     deadlines = Deadlines.from_dask_config()
     training = [role for role in TRAINING_ROLES if role in counts] or [role for role in counts if role not in services]
     agree = adapter.agrees_every_step(counts)
@@ -332,5 +332,5 @@ def run_name_of(functions: Mapping[str, Any], counts: Mapping[str, int]) -> str:
 
 
 def named_of(function: Any) -> str:
-    """What the user called a function."""
+    """Return what the user called a function."""
     return str(getattr(function, "__name__", type(function).__name__))

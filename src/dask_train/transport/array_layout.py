@@ -30,7 +30,7 @@ class ArraySlot:
         self.size_bytes = rounded(max(1, offset), mmap.PAGESIZE)
 
     def arrays(self, memory: Any, number: int) -> list[np.ndarray]:
-        """The arrays, in the slot of that number; no copy."""
+        """Return the arrays, in the slot of that number; no copy."""
         first = number * self.size_bytes
         return [
             np.frombuffer(memory, dtype, math.prod(shape), first + offset).reshape(shape)
@@ -39,5 +39,5 @@ class ArraySlot:
 
 
 def bytes_of(array: np.ndarray) -> memoryview:
-    """The memory of an array, C-contiguous, as bytes."""
+    """Return the memory of an array, C-contiguous, as bytes."""
     return array.reshape(-1).view(np.uint8).data

@@ -49,7 +49,7 @@ class Channel:
         self.connection.sendall(_LENGTH.pack(len(data)) + data)
 
     def receive(self, timeout_s: float | None) -> Any:
-        """What the other end tells next; None for a wait that only its end ends.
+        """Return what the other end tells next; None for a wait that only its end ends.
 
         Raises
         ------

@@ -44,7 +44,7 @@ class Credentials:
     tls: Mapping[str, str] | None = field(default=None, repr=False)
 
     def wrapped(self, connection: socket.socket, *, listens: bool) -> socket.socket:
-        """The connection under TLS, where there is TLS; both ends have to show certificates of the cluster."""
+        """Return the connection under TLS, where there is TLS; both ends have to show certificates of the cluster."""
         if self.tls is None:
             return connection
         purpose = ssl.Purpose.CLIENT_AUTH if listens else ssl.Purpose.SERVER_AUTH
@@ -61,7 +61,7 @@ class Credentials:
         return context.wrap_socket(connection, server_side=listens)
 
     def name_of(self, address: str) -> str:
-        """A name for what is at an address, which only who knows the key can tell."""
+        """Return a name for what is at an address, which only who knows the key can tell."""
         return f"{address}/{hmac.digest(self.key, address.encode(), 'sha256').hex()[:32]}"
 
     def prove(self, connection: socket.socket, *, listens: bool) -> None:
@@ -86,7 +86,7 @@ class Credentials:
 
 
 def listening(address: str) -> socket.socket:
-    """A socket that listens at ``host:port``; this process may hold the port with SO_REUSEPORT.
+    """Return a socket that listens at ``host:port``; this process may hold the port with SO_REUSEPORT.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def listening(address: str) -> socket.socket:
 
 
 def greeted(connection: socket.socket, credentials: Credentials, *, listens: bool) -> socket.socket:
-    """A connection whose other end belongs to the run; it is closed where it does not.
+    """Return a connection whose other end belongs to the run; it is closed where it does not.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def greeted(connection: socket.socket, credentials: Credentials, *, listens: boo
 
 
 def connected(address: str, credentials: Credentials, timeout_s: float) -> socket.socket:
-    """A connection to who listens at that address.
+    """Return a connection to who listens at that address.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def _parts(address: str) -> tuple[str, int]:
 
 @contextmanager
 def _as_file(path_or_text: str | None) -> Iterator[str | None]:
-    """A path to what OpenSSL reads from files only; text is in no file system."""
+    """Give a path to what OpenSSL reads from files only; text is in no file system."""
     if path_or_text is None or "\n" not in path_or_text:
         yield path_or_text
         return

@@ -32,7 +32,7 @@ def receptions(address: str, slot: ArraySlot, credentials: Credentials) -> list[
 
 
 def dial(address: str, slot: ArraySlot, host: str, credentials: Credentials, timeout_s: float) -> Channel:
-    """A line from a process of ``host`` to who listens at ``address``; one host is one as in :class:`Hosts`.
+    """Return a line from a process of ``host`` to who listens at ``address``; one host is one as in :class:`Hosts`.
 
     Who is sent away tries again: strangers may have taken all the room there is for a while.
 

@@ -27,13 +27,13 @@ class Files:
 
 
 def descriptors_of(message: Any) -> Sequence[int]:
-    """The file descriptors that go with a message."""
+    """Return the file descriptors that go with a message."""
     data = getattr(message, "data", None)
     return data.descriptors if isinstance(data, Files) else ()
 
 
 def with_descriptors(message: Any, descriptors: Sequence[int]) -> Any:
-    """The message with the numbers that its file descriptors have on this side."""
+    """Return the message with the numbers that its file descriptors have on this side."""
     data = getattr(message, "data", None)
     if not isinstance(data, Files):
         return message
@@ -53,7 +53,7 @@ class FrameReader:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[Any]:
-        """The messages that are complete with ``data``."""
+        """Return the messages that are complete with ``data``."""
         self._bytes += data
         found = []
         while len(self._bytes) >= _LENGTH.size:
@@ -67,7 +67,7 @@ class FrameReader:
 
 
 def messages_from(end: socket.socket) -> Iterator[Any]:
-    """The messages that come, with their descriptors, until the other side is gone; waits for each."""
+    """Yield the messages that come, with their descriptors, until the other side is gone; waits for each."""
     reader = FrameReader()
     came: list[int] = []  # descriptors come with or before the first byte of the message that they are for
     while True:

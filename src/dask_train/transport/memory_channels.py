@@ -47,7 +47,7 @@ def receive_in_memory(address: str, slot: ArraySlot, credentials: Credentials) -
 
 
 def dial_in_memory(address: str, slot: ArraySlot, credentials: Credentials, timeout_s: float) -> Channel:
-    """A line to who listens under that address on this host.
+    """Return a line to who listens under that address on this host.
 
     Raises
     ------

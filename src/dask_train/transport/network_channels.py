@@ -67,7 +67,7 @@ def receive_over_network(address: str, slot: ArraySlot, credentials: Credentials
 
 
 def dial_over_network(address: str, slot: ArraySlot, credentials: Credentials, timeout_s: float) -> Channel:
-    """A line to who listens at that address.
+    """Return a line to who listens at that address.
 
     Raises
     ------

@@ -56,7 +56,7 @@ class Reception(Generic[_Guest]):
         self._accepting.start()
 
     def next(self, timeout_s: float | None = None) -> _Guest:
-        """The next guest; waits for ever where no time is given, until this is closed.
+        """Return the next guest; waits for ever where no time is given, until this is closed.
 
         Raises
         ------

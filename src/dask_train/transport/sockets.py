@@ -19,7 +19,7 @@ _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred in socket
 
 
 def listen(name: str, backlog: int) -> socket.socket:
-    """A socket that listens under a name."""
+    """Return a socket that listens under a name."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(_abstract(name))
@@ -47,7 +47,7 @@ def pass_memory(connection: socket.socket, descriptor: int) -> None:
 def connect(
     name: str, deadline: float, refusal: LaunchError, prove: Callable[[socket.socket], None] | None = None
 ) -> tuple[socket.socket, int]:
-    """A connection to who listens under a name, and the descriptor that it passes.
+    """Return a connection to who listens under a name, and the descriptor that it passes.
 
     Parameters
     ----------

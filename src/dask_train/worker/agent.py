@@ -167,7 +167,7 @@ class Agent:
             self._over.set()
 
     async def on_worker_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What a coroutine gives on the Dask worker's event loop."""
+        """Return what a coroutine gives on the Dask worker's event loop."""
         loop = self.worker.loop.asyncio_loop
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
@@ -321,13 +321,13 @@ class Agent:
             child.tell(Answer(question=number, error=str(failure), stalled=stalled))
 
     async def _open_data_set(self, child: RoleChild, found: DataSetFound) -> Answer:
-        """A published data set that a role process has asked for."""
+        """Return a published data set that a role process has asked for."""
         await self._data.hold(found.number, child.role, child.rank, self._progressed(child))
         data = self._data.mapped(found.number, child.role, child.rank)
         return Answer(question=found.question, number=found.number, data=data)
 
     async def _open_group(self, child: RoleChild, computed: GroupComputed) -> Answer:
-        """A group of a data set that is streamed, which the driver has computed."""
+        """Return a group of a data set that is streamed, which the driver has computed."""
         data = await self._data.open_group(child.role, child.rank, computed, self._progressed(child))
         return Answer(question=computed.question, data=data)
 
@@ -407,7 +407,7 @@ _OBEYED: dict[type[Message], Callable[[Agent, RoleChild, Any], None]] = {
 
 
 def _tls(worker: Worker) -> dict[str, str] | None:
-    """The Dask worker's certificates, as role processes may use them; None where the cluster has no TLS."""
+    """Return the Dask worker's certificates, as role processes may use them; None where the cluster has no TLS."""
     if not worker.address.startswith("tls://"):
         return None
     config = worker.security.get_tls_config_for_role("worker")
@@ -415,7 +415,7 @@ def _tls(worker: Worker) -> dict[str, str] | None:
 
 
 def registry(worker: Worker) -> dict[str, Agent]:
-    """The agents on a Dask worker, by run."""
+    """Return the agents on a Dask worker, by run."""
     if not hasattr(worker, "train_agents"):
         worker.train_agents = {}
     agents: dict[str, Agent] = worker.train_agents

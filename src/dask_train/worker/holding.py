@@ -41,10 +41,10 @@ class Neighbours(Protocol):
         """
 
     async def fetch(self, key: Any, addresses: list[str]) -> Any:
-        """A result: the very object where it lies here, else a copy."""
+        """Return a result: the very object where it lies here, else a copy."""
 
     async def ask(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function of :mod:`~dask_train.worker.offers` says on a Dask worker."""
+        """Return what a function of :mod:`~dask_train.worker.offers` says on a Dask worker."""
 
 
 class Holding:
@@ -197,7 +197,7 @@ class Holding:
         return {}
 
     async def _while_there(self, key: Any, addresses: list[str], work: Coroutine[Any, Any, Any]) -> Any:
-        """What Dask workers that have a result answer.
+        """Return what Dask workers that have a result answer.
 
         Raises
         ------

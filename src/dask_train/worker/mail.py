@@ -85,7 +85,7 @@ class Mail:
                 return dict(answer)
 
     async def commands(self) -> AsyncIterator[Any]:
-        """The driver's commands, in order, each once, until the run is over."""
+        """Yield the driver's commands, in order, each once, until the run is over."""
         seen = 0
         poll_s = self._scheduler.poll_s
         while (answer := await self._ask("train_run_next", seen=seen, timeout_s=poll_s))["status"] == "OK":

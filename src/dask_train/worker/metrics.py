@@ -58,11 +58,11 @@ class WorkerMetrics(OwnPlugin):
                 REGISTRY.unregister(self)
 
     def numbers(self) -> dict[str, float]:
-        """What the process' segments take."""
+        """Return what the process' segments take."""
         return {"segments_bytes": process_pool().used_bytes}
 
     def all_numbers(self) -> dict[str, float]:
-        """The numbers of all plug-ins of ours; 0 of those that are not there yet."""
+        """Return the numbers of all plug-ins of ours; 0 of those that are not there yet."""
         found = dict.fromkeys((*GAUGES, *COUNTERS), 0.0)
         for plugin in list(self._worker.plugins.values()):
             if isinstance(plugin, OwnPlugin):
@@ -70,7 +70,7 @@ class WorkerMetrics(OwnPlugin):
         return found
 
     def collect(self) -> Iterator[Any]:
-        """What ``prometheus_client`` asks when the Dask worker is scraped."""
+        """Yield what ``prometheus_client`` asks when the Dask worker is scraped."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         found = self.all_numbers()

@@ -11,7 +11,7 @@ from dask_train.errors import DataError
 
 
 async def fetch_result(worker: Worker, key: Any, who_has: list[str]) -> Any:
-    """The value of a task; on the Dask worker's event loop.
+    """Return the value of a task; on the Dask worker's event loop.
 
     Returns
     -------

@@ -47,7 +47,7 @@ class RoleData:
         self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
     def tell(self, told: DataSet) -> None:
-        """What a data set is; a role's own is number 0. One that is streamed has no keys yet."""
+        """Tell what a data set is; a role's own is number 0. One that is streamed has no keys yet."""
         known = (pickle.loads(told.table), list(zip(told.keys, told.where, strict=True)))  # noqa: S301 - from the client
         self._tables.setdefault((told.number, told.role), known)
 
@@ -75,7 +75,7 @@ class RoleData:
         await asyncio.shield(self._holdings[dataset, role, host][1])
 
     def mapped(self, dataset: int, role: str, rank: int) -> Mapped | None:
-        """What a role process needs to map it; None where the role has no data."""
+        """Return what a role process needs to map it; None where the role has no data."""
         if (dataset, role) not in self._tables:
             return None
         table, _ = self._tables[dataset, role]

@@ -35,7 +35,7 @@ class Room:
 
 
 def room(limit: int | None, dask_worker: Worker) -> Room:
-    """What this Dask worker can take; runs there."""
+    """Return what this Dask worker can take; runs there."""
     templates = {name: share_bytes(pid) for pid, name in TemplateProcesses.of(dask_worker).pids().items()}
     shared = process_pool().used_bytes  # which no process's own memory shows
     if limit is not None:

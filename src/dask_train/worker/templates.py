@@ -39,7 +39,7 @@ class TemplateProcesses(OwnPlugin):
         return {"template_processes": len(self.pids())}
 
     def pids(self) -> dict[int, str]:
-        """The processes of its templates, and what each has imported."""
+        """Return the processes of its templates, and what each has imported."""
         return self._templates.pids()
 
     def idle_s(self) -> dict[int, float]:

@@ -101,7 +101,7 @@ def is_name(value: Any) -> bool:
 
 
 def picks_of(what: str, features: Any, label: Any) -> Picks | None:
-    """What ``features=`` and ``label=`` pick, both perhaps None.
+    """Return what ``features=`` and ``label=`` pick, both perhaps None.
 
     Raises
     ------

@@ -11,7 +11,7 @@ BACKENDS = ("tensorflow", "torch", "jax")
 
 
 def backend_of(name: str) -> Backend:
-    """The backend of that name, one of :data:`BACKENDS`; imports its framework."""
+    """Return the backend of that name, one of :data:`BACKENDS`; imports its framework."""
     module = import_module(f"{__name__}.{name}")
     made: Backend = module.make()
     return made

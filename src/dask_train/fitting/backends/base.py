@@ -58,7 +58,7 @@ class Derived:
 
 
 def flat(logs: Any) -> dict[str, Any]:
-    """Logs by name, as Keras' callbacks see them, with what is in a dict among them; empty where there are none."""
+    """Return logs by name, as Keras' callbacks see them, with what is in a dict among them."""
     found: dict[str, Any] = {}
     for name, log in logs.items() if isinstance(logs, Mapping) else ():
         found.update(flat(log) if isinstance(log, Mapping) else {name: log})
@@ -110,7 +110,7 @@ class Backend(Protocol):
         """
 
     def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
-        """A step of that model as ``fit`` would run it, for batches of any number of rows.
+        """Return a step of that model as ``fit`` would run it, for batches of any number of rows.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Backend(Protocol):
         """
 
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
-        """What Keras' ``fit`` and ``evaluate`` of that model call in place of functions of their own.
+        """Return what Keras' ``fit`` and ``evaluate`` of that model call in place of functions of their own.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class Backend(Protocol):
         """
 
     def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:
-        """What the logs of a step are made of, which :meth:`compiled` has returned and which was run.
+        """Return what the logs of a step are made of, which :meth:`compiled` has returned and which was run.
 
         Parameters
         ----------
@@ -193,16 +193,16 @@ class Backend(Protocol):
         """
 
     def key_of(self, variable: Any) -> Any:
-        """What tells a variable from others in a step as outside: a Keras variable, or the backend's own in it."""
+        """Return what tells a variable from others in a step as outside: a Keras variable's, or the backend's own."""
 
     def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
-        """A gradient in that dtype: one tensor; or, of an embedding, indices of rows and values for them."""
+        """Return a gradient in that dtype: one tensor; or, of an embedding, indices of rows and values for them."""
 
     def slices_of(self, gradient: Any) -> list[Slices]:
         """By place in which a table is looked up, the gradients of its rows; empty for a gradient that is dense."""
 
     def sparse(self, slices: list[Slices], gradient: Any) -> Any:
-        """A gradient like that one, of these slices."""
+        """Return a gradient like that one, of these slices."""
 
     def may_be_kept(self, tensor: Any) -> bool:
         """Whether a step may keep what :meth:`on_host` has returned in a variable, without a copy.
@@ -238,7 +238,7 @@ class Backend(Protocol):
         """
 
     def settled(self, loss: Any) -> Any:
-        """The same loss, which :meth:`sums_multiplied` leaves as it is: it has been multiplied with what it needs.
+        """Mark a loss as multiplied with what it needs, so that :meth:`sums_multiplied` leaves it as it is.
 
         Or it is one of all workers' rows.
         """
@@ -272,7 +272,7 @@ class Backend(Protocol):
         """Rows of a column of a batch."""
 
     def rows(self, column: Any, num_rows: int) -> Any:
-        """The first rows of a column."""
+        """Return the first rows of a column."""
 
     def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
         """Let a function see columns of any number of rows by shape and dtype; nothing is computed.
@@ -285,7 +285,7 @@ class Backend(Protocol):
         """Floating-point numbers in the precision that Keras is set to, as its own ``fit`` takes arrays in."""
 
     def counted(self, num_steps: int) -> Any:
-        """A data set that makes Keras' ``fit`` count so many steps an epoch; their batches come from elsewhere."""
+        """Return a data set for which Keras' ``fit`` counts so many steps an epoch; batches come from elsewhere."""
 
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
@@ -296,12 +296,12 @@ class Backend(Protocol):
         """
 
     def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
-        """What assigns arrays to all of these variables at once."""
+        """Return what assigns arrays to all of these variables at once."""
 
     def applying(
         self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[np.ndarray | None]
     ) -> Callable[[Sequence[tuple[np.ndarray, ...]]], None]:
-        """What applies the gradients that lie in these arrays when it is called; they are aligned to 64 bytes.
+        """Return what applies the gradients that lie in these arrays when it is called; they are aligned to 64 bytes.
 
         Where there is None, it is called with indices of rows and values for them, one pair after the other. Without
         any gradients it counts a step in which other weights were changed.

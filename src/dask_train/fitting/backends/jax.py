@@ -85,7 +85,7 @@ class JaxBackend:
         return function
 
     def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
-        """A ``jax.jit``, traced once for each number of rows; as it is where Keras would run it so."""
+        """Return a ``jax.jit``, traced once for each number of rows; as it is where Keras would run it so."""
         build_for_batch(model, batch)
         return _Step(self, step, model)
 
@@ -104,27 +104,27 @@ class JaxBackend:
             self._gradients = None
 
     def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:  # noqa: ARG002
-        """What the step has shown as it was tried."""
+        """Return what the step has shown as it was tried."""
         assert isinstance(step, _Step)
         return Derived(raw=step.raw)
 
     def settled(self, loss: Any) -> Any:
-        """The loss; in a step of Keras' that is tried without its gradient, so that others' are left."""
+        """Return the loss; in a step of Keras' that is tried without its gradient, so that others' are left."""
         is_left = self._gradients is None or self._step is None or self._step.is_own
         return loss if is_left else jax.lax.stop_gradient(loss)
 
     def is_by_row(self, loss: Any, rows: int) -> bool:  # noqa: ARG002
-        """What has as many values as there are rows, for each number of rows that was tried."""
+        """Return what has as many values as there are rows, for each number of rows that was tried."""
         return self._step is not None and self._step.is_by_row(loss, tries=self._gradients is not None)
 
     def is_constant(self, number: Any) -> bool:
-        """What counts no rows: whole numbers do."""
+        """Return whether a number counts no rows; whole numbers do."""
         if hasattr(number, "dtype"):
             return "int" not in keras.backend.standardize_dtype(number.dtype)
         return not isinstance(number, int)
 
     def on_host(self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any]) -> list[Any]:
-        """An ordered ``io_callback``, which is called once each time, whatever becomes of its results."""
+        """Return an ordered ``io_callback``, which is called once each time, whatever becomes of its results."""
         return self._on_host(function, tensors, [(tensor.shape, tensor.dtype) for tensor in tensors]) if tensors else []
 
     def exchanged(
@@ -150,7 +150,7 @@ class JaxBackend:
     def applying(
         self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[np.ndarray | None]
     ) -> Callable[[Sequence[tuple[np.ndarray, ...]]], None]:
-        """A ``jax.jit`` of the optimizer, on copies of the arrays; gradients of JAX are never slices."""
+        """Return a ``jax.jit`` of the optimizer, on copies of the arrays; gradients of JAX are never slices."""
         assert all(array is not None for array in gradients)
         places, every = list(variables), [*optimizer.variables, *variables]
         scales = hasattr(optimizer, "inner_optimizer")
@@ -222,7 +222,7 @@ class JaxBackend:
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
     def key_of(self, variable: Any) -> Any:
-        """The identity of the Keras variable, whose arrays come and go."""
+        """Return the identity of the Keras variable, whose arrays come and go."""
         return id(variable)
 
     def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
@@ -238,7 +238,7 @@ class JaxBackend:
         raise NotImplementedError
 
     def may_be_kept(self, tensor: Any) -> bool:  # noqa: ARG002
-        """What is returned is a copy."""
+        """Return False: what is returned is a copy."""
         return False
 
     def sums_multiplied(
@@ -277,11 +277,11 @@ class JaxBackend:
         return _Counted(num_steps)
 
     def as_floatx(self, column: Any, floatx: str) -> Any:
-        """A cast where it is needed."""
+        """Return a cast where it is needed."""
         return keras.ops.cast(column, floatx) if "float" in str(column.dtype) else column
 
     def forgetting(self) -> AbstractContextManager[None]:
-        """What has been compiled goes with the functions."""
+        """Forget nothing by itself: what has been compiled goes with the functions."""
         return nullcontext()
 
     @contextmanager
@@ -342,7 +342,7 @@ class _Step:
         return self._by_row.get(number, False)
 
     def _begun(self, given: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
-        """The step, as it is traced or run eagerly."""
+        """Return the step, as it is traced or run eagerly."""
         self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
         with self._backend._taking(self, traces=self._is_jitted), exact_calls():
             return self._step(given, batch)
@@ -394,7 +394,7 @@ def _called_back(
 
 
 def _applied_scaled(optimizer: Any, pairs: Sequence[tuple[Any, Any]], given: Mapping[int, Any]) -> list[Any]:
-    """What these variables hold after a step of a loss scaler, whose ``apply`` can't be traced on JAX.
+    """Return what these variables hold after a step of a loss scaler, whose ``apply`` can't be traced on JAX.
 
     ``given`` has gradients by the ``id`` of their variables.
     """

@@ -144,7 +144,7 @@ _FEW_ROWS = 8
 
 
 def _cut(batch: Any) -> tuple[Any, list[Any], list[float]]:
-    """A batch, its two parts, and the share of rows of each; of a single row the same one twice."""
+    """Return a batch, its two parts, and the share of rows of each; of a single row the same one twice."""
     rows = _num_rows(batch)
     if rows == 1:
         twice = jax.tree.map(lambda column: jax.numpy.concatenate([column, column]), batch)

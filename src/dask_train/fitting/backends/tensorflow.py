@@ -73,7 +73,7 @@ class TensorFlowBackend:
                 del table[name]
 
     def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
-        """A ``tf.function`` that is traced once; Keras' ``run_eagerly`` runs the step as it is."""
+        """Return a ``tf.function`` that is traced once; Keras' ``run_eagerly`` runs the step as it is."""
         if model.run_eagerly:
             return step
         signature = tf.nest.map_structure(_any_number_of_rows, batch)
@@ -85,7 +85,7 @@ class TensorFlowBackend:
         return steps
 
     def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:
-        """What the graph of a ``tf.function`` shows; of what is run eagerly nothing is known."""
+        """Return what the graph of a ``tf.function`` shows; of what is run eagerly nothing is known."""
         return derived_logs(step.graph, variables) if isinstance(step, _Traced) else Derived()
 
     def is_constant(self, number: Any) -> bool:
@@ -138,7 +138,7 @@ class TensorFlowBackend:
     def applying(
         self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[np.ndarray | None]
     ) -> Callable[[Sequence[tuple[np.ndarray, ...]]], None]:
-        """A ``tf.function`` of the optimizer on tensors that share the arrays' memory, and on slices."""
+        """Return a ``tf.function`` of the optimizer on tensors that share the arrays' memory, and on slices."""
         signature = [
             tf.IndexedSlicesSpec(variable.shape, variable.dtype, tf.int64, tf.int64)
             if gradient is None
@@ -221,13 +221,13 @@ class TensorFlowBackend:
         return getattr(own, "_unique_id", id(own))
 
     def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
-        """The parts of a gradient; of ``IndexedSlices`` two."""
+        """Return the parts of a gradient; of ``IndexedSlices`` two."""
         if isinstance(gradient, tf.IndexedSlices):
             return [gradient.indices, tf.cast(gradient.values, dtype)]
         return [tf.cast(gradient, dtype)]
 
     def slices_of(self, gradient: Any) -> list[Slices]:
-        """The slices of ``IndexedSlices``, which the gradients of embeddings are."""
+        """Return the slices of ``IndexedSlices``, which the gradients of embeddings are."""
         return slices_below(gradient.indices, gradient.values) if isinstance(gradient, tf.IndexedSlices) else []
 
     def sparse(self, slices: list[Slices], gradient: Any) -> Any:
@@ -288,7 +288,7 @@ class TensorFlowBackend:
         return column[:num_rows]
 
     def traced(self, function: Callable[[list[Any]], Any], columns: Sequence[Column]) -> None:
-        """A graph of the function is made, as :meth:`compiled` makes that of a step, and dropped."""
+        """Make a graph of the function, as :meth:`compiled` makes that of a step, and drop it."""
         signature = [tf.TensorSpec((None, *column.row_shape), _dtype(column)) for column in columns]
         with self.forgetting():
             tf.function(function, autograph=False).get_concrete_function(signature)
@@ -298,7 +298,7 @@ class TensorFlowBackend:
         return tf.data.Dataset.range(num_steps)
 
     def as_floatx(self, column: Any, floatx: str) -> Any:
-        """A cast where it is needed."""
+        """Return a cast where it is needed."""
         is_other = isinstance(column, tf.Tensor) and column.dtype.is_floating and column.dtype != floatx
         return tf.cast(column, floatx) if is_other else column
 
@@ -328,7 +328,7 @@ class _Traced:
 
 
 def _aligned_copy(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """A copy in memory that TensorFlow takes as it is."""
+    """Return a copy in memory that TensorFlow takes as it is."""
     copy = empty_bytes(array.size * np.dtype(dtype).itemsize).view(dtype).reshape(array.shape)
     np.copyto(copy, array, casting="unsafe")
     return copy
@@ -344,5 +344,5 @@ def _any_number_of_rows(tensor: Any) -> Any:
 
 
 def _listed(found: Any) -> list[Any]:
-    """What a ``numpy_function`` has returned; one tensor comes by itself where it is run eagerly."""
+    """Return what a ``numpy_function`` has returned; one tensor comes by itself where it is run eagerly."""
     return list(found) if isinstance(found, list | tuple) else [found]

@@ -19,7 +19,7 @@ _COMPUTES = {
 
 
 def slices_below(indices: Any, values: Any) -> list[Slices]:
-    """The slices of each place in which a table is looked up.
+    """Return the slices of each place in which a table is looked up.
 
     Notes
     -----
@@ -51,7 +51,7 @@ def may_be_kept(tensor: Any) -> bool:
 
 
 def _source(tensor: Any) -> Any:
-    """The operation that a tensor comes from, but for what only forms it."""
+    """Return the operation that a tensor comes from, but for what only forms it."""
     operation = tensor.op
     while operation.type in _FORMS:
         operation = operation.inputs[_FORMS[operation.type]].op

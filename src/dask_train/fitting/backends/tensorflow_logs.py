@@ -78,7 +78,7 @@ class _Origin:
 
 
 def _again(tensors: list[Any], origins: list[_Origin]) -> Callable[[], Sequence[Any]]:
-    """Computes tensors from what the variables that they are derived from hold when it is called."""
+    """Compute tensors from what the variables that they are derived from hold now."""
     operations = {name: operation for origin in origins for name, operation in origin.operations.items()}
     reads = {name: source for origin in origins for name, source in origin.reads.items()}
     wanted = tf.compat.v1.GraphDef()

@@ -84,12 +84,12 @@ def _is_marked(tensor: Any, name: str) -> bool:
 
 
 def _in_dtype(times: Any, dtype: Any) -> Any:
-    """A factor with all its digits: ``tf.cast`` makes float32 of Python's numbers first."""
+    """Return a factor with all its digits: ``tf.cast`` makes float32 of Python's numbers first."""
     return tf.cast(times, dtype) if tf.is_tensor(times) else tf.constant(times, dtype)
 
 
 def addends(tensor: Any, times: Any = 1.0, weights: Collection[int] = ()) -> list[tuple[Any, Any]]:
-    """What a scalar is the sum of, each part with the number, or scalar, that it is multiplied with.
+    """Return what a scalar is the sum of, each part with the number, or scalar, that it is multiplied with.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class TorchBackend:
         self._sums = Sums()
 
     def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:  # noqa: ARG002
-        """The step itself, as Keras runs it on torch; one that only tests keeps nothing for gradients."""
+        """Return the step itself, as Keras runs it on torch; one that only tests keeps nothing for gradients."""
         return _Step(torch.no_grad()(step) if step == model.test_step else step, self._sums)
 
     def learn(
@@ -94,25 +94,25 @@ class TorchBackend:
         return steps
 
     def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:  # noqa: ARG002
-        """What was followed in the step that was run; later ones are not followed."""
+        """Return what was followed in the step that was run; later ones are not followed."""
         assert isinstance(step, _Step)
         return step.derived()
 
     def is_constant(self, number: Any) -> bool:
-        """What counts no rows: whole numbers do."""
+        """Return whether a number counts no rows; whole numbers do."""
         if isinstance(number, torch.Tensor):
             return number.is_floating_point()
         return not isinstance(number, int | np.integer)
 
     def on_host(self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any]) -> list[Any]:
-        """A call; what it returns is copied, since optimizers of a user's own may keep it or write to it."""
+        """Return a call; what it returns is copied, since optimizers of a user's own may keep it or write to it."""
         found = function([as_array(tensor) for tensor in tensors]) if tensors else []
         return [as_tensor(np.array(array), like=tensor) for array, tensor in zip(found, tensors, strict=True)]
 
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
     ) -> None:
-        """A call, and values copied into variables."""
+        """Make a call, and copy values into variables."""
         self.assigning(into)(function([as_array(tensor) for tensor in tensors]))
 
     def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
@@ -128,7 +128,7 @@ class TorchBackend:
     def applying(
         self, optimizer: Any, variables: Sequence[Any], gradients: Sequence[np.ndarray | None]
     ) -> Callable[[Sequence[tuple[np.ndarray, ...]]], None]:
-        """The optimizer on copies of the arrays, which its ``apply`` may write to, and on sparse tensors."""
+        """Return the optimizer on copies of the arrays, which its ``apply`` may write to, and on sparse tensors."""
         places = list(variables)
 
         @torch.no_grad()
@@ -173,11 +173,11 @@ class TorchBackend:
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
     def key_of(self, variable: Any) -> Any:
-        """The identity of the parameter, which stays the same."""
+        """Return the identity of the parameter, which stays the same."""
         return id(variable.value if isinstance(variable, keras.Variable) else variable)
 
     def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
-        """The parts of a gradient; of a sparse one two."""
+        """Return the parts of a gradient; of a sparse one two."""
         wanted = keras.backend.standardize_dtype(dtype)
         if gradient.is_sparse:
             found = gradient.coalesce()
@@ -185,7 +185,7 @@ class TorchBackend:
         return [keras.ops.cast(gradient, wanted)]
 
     def slices_of(self, gradient: Any) -> list[Slices]:
-        """The slices of a sparse gradient, which only modules of torch ask for: Keras' embeddings have dense ones."""
+        """Return the slices of a sparse gradient, for modules of torch: Keras' embeddings have dense ones."""
         if gradient is None or not gradient.is_sparse:
             return []
         if gradient.sparse_dim() != 1:
@@ -197,12 +197,12 @@ class TorchBackend:
         return [Slices(found.indices()[0], found.values(), alike=False, distinct=True)]
 
     def sparse(self, slices: list[Slices], gradient: Any) -> Any:
-        """A sparse tensor; of several slices of a row their sum, as torch has it."""
+        """Return a sparse tensor; of several slices of a row their sum, as torch has it."""
         indices, values = torch.cat([one.indices for one in slices]), torch.cat([one.values for one in slices])
         return _sparse(indices, values, gradient)
 
     def may_be_kept(self, tensor: Any) -> bool:  # noqa: ARG002
-        """What is returned is a copy."""
+        """Return False: what is returned is a copy."""
         return False
 
     def sums_multiplied(self, factor: Callable[[Any], Any], rows: Callable[[], int]) -> AbstractContextManager[None]:  # noqa: ARG002
@@ -292,7 +292,7 @@ class _Step:
         return unfollowed(self._logs)
 
     def derived(self) -> Derived:
-        """What the logs were made of."""
+        """Return what the logs were made of."""
         logs, self._logs, self._follows = self._logs, None, False
         return derived_logs(logs)
 
@@ -313,7 +313,7 @@ class _Steps(torch.utils.data.Dataset[Any]):
 
 
 def as_array(tensor: Any) -> np.ndarray:
-    """The values of a tensor, or of a variable, in memory that they share on the CPU."""
+    """Return the values of a tensor, or of a variable, in memory that they share on the CPU."""
     value = tensor.value if isinstance(tensor, keras.Variable) else tensor
     value = value.detach().cpu()
     if value.dtype == torch.bfloat16:  # NumPy has it from ml_dtypes, and torch does not know that
@@ -323,7 +323,7 @@ def as_array(tensor: Any) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray, like: Any = None) -> torch.Tensor:
-    """A tensor that shares the memory of an array, but where ``like`` has another device or dtype."""
+    """Return a tensor that shares the memory of an array, but where ``like`` has another device or dtype."""
     if array.dtype == ml_dtypes.bfloat16:
         found = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:

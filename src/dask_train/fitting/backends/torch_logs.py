@@ -65,7 +65,7 @@ def followed_results() -> Iterator[None]:
 
 
 def unfollowed(logs: Any) -> Any:
-    """The same logs as plain tensors."""
+    """Return the same logs as plain tensors."""
     return _mapped(lambda one: one.plain if isinstance(one, Followed) else one, logs)
 
 

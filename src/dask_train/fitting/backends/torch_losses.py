@@ -33,7 +33,7 @@ class _Settled(torch.autograd.Function):
 
 
 def settled(loss: Any) -> Any:
-    """A loss that :class:`Sums` leaves as it is."""
+    """Return a loss that :class:`Sums` leaves as it is."""
     return _Settled.apply(loss)
 
 
@@ -106,7 +106,7 @@ class Sums:
             torch.autograd.backward, torch.autograd.grad = backward, grad
 
     def _sums_in(self, losses: Any) -> list[Any]:
-        """The nodes of a graph in which sums over rows end."""
+        """Return the nodes of a graph in which sums over rows end."""
         if self._seen is None and not self._kinds:
             return []
         nodes = [node for loss in _listed(losses) if loss.grad_fn is not None for node in parts(loss.grad_fn)]
@@ -134,7 +134,7 @@ def _times(factor: Factor) -> Callable[[Any], Any]:
 
 
 def parts(node: Any, scale: float = 1.0) -> list[tuple[Any, float]]:
-    """The nodes of what a scalar is the sum of, and how large the numbers are with which each is multiplied."""
+    """Return the nodes of what a scalar is the sum of, and how large the numbers are with which each is multiplied."""
     name, below = _name(node), [one for one, _ in node.next_functions if one is not None]
     if name == "Sum" and len(below) == 1 and _name(below[0]) == "Stack":
         below = [one for one, _ in below[0].next_functions if one is not None]
@@ -155,12 +155,12 @@ def _listed(tensors: Any) -> list[Any]:
 
 
 def _name(node: Any) -> str:
-    """What an operation is called: ``Sum`` for ``SumBackward1``."""
+    """Return what an operation is called: ``Sum`` for ``SumBackward1``."""
     return str(node.name()).partition("Backward")[0]
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:
-    """The shape of what an operation has made; None where it has made several."""
+    """Return the shape of what an operation has made; None where it has made several."""
     made = node._input_metadata
     return tuple(made[0].shape) if len(made) == 1 else None
 

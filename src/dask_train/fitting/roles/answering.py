@@ -33,7 +33,7 @@ class Answering:
             thread.start()
 
     def caller_of(self, line: Channel) -> Any:
-        """What methods are given to know who asks; the line, unless there is more to know."""
+        """Return what methods are given to know who asks; the line, unless there is more to know."""
         return line
 
     def wait_until_alone(self, timeout_s: float) -> None:

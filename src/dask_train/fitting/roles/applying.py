@@ -45,7 +45,7 @@ def at_every_apply(instead: Instead) -> Iterator[None]:
 
 
 def _applying(original: Callable[..., Any], instead: Instead, within: threading.local) -> Callable[..., Any]:
-    """An ``apply`` that calls ``instead``."""
+    """Return an ``apply`` that calls ``instead``."""
 
     @wraps(original)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:

@@ -18,7 +18,7 @@ class Counted(Protocol):
     """What training has counted."""
 
     def state(self) -> Any:
-        """What it is now."""
+        """Return what it is now."""
 
     def restore(self, state: Any) -> None:
         """Make it what it was."""
@@ -64,12 +64,12 @@ def is_rehearsed() -> bool:
 
 
 def note_gradients(gradients: Iterable[Any]) -> None:
-    """An optimizer was given these in a step that is tried only."""
+    """Note what an optimizer was given in a step that is tried only."""
     _rehearsal.gradients.extend(one for one in gradients if one is not None)
 
 
 def noted_gradients() -> list[Any]:
-    """What optimizers were given in steps that are tried only, since this was asked last."""
+    """Return what optimizers were given in steps that are tried only, since this was asked last."""
     found, _rehearsal.gradients = _rehearsal.gradients, []
     return found
 

@@ -86,7 +86,7 @@ class AsynchronousWorker(LoneWorker):
         self._last: Told | None = None  # the last step's
 
     def begin(self, callbacks: Any) -> None:
-        """The first worker brings the weights, from a checkpoint where there is one; a new one goes on where it was."""
+        """Bring the weights, as the first worker, perhaps from a checkpoint; a new one goes on where it was."""
         ready, steps, remembered = self.servers.begin(self.session.rank)
         if not ready:
             if not self.leads:
@@ -179,7 +179,7 @@ class AsynchronousWorker(LoneWorker):
         return told.values
 
     def validation(self) -> Any:
-        """The first worker's, on all of the data; None where a scorer does it, and in the others."""
+        """Return the first worker's, on all of the data; None where a scorer does it, and in the others."""
         return super().validation() if self.leads else None
 
     def validation_data(self) -> DataSet:
@@ -240,7 +240,7 @@ class AsynchronousWorker(LoneWorker):
                 )
 
     def outcome(self, callbacks: Any) -> Outcome | None:
-        """What the servers have counted, and this worker's model as callbacks have left it."""
+        """Return what the servers have counted, and this worker's model as callbacks have left it."""
         if not self.leads:
             self.servers.end(self.session.rank)
             return None
@@ -258,7 +258,7 @@ class AsynchronousWorker(LoneWorker):
         )
 
     def _of_all_workers(self, history: Any, counted: dict[int, list[np.ndarray]]) -> dict[str, list[Any]]:
-        """The history with the metrics of all rows of each epoch, as the servers have counted them."""
+        """Return the history with the metrics of all rows of each epoch, as the servers have counted them."""
         found = {name: list(values) for name, values in history.history.items()}
         told = self._last or Told({name: None for name in found if not name.startswith("val_")})
         for place, epoch in enumerate(history.epoch):
@@ -391,6 +391,6 @@ class _Watched(WatchedWeights):
 
 
 def _rates_of(model: Any) -> list[Any]:
-    """The learning rates of all of its optimizers, and of those that these are made of."""
+    """Return the learning rates of all of its optimizers, and of those that these are made of."""
     outer = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
     return [each._learning_rate for one in outer for each in (one, *getattr(one, "optimizers", ()))]

@@ -39,7 +39,7 @@ Configuration = dict[str, Any]
 
 
 def configuration_of(task: FitTask, schema: Columns, model: Any) -> Configuration:
-    """What training is begun with, of a model that was put together from ``task`` and has not been trained since."""
+    """Return what training is begun with, of a model put together from ``task`` and not trained since."""
     custom = unpack(task.header["custom_objects"])
     names: dict[str, str] = {}
     config = json.loads(task.header["config"])
@@ -64,7 +64,7 @@ def configuration_of(task: FitTask, schema: Columns, model: Any) -> Configuratio
 
 
 def rates_of(model: Any) -> list[float | None]:
-    """The learning rate of each optimizer that a model holds; None for one that follows a schedule."""
+    """Return the learning rate of each optimizer that a model holds; None for one that follows a schedule."""
     return [None if rate is None else float(value_of(rate)) for rate in _rates(model)]
 
 
@@ -146,7 +146,7 @@ def _collect_names(config: Any, names: dict[str, str]) -> None:
 
 
 def _comparable(value: Any, names: dict[str, str], custom: dict[str, Any]) -> Any:
-    """A config without what may differ; see the module."""
+    """Return a config without what may differ; see the module."""
     if isinstance(value, list):
         kept = [item for item in value if not (isinstance(item, dict) and item.get("class_name") == "InputLayer")]
         return [names.get(item, item) if isinstance(item, str) else _comparable(item, names, custom) for item in kept]
@@ -167,7 +167,7 @@ def _comparable(value: Any, names: dict[str, str], custom: dict[str, Any]) -> An
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A value that no config can hold, if it is one to compare; of others what they are called."""
+    """Return a value that no config can hold, if it is one to compare; of others what they are called."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -176,7 +176,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _differences(then: Any, now: Any, where: str, same_keras: bool) -> Iterator[str]:
-    """What differs, in words; what only one version of Keras writes down is passed by."""
+    """Yield what differs, in words; what only one version of Keras writes down is passed by."""
     if isinstance(then, dict) and isinstance(now, dict) and then.get("class_name") == now.get("class_name"):
         for key in [*then, *(key for key in now if key not in then)]:
             if same_keras or (key in then and key in now):
@@ -196,7 +196,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _name(value: Any) -> str:
-    """A short text for a config: of an object its class, of a function its name."""
+    """Return a short text for a config: of an object its class, of a function its name."""
     if isinstance(value, dict) and "class_name" in value:
         return str(value["config"] if value["class_name"] == "function" else value["class_name"])
     if isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):

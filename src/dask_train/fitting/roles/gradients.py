@@ -44,7 +44,7 @@ class RowFraction:
         self._weight, self.number = weight, self.number + 1
 
     def note_gathered(self) -> None:
-        """The step in hand has gathered rows of all workers."""
+        """Note that the step in hand has gathered rows of all workers."""
         self._gathered_in = self.number
 
     @property
@@ -140,7 +140,7 @@ class _Summing:
         return found
 
     def _kind(self, gradient: Any) -> float:
-        """A number for a gradient's dtype and whether it is sparse; 0 for none."""
+        """Return a number for a gradient's dtype and whether it is sparse; 0 for none."""
         if gradient is None:
             return 0.0
         number = 1.0 + _DTYPES.index(keras.backend.standardize_dtype(gradient.dtype))
@@ -181,7 +181,7 @@ class _Summing:
         return [array.copy() if again or key in kept else array for key, array in zip(keys, total, strict=True)]
 
     def _slices(self, key: Any, piece: Slices, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """A worker's slices as one process would have them for all rows."""
+        """Return a worker's slices as one process would have them for all rows."""
         indices, values = arrays
         weight = self._share.weight
         key = (key, indices.dtype.str, values.dtype.str, values.shape[1:])
@@ -204,12 +204,12 @@ def _added_up(indices: np.ndarray, values: np.ndarray) -> list[np.ndarray]:
 
 
 def _named(kind: float) -> str:
-    """What a gradient of that kind is."""
+    """Return what a gradient of that kind is."""
     return f"{'sparse' if kind > _SPARSE else 'dense'} in {_DTYPES[(int(kind) - 1) % _SPARSE]}"
 
 
 def _by_dtype(tensors: dict[Any, Any]) -> dict[str, list[Any]]:
-    """The keys of tensors by the name of their dtype."""
+    """Return the keys of tensors by the name of their dtype."""
     found: dict[str, list[Any]] = {}
     for key, tensor in tensors.items():
         found.setdefault(keras.backend.standardize_dtype(tensor.dtype), []).append(key)

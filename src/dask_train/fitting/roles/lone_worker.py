@@ -106,7 +106,7 @@ class LoneWorker(Worker):
         callbacks.resume(kept.batch, follow(kept.history, kept.epochs), self.taking_kept(kept.callbacks))
 
     def trained(self, history: dict[str, list[Any]], epochs: list[int], **more: Any) -> Outcome:
-        """What the first worker returns, with ``more`` of it, once its last checkpoint is written."""
+        """Return what the first worker returns, with ``more`` of it, once its last checkpoint is written."""
         self._keeper.finish()
         best = self._keeper.best()
         if best is not None:

@@ -78,12 +78,12 @@ class KerasLoop(TrainingLoop):
         self.history, self._epochs_told = history.history, history.epoch
 
     def epoch_ends(self) -> None:
-        """The last step of an epoch was taken, and no callback has had its say on it; in the first worker."""
+        """Note, in the first worker, that an epoch's last step was taken, before callbacks have their say on it."""
         if self.beside is not None and self.beside.epoch_ends(self.position.epoch):
             self.note_validated()
 
     def note_validated(self) -> None:
-        """The weights are those that were validated, or that the scorer will."""
+        """Note that the weights are those that were validated, or that the scorer will validate."""
         if self._checkpointer.judges_by_validation:
             self._validated = self._fingerprint()
 

@@ -55,7 +55,7 @@ class Metrics:
         self._from: list[np.ndarray] = []  # what is taken off to count: zeros, but for those that are infinite
 
     def counted(self) -> list[np.ndarray]:
-        """What they have counted since they were last reset, float64."""
+        """Return what they have counted since they were last reset, float64."""
         self._see_variables()
         pairs = zip(self._variables, self._from, strict=True)
         return [np.asarray(value_of(variable), np.float64) - zero for variable, zero in pairs]
@@ -73,7 +73,7 @@ class Metrics:
             variable.assign(np.asarray(value, variable.dtype))
 
     def results(self) -> dict[str, Any]:
-        """What the metrics say."""
+        """Return what the metrics say."""
         results: dict[str, Any] = self._model.get_metrics_result()
         return results
 
@@ -83,7 +83,7 @@ class Metrics:
         return self._variables
 
     def renewed(self, told: Told) -> dict[str, Any]:
-        """The logs of a step that depend on what metrics have counted, from what these hold now.
+        """Return the logs of a step that depend on what metrics have counted, from what these hold now.
 
         Where it is not known what logs depend on, they are metrics' results that have a metric's name.
         """
@@ -94,7 +94,7 @@ class Metrics:
         return {**found, **{name: results[name] for name in unknown if name in results}}
 
     def state(self) -> list[np.ndarray]:
-        """A copy of their variables, which :meth:`restore` takes."""
+        """Return a copy of their variables, which :meth:`restore` takes."""
         return [np.array(value_of(variable)) for variable in _variables(self._model)]
 
     def restore(self, state: list[np.ndarray], *, keeps: Collection[int] = ()) -> None:
@@ -108,14 +108,14 @@ class Metrics:
             self._model.reset_metrics()
 
     def go_on(self) -> None:
-        """A step begins."""
+        """Prepare for the next step."""
 
     def forget_rows(self, before: list[np.ndarray]) -> None:
         """Let no rows of this worker have been counted since then."""
         self.restore(before)
 
     def _see_variables(self) -> None:
-        """The variables, and what they hold before the first row."""
+        """Find the variables, and what they hold before the first row."""
         found = _variables(self._model)
         if [id(variable) for variable in found] == [id(variable) for variable in self._variables]:
             return

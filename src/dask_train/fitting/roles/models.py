@@ -71,17 +71,17 @@ def is_own(model: Any, name: str) -> bool:
 
 
 def called(model: Any, x: Any, training: bool = False) -> Any:
-    """What the model makes of inputs, as a rule outside training; called as Keras' steps call it."""
+    """Return what the model makes of inputs, as a rule outside training; called as Keras' steps call it."""
     return model(x, training=training) if model._call_has_training_arg else model(x)
 
 
 def packed(columns: Columns, backend: Backend, batch: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Inputs, targets and sample weights of a batch, as Keras' ``fit`` takes them in."""
+    """Return inputs, targets and sample weights of a batch, as Keras' ``fit`` takes them in."""
     return columns.pack([backend.as_floatx(array, keras.config.floatx()) for array in batch])
 
 
 def _spec(column: Column, rows: int | None) -> Any:
-    """A column of so many rows, or any number of them, as Keras' ``fit`` takes it in."""
+    """Return a column of so many rows, or any number of them, as Keras' ``fit`` takes it in."""
     dtype = keras.backend.standardize_dtype(np.dtype(column.dtype))
     return keras.KerasTensor((rows, *column.row_shape), keras.config.floatx() if "float" in dtype else dtype)
 
@@ -111,7 +111,7 @@ def _build_metrics(model: Any, columns: Columns, backend: Backend) -> None:
 
 
 def _first_step(model: Any, columns: Columns, backend: Backend, batch: list[Any]) -> None:
-    """What makes the weights: with a step of the user's own that step, which need not call the model at all."""
+    """Take the step that makes the weights; a step of the user's own need not call the model at all."""
     x, y, sample_weight = packed(columns, backend, batch)
     if is_own(model, "train_step"):
         model.train_step(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))

@@ -100,7 +100,7 @@ def _all_metrics(model: Any) -> list[Any]:
 
 
 def _compiled_with(model: Any) -> list[Any]:
-    """The metrics that ``compile`` was given, which are among the model's own after the first step only."""
+    """Return the metrics that ``compile`` was given, which are among the model's own after the first step only."""
     given = model._compile_metrics
     found = keras.tree.flatten([] if given is None else [given._user_metrics, given._user_weighted_metrics])
     return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]

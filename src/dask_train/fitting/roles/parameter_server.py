@@ -93,13 +93,13 @@ class ParameterServer(Answering):
         self.answer(receptions(session.peers["ps"][session.rank], self._slot, task.credentials(session)))
 
     def caller_of(self, line: Channel) -> Caller:
-        """What is known of who has dialled."""
+        """Return what is known of who has dialled."""
         return Caller(line)
 
     # What workers ask
 
     def _on_begin(self, caller: Caller, *, rank: int) -> dict[str, Any]:
-        """A worker begins: with the steps that are known of it; the first one may have to bring the weights."""
+        """Begin with a worker, at the steps that are known of it; the first one may have to bring the weights."""
         if rank != 0 and not self._ready.wait(self._patience_s):
             return {"ready": False, "steps": 0, "remembered": None, "version": 0}
         with self._lock:
@@ -114,7 +114,7 @@ class ParameterServer(Answering):
             }
 
     def _on_remember(self, _: Caller, *, value: Any) -> None:
-        """What the first worker would take with it."""
+        """Keep what would be lost with the first worker."""
         self._remembered = value
 
     def _on_bring(self, caller: Caller, *, progress: Progress, counted: dict[int, list[np.ndarray]]) -> None:
@@ -157,7 +157,7 @@ class ParameterServer(Answering):
         statistics: bool,
         weights: bool,
     ) -> dict[str, Any]:
-        """A worker's next step is over; what its rows have counted, if it had any."""
+        """End a worker's next step; return what its rows have counted, if it had any."""
         with self._lock:
             if steps > self._progress_of(rank)[0]:
                 self._progress[rank] = (steps, 0)
@@ -187,13 +187,13 @@ class ParameterServer(Answering):
             return {"steps": self._num_steps, "version": self._version}
 
     def _on_set(self, caller: Caller, *, places: Sequence[int]) -> None:
-        """What a callback has set; weights go back as they are then."""
+        """Take over what a callback has set; weights go back as they are then."""
         with self._lock:
             self._take(caller.line, places)
             self._give_weights(caller.line)
 
     def _on_set_others(self, _: Caller, *, values: list[np.ndarray]) -> None:
-        """What a callback has set that no server has."""
+        """Take over what a callback has set that no server has."""
         with self._lock:
             self._others, self._version = values, self._version + 1
 
@@ -211,7 +211,7 @@ class ParameterServer(Answering):
             return {"progress": dict(self._progress), "counted": counted}
 
     def _on_end(self, _: Caller, *, rank: int, stop: bool) -> None:
-        """A worker has gone through all of its batches, or the first one's callbacks end training."""
+        """Note that a worker has gone through its batches, or that the first one's callbacks end training."""
         with self._lock:
             self._ended.add(rank)
             self._stop = self._stop or stop

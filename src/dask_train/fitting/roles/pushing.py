@@ -118,12 +118,12 @@ class Pushing:
             raise
 
     def begin_step(self, step: int, *, looks: bool) -> None:
-        """The step of that number comes next; ``looks`` where weights are to be looked at in it, as in the first."""
+        """Begin the step of that number; ``looks`` where weights are to be looked at in it, as in the first."""
         self._step, self._looks = step, looks or not self._has_looked
         self._index, self._pushed = 0, set()
 
     def end_step(self) -> bool:
-        """A step with rows has been taken; whether it has pushed gradients of all trainable weights.
+        """Note a step with rows; return whether it has pushed gradients of all trainable weights.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Pushing:
         return len(self._pushed) == len(self._weights)
 
     def note(self) -> None:
-        """What no server has is as it shall be: weights that are frozen, or no floating-point numbers."""
+        """Note that what no server has is as it shall be: frozen weights, and those that are not floating-point."""
         self._noted = [value_of(variable) for variable in self._others]
 
     def _check_given(self, places: Sequence[int], values: Sequence[np.ndarray]) -> None:

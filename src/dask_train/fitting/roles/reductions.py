@@ -42,7 +42,7 @@ def losses_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) 
 
 
 def _aggregate(model: Any, original: Callable[..., Any], reducing: _Reducing, loss: Any) -> Any:
-    """What Keras makes of an ``add_loss``, the sum of its values, where they are of rows of the batch."""
+    """Return what Keras makes of an ``add_loss``, the sum of its values, where they are of rows of the batch."""
     total = original(model, loss)
     return reducing.settled(total) if reducing.is_by_row(loss) else total
 
@@ -91,7 +91,7 @@ class _Reducing:
         return self._backend.is_by_row(loss, self._share.rows)
 
     def settled(self, total: Any) -> Any:
-        """A sum over this worker's rows as the part of the sum over all rows that it is."""
+        """Return a sum over this worker's rows as the part of the sum over all rows that it is."""
         return self._backend.settled(total * self.factor_of_sums(total.dtype))
 
     def factor_of_sums(self, dtype: Any) -> Any:

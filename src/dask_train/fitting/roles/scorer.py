@@ -71,7 +71,7 @@ class Weights(Protocol):
     """Where the scorer's model has its weights from."""
 
     def next(self, wait_s: float) -> dict[str, int] | None:
-        """What tells which weights the model has now; None where there are no new ones for so long."""
+        """Return what tells which weights the model has now; None where there are no new ones for so long."""
 
     def moved(self) -> None:
         """Tell that a step was taken."""
@@ -143,7 +143,7 @@ def _unless_stopped(
     *,
     ends: bool,  # noqa: ARG001
 ) -> Any:
-    """The logs of a step; the last one where the run is to end."""
+    """Return the logs of a step; the last one where the run is to end."""
     validation.took()
     moved()
     model.stop_evaluating = session.should_stop()

@@ -21,7 +21,7 @@ _VARIABLES = "the variables of callbacks"
 
 
 def send_callbacks(callbacks: Sequence[Any], variables: Variables | None = None) -> bytes:
-    """The callbacks, pickled, without the model that an earlier ``fit`` has set on them; with variables that they use.
+    """Pickle the callbacks and the variables that they use, without the model that ``fit`` set on them.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def _can_travel(value: Any) -> bool:
 
 
 def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
-    """The callbacks, in the first worker, and the variables that they use."""
+    """Return the callbacks, in the first worker, and the variables that they use."""
     if not sent:
         return [], Variables()
     callbacks = []
@@ -62,7 +62,7 @@ def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
 
 
 def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
-    """What each callback holds now, pickled; empty for one that holds what can't be. The last is that of variables."""
+    """Pickle what each callback holds now; empty where that can't be. The last one is that of variables."""
     found, used = [], set[str]()
     for callback in callbacks:
         try:
@@ -73,7 +73,7 @@ def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
 
 
 def held_by(callbacks: Sequence[Any], variables: Variables) -> list[Held]:
-    """What each callback holds now, and the variables."""
+    """Return what each callback holds now, and the variables."""
     names = [*(type(one).__qualname__ for one in callbacks), _VARIABLES]
     return [Held(name, state) for name, state in zip(names, states_of(callbacks, variables), strict=True)]
 
@@ -142,6 +142,6 @@ def _held(callback: Any) -> dict[str, Any]:
 
 
 def _state(callback: Any) -> dict[str, Any]:
-    """What a callback holds, but for functions by value: a checkpoint must not bring back code of then."""
+    """Return what a callback holds, but for functions by value: a checkpoint must not bring back code of then."""
     held = _held(callback).items()
     return {name: value for name, value in held if not (isinstance(value, FunctionType) and module_of(value) is None)}

@@ -124,7 +124,7 @@ class Servers:
         return [self.given(place) for place in places]
 
     def given(self, place: int) -> np.ndarray:
-        """A trainable variable as a server gave it last."""
+        """Return a trainable variable as a server gave it last."""
         line, number = self._place_on_line[place]
         return self._lines[line].into[number]
 

@@ -33,7 +33,7 @@ class Shard:
 
 
 def shards_of(model: Any, num_servers: int) -> list[Shard]:
-    """The parts of so many servers, alike in size; the same in every process.
+    """Return the parts of so many servers, alike in size; the same in every process.
 
     The largest weights go first, each to the server that has least (longest processing time first, Graham 1969).
 
@@ -92,12 +92,12 @@ def check_sharing(optimizer: Any) -> None:
 
 
 def slot_of(model: Any, shard: Shard) -> ArraySlot:
-    """What travels on a line: the shard's weights, or gradients of them; its optimizer variables; moving averages."""
+    """Return what travels on a line: the shard's weights or gradients, optimizer variables, moving averages."""
     return ArraySlot([(tuple(v.shape), _dtype(v)) for v in columns_of(model, shard)])
 
 
 def columns_of(model: Any, shard: Shard) -> list[Any]:
-    """The variables that travel on a line, in order; see :func:`slot_of`."""
+    """Return the variables that travel on a line, in order; see :func:`slot_of`."""
     slots = state.optimizer_variables(model)
     return [
         *(model.trainable_variables[place] for place in shard.weights),

@@ -39,7 +39,7 @@ class Awaiting(Protocol):
         """Expect scores of no other epochs than these."""
 
     def came(self, epoch: int, found: dict[str, float]) -> None:
-        """The scores of an epoch have come, which were awaited."""
+        """Take the awaited scores of an epoch."""
 
 
 class Spool(Answering):
@@ -105,12 +105,12 @@ class Spool(Answering):
         return True
 
     def aligned(self, epochs: Sequence[int]) -> dict[str, list[float]]:
-        """What was found, a list for each name of one value an epoch; NaN for those that were not validated."""
+        """Return what was found, a list for each name of one value an epoch; NaN for those that were not validated."""
         names = dict.fromkeys(name for found in self.scores.values() for name in found)
         return {name: [self.scores.get(epoch, {}).get(name, math.nan) for epoch in epochs] for name in names}
 
     def _on_next(self, _: Channel, *, seen: int, wait_s: float) -> tuple[int, dict[str, Any], list[Any]] | None:
-        """What is to be validated now, but for what the scorer has seen."""
+        """Return what is to be validated now, but for what the scorer has seen."""
         with self._changed:
             self._changed.wait_for(lambda: self._latest is not None and self._latest[0] != seen, wait_s)
             if self._latest is None or self._latest[0] == seen:
@@ -120,12 +120,12 @@ class Spool(Answering):
             return self._latest
 
     def _on_moved(self, _: Channel) -> None:
-        """The scorer gets on."""
+        """Note that the scorer gets on."""
         with self._changed:
             self._num_moves += 1
 
     def _on_scored(self, _: Channel, *, epoch: int, found: dict[str, float]) -> None:
-        """What the scorer has found."""
+        """Take what the scorer has found."""
         with self._changed:
             self._num_moves += 1
             if epoch not in self._open:  # another scorer has been given later ones meanwhile
@@ -181,7 +181,7 @@ class SpooledWeights:
             self._line.close()
 
     def _ask(self, order: str, **told: Any) -> Any:
-        """What the first worker answers; None where the run is to stop."""
+        """Return what the first worker answers; None where the run is to stop."""
         while self._line is not None or self._dial():
             assert self._line is not None
             try:

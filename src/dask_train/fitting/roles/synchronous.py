@@ -168,7 +168,7 @@ class SynchronousWorker(Worker):
             )
 
     def _cut_short(self) -> None:
-        """The epoch ends here, after what was not to be its last step."""
+        """End the epoch here, after what was not to be its last step."""
         told, self._ungathered = self._ungathered, None
         if told is not None:
             told.values.update(self.metrics.gather(told))  # Keras has these logs in hand

@@ -67,7 +67,7 @@ class Variable:
         return list(holder) if pairs is None else [each for pair in list(pairs.items()) for each in pair]
 
     def copied(self, before: list[Any]) -> Any:
-        """A shallow copy of what it holds, for :meth:`take`; of an object without parts that are the same as before."""
+        """Copy what it holds, for :meth:`take`; of an object without the parts that are as before."""
         if self.name:
             return self.content
         if _is_container(self.holder):
@@ -136,7 +136,7 @@ class Variables:
         return [key for key, each in self.known.items() if not _same(self.before[key], each.content)]
 
     def lost(self) -> list[str]:
-        """The names of those that have changed, and can't come back."""
+        """Return the names of those that have changed, and can't come back."""
         return [name_of(key) for key, state in self.states().items() if not state]
 
     def dumps(self, value: Any, used: set[str] | None = None) -> bytes:
@@ -155,7 +155,7 @@ class Variables:
         return data.getvalue()
 
     def states(self, used: Set[str] = frozenset()) -> dict[str, bytes]:
-        """What the changed ones hold, and those that values use, pickled; empty for what can't come back."""
+        """Return what the changed ones hold, and those that values use, pickled; empty for what can't come back."""
         waiting, found = [*self.changed, *sorted(used)], {}
         while waiting:
             key = waiting.pop(0)
@@ -212,7 +212,7 @@ class Variables:
 
 
 def name_of(key: str) -> str:
-    """A variable's name for people."""
+    """Return a variable's name for people."""
     return key.rpartition("#")[0]
 
 
@@ -316,7 +316,7 @@ _PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
 
 
 def _cell(function: FunctionType, name: str) -> CellType | None:
-    """The cell of a closure; None for a global. cloudpickle makes a new one for each function."""
+    """Return the cell of a closure; None for a global. cloudpickle makes a new one for each function."""
     names = function.__code__.co_freevars
     return (function.__closure__ or ())[names.index(name)] if name in names else None
 

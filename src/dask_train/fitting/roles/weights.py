@@ -84,7 +84,7 @@ class Weights(WatchedWeights):
                 assign(some, sent)
 
     def average_statistics(self) -> list[str]:
-        """Moving averages, such as those of BatchNormalization, become the means over all workers.
+        """Replace moving averages, such as those of BatchNormalization, by their means over all workers.
 
         Returns
         -------
@@ -110,7 +110,7 @@ class Weights(WatchedWeights):
         return [variable for variable in self._own if id(variable) not in own]
 
     def statistics(self) -> list[np.ndarray]:
-        """A copy of the moving averages of this worker."""
+        """Return a copy of the moving averages of this worker."""
         return [np.array(value_of(variable)) for variable in self._statistics]
 
     def set_statistics(self, values: list[np.ndarray]) -> None:
@@ -175,12 +175,12 @@ def synchronizes(layer: Any) -> bool:
 
 
 def averaged_buffers(model: Any) -> list[Any]:
-    """What modules of torch average; they count batches as well, which is each worker's own."""
+    """Return what modules of torch average; they count batches as well, which is each worker's own."""
     return [buffer for buffer in torch_buffers(model) if "float" in buffer.dtype]
 
 
 def others_of(model: Any) -> list[Any]:
-    """What neither gradients nor layers change: weights that are frozen, or of integers; variables unknown to Keras."""
+    """Return what neither gradients nor layers change: frozen weights, integers, variables unknown to Keras."""
     known = {id(variable) for variable in (*model.trainable_variables, *statistics_of(model))}
     return [*(variable for variable in model.weights if id(variable) not in known), *unknown_variables(model)]
 
@@ -198,7 +198,7 @@ def _by_dtype(variables: Sequence[Any]) -> dict[np.dtype, list[Any]]:
 
 
 def _summed_in(variable: Any) -> np.dtype:
-    """A dtype in which NumPy adds, and in which values come through unchanged."""
+    """Return a dtype in which NumPy adds, and in which values come through unchanged."""
     name = dtype_of(variable)
     if name in ("float64", "float32", "int64", "uint64", "int32", "uint32", "int8", "uint8", "int16", "uint16"):
         return np.dtype(name)
@@ -222,6 +222,6 @@ def assign(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
 
 
 def value_of(variable: Any) -> np.ndarray:
-    """A variable's value in a dtype of NumPy's own, perhaps read-only: a snapshot, see :func:`state.as_array`."""
+    """Return a variable's value in a dtype of NumPy's own, perhaps read-only; see :func:`state.as_array`."""
     value = state.as_array(variable)
     return value if value.dtype.isbuiltin == 1 else value.astype(np.float32)

@@ -91,7 +91,7 @@ class Worker(ABC):
 
     @abstractmethod
     def stepped(self, told: Told, *, ends: bool) -> Any:
-        """A step of training was taken, with which a call of Keras' ``ends``, or not; the logs that callbacks see."""
+        """Note a step of training, with which a call of Keras' ``ends`` or not; return what callbacks see."""
 
     @abstractmethod
     def validated(self, told: Told, *, ends: bool, last: bool) -> Any:
@@ -99,7 +99,7 @@ class Worker(ABC):
 
     @abstractmethod
     def outcome(self, callbacks: Any) -> Outcome | None:
-        """What this worker returns."""
+        """Return what this worker returns."""
 
     def fit(self) -> Outcome | None:
         """Train to the end."""
@@ -150,7 +150,7 @@ class Worker(ABC):
         return self.epochs.first(self.position.epoch) + self.position.batch
 
     def callback_list(self) -> Leader | Follower:
-        """What Keras' ``fit`` calls at each moment."""
+        """Return what Keras' ``fit`` calls at each moment."""
         if not self.leads:
             return Follower(self.moment)
         return Leader(
@@ -163,7 +163,7 @@ class Worker(ABC):
         )
 
     def function_of(self, feed: BatchFeed, step: Any, after: Any) -> Callable[..., Any]:
-        """The function that takes steps, as Keras calls it."""
+        """Return the function that takes steps, as Keras calls it."""
         rank = Rank(
             session=self.session,
             backend=self.backend,
@@ -192,7 +192,7 @@ class Worker(ABC):
             )
 
     def validation(self) -> Any:
-        """What Keras takes for validation data: it counts steps, whose batches come from the run.
+        """Return what Keras takes for validation data: it counts steps, whose batches come from the run.
 
         None where there is none, or a scorer validates.
         """
@@ -208,7 +208,7 @@ class Worker(ABC):
         return self.backend.counted(validation.num_batches)
 
     def validation_data(self) -> DataSet:
-        """The validation data, of which this worker goes through its share."""
+        """Return the validation data, of which this worker goes through its share."""
         return self.session.dataset(VALIDATION)
 
     def states_kept(self) -> list[Held]:
@@ -228,7 +228,7 @@ class Worker(ABC):
             return model_to_parts(self.model, checksums=False)
 
     def taking(self, states: list[bytes]) -> Callable[[], Any]:
-        """What lets callbacks and variables hold what others held."""
+        """Return what lets callbacks and variables hold what others held."""
         return partial(take_states, self.callbacks, states, self.variables)
 
     def handed_over(self, outcome: Outcome) -> Outcome:

@@ -25,7 +25,7 @@ class Named(NamedTuple):
 
     @classmethod
     def buffers(cls, module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> list[Named]:
-        """The buffers of a module; those of parts of some kinds alone."""
+        """Return the buffers of a module; those of parts of some kinds alone."""
         return [
             cls(f"{path}.{name}".lstrip("."), part, name)
             for path, part in module.named_modules()
@@ -35,7 +35,7 @@ class Named(NamedTuple):
 
     @classmethod
     def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
-        """What all workers have the same of: parameters, and buffers but for those of :func:`norms`."""
+        """Return what all workers have the same of: parameters, and buffers but for those of :func:`norms`."""
         own = {each.path for each in norms(module)}
         found = [cls(path, module, path) for path, _ in module.named_parameters()]
         return [*found, *(each for each in cls.buffers(module) if each.path not in own)]
@@ -53,7 +53,7 @@ class Named(NamedTuple):
 
     @staticmethod
     def value_of(named: Named) -> np.ndarray:
-        """The tensor's values in a dtype of NumPy's."""
+        """Return the tensor's values in a dtype of NumPy's."""
         value = named.tensor.detach().cpu()
         return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
 
@@ -66,7 +66,7 @@ class Named(NamedTuple):
 
 
 def norms(module: torch.nn.Module) -> list[Named]:
-    """The buffers of torch's own normalisations: moving averages of a worker's rows, and counts of its batches.
+    """Return the buffers of torch's own normalisations: moving averages of a worker's rows, and counts of its batches.
 
     No others may depend on rows: in training nothing looks at these.
     """

@@ -18,7 +18,7 @@ _LEFT_OUT = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
 def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, columns: Columns) -> dict[str, Any]:
-    """What training is begun with, as plain values; ``optimizer`` and ``scheduler`` as the factories have made them."""
+    """Return what training is begun with, as plain values; optimizer and scheduler as factories made them."""
     state = training.module.state_dict()
     tensors = [[name, str(one.dtype), list(one.shape)] for name, one in state.items() if isinstance(one, torch.Tensor)]
     found = {
@@ -69,7 +69,7 @@ def _told_of_optimizer(optimizer: Any) -> dict[str, Any]:
 
 
 def _told(given: Any) -> dict[str, Any]:
-    """A loss by its name and what it was made with."""
+    """Return a loss by its name and what it was made with."""
     found: dict[str, Any] = {"name": name_of(given)}
     if isinstance(given, partial):
         found["with"] = {name: _plain(value) for name, value in sorted(given.keywords.items())}

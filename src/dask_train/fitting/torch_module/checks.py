@@ -31,7 +31,7 @@ _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParalle
 
 
 def check_module(model: Any) -> torch.nn.Module:
-    """A module that can be sent and trained; of one that was compiled the one within, which has the same tensors.
+    """Return a module that can be sent and trained; of a compiled one the one within, with the same tensors.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def loses_compiled_code(model: Any, *, in_place: bool) -> bool:
 
 
 def check_loss(loss: Any, module: torch.nn.Module) -> None:
-    """A function or module that compares outputs and targets.
+    """Check that it is a function or module that compares outputs and targets.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def check_loss(loss: Any, module: torch.nn.Module) -> None:
 
 
 def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
-    """The optimizer that is trained with, or one like it: made here, to see that it can be.
+    """Return the optimizer that is trained with, or one like it: made here, to see that it can be.
 
     Raises
     ------
@@ -147,7 +147,7 @@ _OPTIMIZERS = (
 
 
 def check_scheduler(scheduler: Any, interval: Any, optimizer: Any) -> Any:
-    """The scheduler that is made of the optimizer; None for none.
+    """Return the scheduler that is made of the optimizer; None for none.
 
     Raises
     ------
@@ -284,7 +284,7 @@ def _error_of_shapes(
 
 
 def _copy_of(value: Any) -> Any:
-    """A loss as it travels, since one that counts its calls, say, is to begin with the first batch."""
+    """Return a loss as it travels, since one that counts its calls, say, is to begin with the first batch."""
     try:
         return unpickle_parts(*pickle_parts(value))
     except Exception:  # told when all is sent; without workers it need not travel
@@ -302,7 +302,7 @@ def _try(module: torch.nn.Module, loss: Any, counted: Metrics, *, data: FitData,
 
 
 def sent(training: ModuleTraining) -> tuple[bytes, list[np.ndarray]]:
-    """A module and what it is trained with, as they travel.
+    """Return a module and what it is trained with, as they travel.
 
     Raises
     ------
@@ -330,6 +330,6 @@ def _unsendable(training: ModuleTraining, name: str) -> str:
 
 
 def random_state() -> np.ndarray:
-    """The state of torch's random numbers in this process."""
+    """Return the state of torch's random numbers in this process."""
     state: np.ndarray = torch.get_rng_state().numpy().copy()
     return state

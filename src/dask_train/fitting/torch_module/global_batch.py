@@ -39,7 +39,7 @@ class GlobalBatch:
         self._replicas = replicas
 
     def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
-        """The tensors of all workers, of which this one has so many rows; all at once.
+        """Return the tensors of all workers, of which this one has so many rows; all at once.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class GlobalBatch:
         return Whole(found, slice(first, first + rows))
 
     def sums(self, tensors: Sequence[torch.Tensor], rows: int, own: Sequence[float]) -> tuple[int, list[float]]:
-        """The rows of all workers, and sums over all workers of what each has; their tensors stay where they are.
+        """Return the rows of all workers, and sums over all workers of what each has.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class GlobalBatch:
     def _met(
         self, tensors: Sequence[torch.Tensor], rows: int, own: Sequence[float] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of each worker, and its own two numbers."""
+        """Return the rows of each worker, and its own two numbers."""
         assert self._replicas is not None
         kinds = _kinds_of(tensors)
         told = np.array([[rows, zlib.crc32(repr((kinds, own is None)).encode())]], np.int64)
@@ -125,7 +125,7 @@ class Structure:
                 )
 
     def filled(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """Outputs that are put together in the same way, of other tensors."""
+        """Return outputs that are put together in the same way, of other tensors."""
         left = iter(tensors)
         flat = [
             self._others[place] if place in self._others else next(left)

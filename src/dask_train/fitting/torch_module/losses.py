@@ -40,7 +40,7 @@ class BatchLoss:
             self._ignored = word_of(given, "ignore_index")
 
     def __call__(self, outputs: Any, y: Any, weight: Any) -> torch.Tensor:
-        """The loss of a batch, a tensor of one number.
+        """Return the loss of a batch, a tensor of one number.
 
         Raises
         ------
@@ -66,7 +66,7 @@ class BatchLoss:
 
 
 def rows_of(values: Any, weight: torch.Tensor) -> torch.Tensor:
-    """What a loss gave for each element, ``(rows, elements)``, of rows of which each has a weight.
+    """Return what a loss gave for each element, ``(rows, elements)``, of rows of which each has a weight.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def rows_of(values: Any, weight: torch.Tensor) -> torch.Tensor:
 
 
 def counted(weight: torch.Tensor, y: Any, ignored: int | None) -> torch.Tensor:
-    """What rows weigh in a mean, of which targets that are ``ignored`` are no part."""
+    """Return what rows weigh in a mean, of which targets that are ``ignored`` are no part."""
     if ignored is None or not isinstance(y, torch.Tensor) or y.is_floating_point():
         return weight
     of_rows = (y != ignored).reshape(len(y), -1)
@@ -110,7 +110,7 @@ _REDUCE = "Use a torch.nn loss with reduction='mean' or 'sum', or reduce in the 
 
 
 def by_row_of(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
-    """A loss that gives a value for each element, and how the given one reduces these."""
+    """Return a loss that gives a value for each element, and how the given one reduces these."""
     if isinstance(given, torch.nn.Module):
         function = copy.copy(given)
         function.reduction = NONE
@@ -134,12 +134,12 @@ def _weighable(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
 
 
 def word_of(given: Any, name: str) -> Any:
-    """What a loss was made with, or a function is called with; None where it tells nothing of the kind."""
+    """Return what a loss was made with, or a function is called with; None where it tells nothing of the kind."""
     return getattr(given, name, None) if isinstance(given, torch.nn.Module) else keywords_of(given).get(name)
 
 
 def keywords_of(given: Any) -> dict[str, Any]:
-    """What a function is called with besides outputs and targets, as far as it tells."""
+    """Return what a function is called with besides outputs and targets, as far as it tells."""
     try:
         parameters = inspect.signature(given).parameters.values()
     except (TypeError, ValueError):
@@ -148,7 +148,7 @@ def keywords_of(given: Any) -> dict[str, Any]:
 
 
 def name_of(given: Any) -> str:
-    """What a loss or a metric is called."""
+    """Return what a loss or a metric is called."""
     while isinstance(given, partial):
         given = given.func
     return str(getattr(given, "__name__", type(given).__name__))

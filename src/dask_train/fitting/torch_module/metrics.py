@@ -44,7 +44,7 @@ class Mean:
         return {"_total": self._total, "_rows": self._rows}  # the function may be any, which can't be pickled
 
     def compute(self) -> float:
-        """The mean so far."""
+        """Return the mean so far."""
         return self._total / self._rows if self._rows else float("nan")
 
 
@@ -95,12 +95,12 @@ class Metrics:
             mean.update(outputs, y, rows)
 
     def means(self) -> dict[str, Any]:
-        """What costs nothing to tell: the loss, and what functions give."""
+        """Return what costs nothing to tell: the loss, and what functions give."""
         return {"loss": self._loss.compute(), **{name: mean.compute() for name, mean in self._means.items()}}
 
     @torch.no_grad()
     def results(self) -> dict[str, Any]:
-        """What all say, numbers where they are one, else lists of them.
+        """Return what all say, numbers where they are one, else lists of them.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class Metrics:
         return found
 
     def state(self) -> bytes:
-        """What they have counted; :meth:`restore` takes it."""
+        """Return what they have counted; :meth:`restore` takes it."""
         return bytes(cloudpickle.dumps((self._loss, self._of_torchmetrics, self._means)))
 
     def restore(self, state: bytes) -> list[str]:

@@ -74,7 +74,7 @@ class Opened:
 
 
 def _device(session: Session) -> torch.device:
-    """This worker's GPU, where there is one; workers of a host that see the same ones take turns."""
+    """Return this worker's GPU, where there is one; workers of a host that see the same ones take turns."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     hosts, _ = session.meeting

@@ -16,7 +16,7 @@ from dask_train.trainers.common.outcome import Outcome
 def module_trained(
     result: Result, model: Any, module: torch.nn.Module, optimizer: Any, schema: FrameSchema | None
 ) -> FitResult:
-    """The result of a run; the ``module``, and an ``optimizer`` that was passed, hold what was trained.
+    """Return the result of a run; the ``module``, and an ``optimizer`` that was passed, hold what was trained.
 
     Where the run was ended before its first worker could tell, they stay as they are, and the history is empty.
     """

@@ -72,7 +72,7 @@ class RowSums:
 
     @classmethod
     def of(cls, given: Any, *, weighted: bool) -> RowSums | None:
-        """A loss as sums over rows; None where it is not known to be that, or not where rows are ``weighted``."""
+        """Return a loss as sums over rows; None where it is not known to be that, with ``weighted`` rows or at all."""
         function, words = _function_of(given), _words_of(given)
         if function not in _FUNCTIONS.values() or not words.keys() <= _WORDS:
             return None
@@ -95,7 +95,7 @@ class RowSums:
         return outputs.shape[1:] == y.shape[1:] and not per_row
 
     def parts(self, outputs: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | None) -> Parts:
-        """What rows add to the loss of a batch."""
+        """Return what rows add to the loss of a batch."""
         if not len(y):
             return Parts(outputs.sum(), 0.0)
         values = self._by_row(outputs, y)
@@ -114,7 +114,7 @@ class RowSums:
         return float(values.numel())
 
     def _of_counted(self, y: torch.Tensor) -> float:
-        """What class numbers weigh, but those that are left out."""
+        """Return what class numbers weigh, but those that are left out."""
         classes, weights = y[y != self._words["ignore_index"]], self._words.get("weight")
         return float(classes.numel() if weights is None else weights[classes].double().sum())
 
@@ -133,7 +133,7 @@ _OF_WEIGHTS = (
 
 
 def _function_of(given: Any) -> Any:
-    """The function of torch's that a loss is: itself, with some arguments, or as a module that nobody has changed."""
+    """Return torch's function that a loss is: itself, with some arguments, or as a module that is unchanged."""
     if isinstance(given, partial):
         return given.func if not given.args else None
     if isinstance(given, nn.Module):
@@ -144,7 +144,7 @@ def _function_of(given: Any) -> Any:
 
 
 def _words_of(given: Any) -> dict[str, Any]:
-    """What a loss was made with; of a function all that it can be told, where that is not None."""
+    """Return what a loss was made with; of a function all that it can be told, where that is not None."""
     if isinstance(given, nn.Module):
         return {name: getattr(given, name) for name in sorted(_WORDS) if hasattr(given, name)}
     return {name: value for name, value in keywords_of(given).items() if value is not None}

@@ -93,7 +93,7 @@ class ModuleSteps:
         self._made_of: dict[bool, Structure] = {}
 
     def packed(self, columns: Columns, batch: Sequence[torch.Tensor]) -> Batch:
-        """A share as the module takes it: floats in its dtype, and class numbers in int64.
+        """Return a share as the module takes it: floats in its dtype, and class numbers in int64.
 
         Weights have float32 at least: 16 bits can't count the rows of a batch.
         """
@@ -164,7 +164,7 @@ class ModuleSteps:
         return outputs
 
     def _by_rows(self, made: Structure, batch: Batch) -> RowSums | None:
-        """The loss where its parts of shares are enough to go by; the same on all workers."""
+        """Return the loss where its parts of shares are enough to go by; the same on all workers."""
         weighted = batch.weight is not None
         if weighted not in self._sums_of_rows:
             self._sums_of_rows[weighted] = RowSums.of(self._loss, weighted=weighted)
@@ -174,7 +174,7 @@ class ModuleSteps:
         return found
 
     def _added(self, by_rows: RowSums, made: Structure, batch: Batch) -> tuple[torch.Tensor, Done]:
-        """This worker's part of the loss of all rows; and what there is to tell."""
+        """Return this worker's part of the loss of all rows; and what there is to tell."""
         (outputs,) = made.tensors
         values, weight = by_rows.parts(outputs, batch.y, batch.weight)
         own = float(values.detach().double().sum()), weight
@@ -187,7 +187,7 @@ class ModuleSteps:
         return (values / weighs).sum(), Done(told, None, None, rows)
 
     def _together(self, made: Structure, batch: Batch) -> tuple[torch.Tensor, Done, dict[int, torch.Tensor], slice]:
-        """The loss of all rows; what there is to tell; the outputs that it was made of; which rows are this worker's.
+        """Return the loss of all rows, what there is to tell, the outputs it was made of, and this worker's rows.
 
         Of the outputs, those that the loss may be derived by, by their place.
         """
@@ -205,7 +205,7 @@ class ModuleSteps:
         return loss, Done(loss.item(), told, y, rows), inputs, whole.own
 
     def _made(self, batch: Batch, some_row: Callable[[], Batch], *, training: bool) -> Structure:
-        """What the module makes of a share, which may have no rows."""
+        """Return what the module makes of a share, which may have no rows."""
         if training not in self._made_of:
             if not self._made_of and batch.rows > 1:
                 check_rows_apart(self._module, batch)
@@ -231,7 +231,7 @@ class ModuleSteps:
         return _refilled_with(x, lambda one: one[places])
 
     def _tried(self, batch: Batch, some_row: Callable[[], Batch]) -> Structure:
-        """What the module makes of a row that is there twice, and three times; it is left as it was.
+        """Return what the module makes of a row that is there twice, and three times; it is left as it was.
 
         What has as many rows by chance is told from what has a row for each row.
         """
@@ -322,7 +322,7 @@ def _refilled(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def _refilled_with(structure: Any, value_of: Callable[[Any], Any]) -> Any:
-    """A structure of tuples, lists and dicts with other values; None stays."""
+    """Return a structure of tuples, lists and dicts with other values; None stays."""
     if structure is None:
         return None
     if isinstance(structure, dict):

@@ -51,7 +51,7 @@ class ModuleTask(FitTask):
 
 
 def told_of(task: ModuleTask) -> dict[str, Any]:
-    """What a log is told of a training: numbers, and the names of what it is made of; what is None is left out."""
+    """Return what a log is told of a training: numbers and names; what is None is left out."""
     names = ("epochs", "batch_size", "steps_per_epoch", "shuffle", "seed", "validation_batch_size", "validation_steps")
     given, found = task.configuration, {name: getattr(task, name) for name in names}
     found |= {"model": given["module"]["class"], "loss": given["loss"]["name"], "scheduler": given["scheduler"]}

@@ -52,7 +52,7 @@ def _containers(part: torch.nn.Module) -> list[tuple[str, Any, Any]]:
 
 
 def _held(part: torch.nn.Module) -> list[str]:
-    """The names of the tensors and modules that a module has."""
+    """Return the names of the tensors and modules that a module has."""
     tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
     return [name for name, _ in (*tensors, *part.named_children())]
 

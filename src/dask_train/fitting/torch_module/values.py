@@ -16,7 +16,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's values as they are, in memory of the tensor's own where it lies on the CPU; see :func:`as_tensor`."""
+    """Return a tensor's values as they are, in its own memory where it lies on the CPU; see :func:`as_tensor`."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     try:
         return np.asarray(plain.numpy())
@@ -25,13 +25,13 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor of that dtype whose values :func:`as_array` has given, on the memory of the array."""
+    """Return the tensor of that dtype whose values :func:`as_array` has given, on the memory of the array."""
     found = torch.from_numpy(array)
     return found if found.dtype == dtype else found.view(dtype)
 
 
 def plain(value: Any, *, copies: bool = True) -> Any:
-    """A state as numbers, text, bytes, lists, arrays, and dicts of one entry that tell of other kinds.
+    """Return a state as numbers, text, bytes, lists, arrays, and dicts of one entry that tell of other kinds.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def plain(value: Any, *, copies: bool = True) -> Any:
 
 
 def opened(value: Any, *, copies: bool = True) -> Any:
-    """The state that :func:`plain` has taken apart; its tensors are new, or lie on the arrays without ``copies``."""
+    """Put together what :func:`plain` has taken apart; tensors are new, or lie on the arrays without ``copies``."""
     if isinstance(value, list):
         return [opened(each, copies=copies) for each in value]
     if not isinstance(value, dict):

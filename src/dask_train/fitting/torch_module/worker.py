@@ -166,7 +166,7 @@ class ModuleWorker:
         return self._metrics.results() if self.loop.leads else {}
 
     def _validated(self, epoch: int) -> dict[str, Any]:
-        """What metrics say of the validation data, where it is due."""
+        """Return what metrics say of the validation data, where it is due."""
         freq = self._task.validation_freq
         validates = (epoch + 1) % freq == 0 if isinstance(freq, int) else epoch + 1 in freq
         if self._task.validation_columns is None or not validates:

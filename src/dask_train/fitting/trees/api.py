@@ -223,7 +223,7 @@ def _eval_sets(
     made: Callable[..., FitData],
     names: Sequence[tuple[str, str]],
 ) -> tuple[list[EvalSet], dict[str, Any]]:
-    """The rows that are scored, and those of them that are not those to train on.
+    """Return the rows that are scored, and those of them that are not those to train on.
 
     ``names`` are those in the run, and those in errors.
     """

@@ -17,7 +17,7 @@ ROW_WISE_ROWS, ROW_WISE_BINS = 1_000_000, 1 << 15
 def settled(
     params: Mapping[str, Any], num_rounds: int, *, by_row: bool = False
 ) -> tuple[dict[str, Any], int, list[Any]]:
-    """The parameters of a booster, how many rounds there are to be, and what stops them early, as a callback.
+    """Return the parameters of a booster, how many rounds there are to be, and what stops them early, as a callback.
 
     Parameters
     ----------
@@ -66,14 +66,14 @@ def sums_by_row(params: Mapping[str, Any], num_rows: int, num_features: int) -> 
 
 
 def _taken(params: dict[str, Any], name: str, default: Any) -> Any:
-    """A parameter by its name, or by another one that LightGBM knows; its names are not in the parameters then."""
+    """Take a parameter out, by its name or by another one that LightGBM knows."""
     names = [name, *sorted(_ConfigAliases.get(name) - {name})]
     given = [value for value in [params.pop(each, None) for each in names] if value is not None]
     return given[0] if given else default
 
 
 def last_scores(scores: Mapping[str, Mapping[str, Sequence[float]]], best: int) -> Any:
-    """What an estimator's ``best_score_`` is: the scores of the best round, counted from 1, or of the last one.
+    """Return what an estimator's ``best_score_`` is: the scores of the best round, counted from 1, or of the last one.
 
     Parameters
     ----------

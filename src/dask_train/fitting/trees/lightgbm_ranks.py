@@ -28,7 +28,7 @@ def has_linear_trees(params: Mapping[str, Any]) -> bool:
 
 
 def parallel(params: Mapping[str, Any], session: Session) -> dict[str, Any]:
-    """The parameters with which ranks train one model; those of one process where a rank is alone.
+    """Return the parameters with which ranks train one model; those of one process where a rank is alone.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def _tell(params: Mapping[str, Any], session: Session) -> None:
 
 
 def first_score(params: Mapping[str, Any], labels: np.ndarray, weights: np.ndarray | None, session: Session) -> float:
-    """What all rows begin with, of the mean over all ranks' rows; 0 where that is not ours to find.
+    """Return what all rows begin with, of the mean over all ranks' rows; 0 where that is not ours to find.
 
     LightGBM begins with the mean over ranks of what each would begin with: of uneven shares another value, and a wild
     one where a logarithm of a rank's mean has no bound.

@@ -189,7 +189,7 @@ class LightGBMRounds:
                 return
 
     def _scored(self, feval: Any) -> list[Any]:
-        """The scores of whole sets, as the first rank has found them."""
+        """Return the scores of whole sets, as the first rank has found them."""
         found = self._booster.eval_valid(feval) if self._session.world_rank == 0 else []
         content = np.frombuffer(cloudpickle.dumps(found) if found else b"", np.uint8)
         everyones = self._session.all_gather(content)

@@ -91,7 +91,7 @@ class DataSets:
         self._of_classes: np.ndarray | None = None
 
     def make(self, *, params: Mapping[str, Any], **_: Any) -> Any:
-        """A place for a data set, which is made when the loop knows what it begins with."""
+        """Return a place for a data set, which is made when the loop knows what it begins with."""
         self._asked += 1
         return Asked(number=self._asked, params=dict(params))
 
@@ -111,11 +111,11 @@ class DataSets:
             )
 
     def _known(self) -> list[list[Any]]:
-        """The categories of each column that has some."""
+        """Return the categories of each column that has some."""
         return [list(known) for known in self._task.columns.matrix.categories or () if known is not None]
 
     def train(self, params: Mapping[str, Any]) -> Any:
-        """The rows of this rank."""
+        """Return the rows of this rank."""
         column = self._task.columns.matrix
         sample = lightgbm.Dataset(self._sampled(int(self._task.estimator.subsample_for_bin)), **self._columns(params))
         self._train = self._of_parts(self._parts, column, sample.construct(), params, weigh=True)
@@ -123,7 +123,7 @@ class DataSets:
         return self._train
 
     def evaluated(self, number: int, params: Mapping[str, Any]) -> Any:
-        """A whole set that is scored, in the first rank; None in the others."""
+        """Return a whole set that is scored, in the first rank; None in the others."""
         each = self._task.evals[number]
         whole = self._session.dataset(each.dataset).whole()
         if self._session.world_rank:
@@ -205,7 +205,7 @@ class DataSets:
             made.set_init_score(sum(scores[1:], scores[0]))
 
     def _predictor(self) -> Any:
-        """The same one for all data sets, as LightGBM wants it."""
+        """Return the same one for all data sets, as LightGBM wants it."""
         if not hasattr(self, "_begins"):
             self._begins = _InnerPredictor.from_booster(booster=self.start, pred_parameter={})
         return self._begins
@@ -220,7 +220,7 @@ class DataSets:
         return place
 
     def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
-        """What the class of each row weighs: found of all ranks' rows to train on, when the first of them are asked."""
+        """Return what the class of each row weighs, found of all ranks' rows when the first of them are asked."""
         wanted = getattr(self._task.estimator, "class_weight", None)
         if wanted is None or self._classes is None:
             return None

@@ -40,17 +40,17 @@ class Part:
         return len(self.x)
 
     def columns(self) -> list[np.ndarray]:
-        """What it has, in the order of its fields."""
+        """Return what it has, in the order of its fields."""
         return [value for each in fields(self) if (value := getattr(self, each.name)) is not None]
 
     def take(self, rows: np.ndarray) -> Part:
-        """Some of its rows: copied."""
+        """Return some of its rows: copied."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         some: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return Part(**some)
 
     def by_group(self) -> Part:
-        """The same rows with those of a query together; itself where they are."""
+        """Return the same rows with those of a query together; itself where they are."""
         assert self.qid is not None
         return self if (self.qid[1:] >= self.qid[:-1]).all() else self.take(np.argsort(self.qid, kind="stable"))
 
@@ -100,7 +100,7 @@ class Partitioned(Protocol):
 
 
 def parts_of(session: Session, rows: Partitioned, columns: Columns) -> list[Part]:
-    """This rank's rows: a part for each partition, and one without rows where it has none.
+    """Return this rank's rows: a part for each partition, and one without rows where it has none.
 
     Queries that lie in several partitions are brought together, their rows in the order of the collection; every rank
     makes the same call.
@@ -166,7 +166,7 @@ def _none(schema: Columns, columns: Columns) -> Part:
 
 
 def _whole_groups(session: Session, parts: list[Part], numbers: np.ndarray, none: Part) -> list[Part]:
-    """The parts with each query in one of them: rows of queries that were cut are sent to one rank."""
+    """Return the parts with each query in one of them: rows of queries that were cut are sent to one rank."""
     assert none.qid is not None
     mine = [np.unique(part.qid) for part in parts if part.qid is not None]
     groups, counts = np.unique(session.all_gather(np.concatenate([none.qid, *mine])), return_counts=True)
@@ -211,7 +211,7 @@ def _nbytes(array: np.ndarray) -> int:
 
 
 def classes_of(session: Session, parts: Sequence[Part]) -> np.ndarray:
-    """The labels that there are, over all ranks, ascending.
+    """Return the labels that there are, over all ranks, ascending.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def plain_labels(y: np.ndarray) -> np.ndarray:
 
 
 def frame_of(x: np.ndarray, column: Column) -> Any:
-    """The rows as a frame of pandas, with categories where codes were; copied."""
+    """Return the rows as a frame of pandas, with categories where codes were; copied."""
     import pandas as pd
 
     assert column.names is not None

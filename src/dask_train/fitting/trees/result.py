@@ -94,7 +94,7 @@ def grown(
     evals: Sequence[EvalSet] = (),
     schema: FrameSchema | None = None,
 ) -> TreesResult:
-    """The result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
+    """Return the result of a run; where it was ended before its first rank could tell, the estimator stays as it is."""
     found: Outcome | None = result.results["worker"][0]
     known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     lines = [line for line in result.ledger.lines if line.role == "worker" and line.dataset == 0]

@@ -21,7 +21,7 @@ PAGE_BYTES = 256 << 20
 
 
 def taken(task: TreesTask, session: Session) -> list[Part]:
-    """This rank's rows to train on: views of shared memory, or of a file where they are streamed.
+    """Return this rank's rows to train on: views of shared memory, or of a file where they are streamed.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def taken(task: TreesTask, session: Session) -> list[Part]:
 def spooled(
     session: Session, partitions: Iterable[Sequence[np.ndarray]], columns: Columns, page_bytes: int = PAGE_BYTES
 ) -> list[tuple[np.ndarray, ...]]:
-    """This rank's rows in pages, whose features lie in a file; other columns are in memory.
+    """Return this rank's rows in pages, whose features lie in a file; other columns are in memory.
 
     Parameters
     ----------

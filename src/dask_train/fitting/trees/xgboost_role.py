@@ -59,7 +59,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
 
 
 def _rest(task: TreesTask, matrices: Matrices, labels: np.ndarray) -> dict[str, Any]:
-    """The arguments of ``fit`` besides its rows, which stand-ins take the place of."""
+    """Return the arguments of ``fit`` besides its rows, which stand-ins take the place of."""
     found: dict[str, Any] = {"xgb_model": task.start, **task.settings}
     if task.evals:
         found["eval_set"] = [(matrices.stand_ins[each.dataset], labels) for each in task.evals]
@@ -96,7 +96,7 @@ class Matrices:
         self._known, self._parts = known, {"": parts}
 
     def make(self, *, data: Any, ref: Any = None, feature_weights: Any = None, **settings: Any) -> Any:
-        """A ``QuantileDMatrix`` of the rows that something stands in for, one byte or two a cell; on disk if streamed.
+        """Make a ``QuantileDMatrix`` of the rows, one byte or two a cell; on disk if they are streamed.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Batches(xgboost.DataIter):
 
 
 def _categories_of(start: Any) -> Any:
-    """The categories of a model to go on with, as XGBoost refers to them; None where it has none."""
+    """Return the categories of a model to go on with, as XGBoost refers to them; None where it has none."""
     if start is None:
         return None
     booster = start.get_booster() if isinstance(start, xgboost.XGBModel) else start

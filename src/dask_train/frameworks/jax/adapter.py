@@ -64,7 +64,7 @@ class JaxFramework(Framework):
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
-        """True where several compute together."""
+        """Return whether several compute together."""
         return self._distributed and num_ranks(counts) > 1
 
     def can_replace(self, role: str) -> bool:
@@ -164,7 +164,7 @@ class JaxFramework(Framework):
 
 
 def distributed() -> JaxFramework:
-    """The adapter with ``jax.distributed``."""
+    """Return the adapter with ``jax.distributed``."""
     return JaxFramework(distributed=True)
 
 

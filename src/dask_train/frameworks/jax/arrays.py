@@ -8,7 +8,7 @@ import numpy as np
 
 
 def shared_array(array: np.ndarray) -> Any:
-    """An array of JAX; without a copy on the CPU where the memory is aligned to 64 bytes, which JAX never writes to.
+    """Return an array of JAX, without a copy on the CPU if memory is aligned to 64 bytes; JAX never writes to it.
 
     Of another byte order than this machine's it is copied.
 

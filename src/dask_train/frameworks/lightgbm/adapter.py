@@ -64,7 +64,7 @@ class LightGBMFramework(BoostingFramework):
 
 
 def _port_of(place: RankPlace) -> socket.socket | None:
-    """The port at which rank 0 awaits the others, held once more."""
+    """Return the port at which rank 0 awaits the others, held once more."""
     return None if place.rank else hold_port(int(place.meeting.rpartition(":")[2]))
 
 
@@ -104,14 +104,14 @@ def _each_booster_meets(me: RoleInfo, place: RankPlace, told: str) -> Iterator[N
 
 
 def _boosters() -> Any:
-    """The class of all boosters."""
+    """Return the class of all boosters."""
     from lightgbm import Booster
 
     return Booster
 
 
 def _address(host: str) -> str:
-    """The IPv4 address of a host: LightGBM knows no other."""
+    """Return the IPv4 address of a host: LightGBM knows no other."""
     try:
         return str(socket.getaddrinfo(host.strip("[]"), None, socket.AF_INET)[0][4][0])
     except OSError as error:

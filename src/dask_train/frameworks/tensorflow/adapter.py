@@ -61,15 +61,15 @@ class TensorFlowFramework(Framework):
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
-        """True where several train and no ps stands between them."""
+        """Return whether several train and no ps stands between them."""
         return "ps" not in counts and num_ranks(counts) > 1
 
     def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
-        """True with parameter servers: a v1 session waits for every server of its cluster when it is made."""
+        """Return whether there are parameter servers: a v1 session waits for every server when it is made."""
         return "ps" in counts
 
     def can_replace(self, role: str) -> bool:
-        """A lost ps has lost its weights; where workers agree at every step, the run ends with any of them anyhow."""
+        """Return whether a lost role can be replaced: not a ps, which has lost its weights, nor one that agrees."""
         return role != "ps"
 
     def load(self, me: RoleInfo) -> None:
@@ -130,7 +130,7 @@ class TensorFlowFramework(Framework):
         return "" if tf.config.list_physical_devices("GPU") else "TensorFlow lists no physical device of type GPU"
 
     def _server(self, me: RoleInfo, book: AddressBook) -> Any:
-        """The role's server, or the function that starts it, or None where it has none."""
+        """Return the role's server, or the function that starts it, or None where it has none."""
         if not _in_cluster(me.role, me.counts):
             return None
 

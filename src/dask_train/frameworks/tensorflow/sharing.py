@@ -17,7 +17,7 @@ _SHARED_DTYPES = frozenset(
 
 
 def shared_tensor(array: np.ndarray) -> Any:
-    """A tensor on an array's memory; None where TensorFlow can't share it: other dtypes, read-only or not aligned."""
+    """Return a tensor on an array's memory; None where TensorFlow can't share it, such as memory not aligned."""
     import tensorflow as tf
 
     flags = array.flags

@@ -58,11 +58,11 @@ class TorchFramework(Framework):
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
-        """True where several train: a collective waits for all ranks, and fails when one is gone."""
+        """Return whether several train: a collective waits for all ranks, and fails when one is gone."""
         return num_ranks(counts) > 1
 
     def can_replace(self, role: str) -> bool:
-        """A rank can't join a group again that goes on; a role outside the group, such as a scorer, can."""
+        """Return whether a lost role can be replaced: not a rank, which can't join a group that goes on."""
         return role not in TRAINING_ROLES
 
     def load(self, me: RoleInfo) -> None:
@@ -98,7 +98,7 @@ class TorchFramework(Framework):
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
-        """The process group of the roles that train; other roles wait for nobody and get nothing.
+        """Form the process group of the roles that train; other roles wait for nobody and get nothing.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class TorchFramework(Framework):
 
     @contextmanager
     def alone(self, me: RoleInfo) -> Iterator[Mapping[str, Any]]:
-        """A process group of one rank, whose store only this host reaches; torch keeps the threads that it has.
+        """Form a process group of one rank, whose store only this host reaches; torch keeps its threads.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class TorchFramework(Framework):
             self._meetings = None
 
     def hint(self, error: BaseException) -> str:
-        """What to do about errors of loops that make the group themselves, or were made for another launcher."""
+        """Return what to do about errors of loops that make the group themselves, or were made for another launcher."""
         return hint(error)
 
     def pulse(self) -> int:
@@ -180,7 +180,7 @@ class TorchFramework(Framework):
         return pinned
 
     def dataset_of(self, rows: NumberedRows) -> Any:
-        """A map-style ``torch.utils.data.Dataset``.
+        """Return a map-style ``torch.utils.data.Dataset``.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class TorchrunFramework(TorchFramework):
 
 
 def _bind() -> socket.socket:
-    """A socket that has a port of all interfaces to itself."""
+    """Return a socket that has a port of all interfaces to itself."""
     holder = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
     if holder.family == socket.AF_INET6:
         holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

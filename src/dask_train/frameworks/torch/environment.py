@@ -26,7 +26,7 @@ class Seat(NamedTuple):
 
 
 def choose_backend(seats: Sequence[Seat], rank: int) -> tuple[str, int]:
-    """The group's backend, the same on every rank, and the index of this rank's device.
+    """Return the group's backend, the same on every rank, and the index of this rank's device.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def choose_backend(seats: Sequence[Seat], rank: int) -> tuple[str, int]:
 
 
 def variables_of(rank: int, seats: Sequence[Seat], store: str) -> dict[str, str]:
-    """The variables that loops read which are written for ``torchrun``, Lightning or accelerate.
+    """Return the variables that loops read which are written for ``torchrun``, Lightning or accelerate.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def variables_of(rank: int, seats: Sequence[Seat], store: str) -> dict[str, str]
 
 
 def _lightning(seats: Sequence[Seat]) -> dict[str, str]:
-    """What ``Trainer()`` and ``Fabric()`` take where they are given no ``devices`` and ``num_nodes``.
+    """Return what ``Trainer()`` and ``Fabric()`` take where they are given no ``devices`` and ``num_nodes``.
 
     They would take one device otherwise where there are only CPUs, and train each rank apart. They demand as many ranks
     on each node: where there are only CPUs, all count as one node; where there are devices, uneven hosts are left to
@@ -106,7 +106,7 @@ def _lightning(seats: Sequence[Seat]) -> dict[str, str]:
 
 
 def interface_of(host: str, interfaces: Mapping[str, Sequence[Any]]) -> str:
-    """The interface that carries one of the addresses of ``host``; empty where none does."""
+    """Return the interface that carries one of the addresses of ``host``; empty where none does."""
     try:
         addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
     except OSError:

@@ -55,7 +55,7 @@ class GroupPlace:
 
 @contextmanager
 def process_group(place: GroupPlace, timeout_s: float) -> Iterator[Meetings]:
-    """The default process group while it lasts; the environment is as it was afterwards.
+    """Form the default process group while it lasts; afterwards the environment is as it was.
 
     ``init_process_group()`` of a loop that makes the group, or that makes it once more, meets at the same store.
 
@@ -87,7 +87,7 @@ def _join_or_explain(place: GroupPlace, timeout_s: float) -> Any:
 
 
 def _join(place: GroupPlace, timeout_s: float) -> Any:
-    """The store at which the ranks have met, and a group of them where the loop makes none itself."""
+    """Return the store at which the ranks have met, and a group of them where the loop makes none itself."""
     deadline = time.monotonic() + timeout_s
     store = _open_store(place, timeout_s)
     seats = _tell_each_other(store, place, deadline)

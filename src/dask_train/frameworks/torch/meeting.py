@@ -25,7 +25,7 @@ _HINTS = {
 
 
 def hint(error: BaseException) -> str:
-    """What to do about an error that a loop made for other launchers meets in a role; empty for any other."""
+    """Return what to do about an error that a loop made for other launchers meets in a role; empty for any other."""
     said = str(error)
     return next((hint for words, hint in _HINTS.items() if words in said), "")
 

@@ -18,7 +18,7 @@ _FLOATS = {*_NUMPY_FLOATS, torch.bfloat16}
 
 
 def pickle_parts(value: Any) -> tuple[bytes, list[np.ndarray]]:
-    """A module, or what holds some, as a pickle with the code of what can't be imported; and its tensors as arrays.
+    """Pickle a module, or what holds some, with code that can't be imported; return its tensors as arrays, too.
 
     Tensors on the CPU are not copied. Which are one tensor stays so.
     """
@@ -29,7 +29,7 @@ def pickle_parts(value: Any) -> tuple[bytes, list[np.ndarray]]:
 
 
 def unpickle_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
-    """What :func:`pickle_parts` was given; each array is copied once."""
+    """Return what :func:`pickle_parts` was given; each array is copied once."""
     return pickle.loads(header, buffers=[array.data for array in arrays])  # noqa: S301 - sent by the client
 
 
@@ -105,7 +105,7 @@ def device_of(module: torch.nn.Module) -> torch.device:
 
 
 def called(module: torch.nn.Module, x: Any) -> Any:
-    """What a module makes of inputs: several of them are arguments, those in a dict by name."""
+    """Return what a module makes of inputs: several of them are arguments, those in a dict by name."""
     if isinstance(x, dict):
         return module(**x)
     return module(*x) if isinstance(x, tuple | list) else module(x)

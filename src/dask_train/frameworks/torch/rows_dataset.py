@@ -41,7 +41,7 @@ class RowsDataset(Dataset[Any]):
         return len(self._rows)
 
     def __getitem__(self, wanted: Any) -> Any:
-        """A row by its number, or a batch by a slice, a list, an array or a tensor of numbers or booleans.
+        """Return a row by its number, or a batch by a slice, a list, an array or a tensor of numbers or booleans.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class RowsDataset(Dataset[Any]):
         return self._rows.shaped(self._batch(self._checked(numbers)))
 
     def __getitems__(self, wanted: list[int]) -> Sequence[Any]:
-        """The rows of a batch: a sequence of them for a ``collate_fn`` of one's own; torch's takes all at once."""
+        """Return the rows of a batch: a sequence for a ``collate_fn`` of one's own; torch's takes all at once."""
         return _Gathered(self._rows.shaped, self._batch(self._checked(np.asarray(wanted))))
 
     def __reduce__(self) -> NoReturn:

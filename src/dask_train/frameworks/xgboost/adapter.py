@@ -38,7 +38,7 @@ class XGBoostFramework(BoostingFramework):
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
-        """The communicator of the roles that train; other roles wait for nobody.
+        """Form the communicator of the roles that train; other roles wait for nobody.
 
         Raises
         ------

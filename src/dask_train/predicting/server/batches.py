@@ -38,7 +38,7 @@ class Counted:
 
 
 def counted(columns: Columns, offset: int, batch_size: int, count: Count, *, is_last: bool) -> Counted | None:
-    """What is counted over a partition; None where it has no rows.
+    """Return what is counted over a partition; None where it has no rows.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ class BoosterOfRows:
         self._booster = booster
 
     def predict(self, x: Any) -> Any:
-        """What it says of each row, by the best round where early stopping has found one."""
+        """Return what it says of each row, by the best round where early stopping has found one."""
         best = self._booster.attr("best_iteration")
         return self._booster.inplace_predict(x, iteration_range=(0, 0 if best is None else int(best) + 1))
 

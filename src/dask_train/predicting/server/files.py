@@ -33,7 +33,7 @@ class ModelFile:
 
 
 def read_file(file: ModelFile, *, compiled: bool) -> tuple[Any, str]:
-    """The model, compiled where that is needed, and a digest of the file.
+    """Return the model, compiled where that is needed, and a digest of the file.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def read_file(file: ModelFile, *, compiled: bool) -> tuple[Any, str]:
 
 
 def _check_whole(path: str, data: bytes) -> None:
-    """A model file is a zip file, whose end tells what is in it, with a checksum of each part."""
+    """Check that a model file is a whole zip file, whose end tells what is in it, with a checksum of each part."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as parts:
             damaged = parts.testzip()
@@ -81,12 +81,12 @@ def _check_whole(path: str, data: bytes) -> None:
 
 
 def header_of(file: ModelFile, digest: str, *, compiled: bool) -> bytes:
-    """What :func:`open_file` needs."""
+    """Return what :func:`open_file` needs."""
     return pickle.dumps({"file": file, "digest": digest, "compiled": compiled})
 
 
 def open_file(header: bytes) -> Any:
-    """The model, once it is seen that the file is the one that the client has seen.
+    """Return the model, once it is seen that the file is the one that the client has seen.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class LocalModel:
         self._lock = threading.Lock()
 
     def ask(self, call: Call, arrays: Sequence[np.ndarray]) -> Any:
-        """What the model says of the rows; one task at a time, since the model has all cores of its framework."""
+        """Return what the model says of the rows; one task at a time, as the model has all cores."""
         columns = [
             text_rows("of the block", array) if column.is_text else np.ascontiguousarray(array, column.dtype)
             for array, column in zip(arrays, call.columns, strict=True)
@@ -92,7 +92,7 @@ class ObjectModel:
         self._closed: tuple[bytes, list[Any]] | None = None
 
     def call(self, call: Call, values: Sequence[Any]) -> Any:
-        """What it returns for arrays or frames."""
+        """Return what it returns for arrays or frames."""
         function: Callable[..., Any] = self.opened()
         if hasattr(self._model, "get_params"):  # an estimator of scikit-learn's kind
             values = [with_nan_text(value) if hasattr(value, "iloc") else value for value in values]
@@ -102,7 +102,7 @@ class ObjectModel:
         return function(*x) if isinstance(x, tuple | list) else function(x)
 
     def ask(self, call: Call, values: Sequence[Any], where: str) -> list[np.ndarray]:
-        """What it returns for a block, as arrays; each as planned.
+        """Return what it returns for a block, as arrays; each as planned.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class ObjectModel:
         return getattr(self._model, "n_features_in_", None)
 
     def opened(self) -> Callable[..., Any]:
-        """The method, or the function itself; opened once in each process."""
+        """Return the method, or the function itself; opened once in each process."""
         with self._opening:
             if self._model is None and self._closed is not None:
                 self._model = pickle.loads(self._closed[0], buffers=self._closed[1])  # noqa: S301 - sent as all tasks

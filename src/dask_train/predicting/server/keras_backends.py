@@ -25,7 +25,7 @@ class KerasBackend(Protocol):
         """Let random numbers of the backend's own, which no seed generator of Keras draws, follow from that."""
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
-        """What makes tensors of a structure of arrays, all of the same shapes in each call, as Keras' ``predict``.
+        """Return what predicts of a structure of arrays, all of the same shapes in each call, as Keras' ``predict``.
 
         Parameters
         ----------
@@ -52,7 +52,7 @@ class KerasBackend(Protocol):
 
 
 def backend_of(name: str) -> KerasBackend:
-    """The backend of that name; imports its framework.
+    """Return the backend of that name; imports its framework.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class Evaluation:
         self._is_checked = False
 
     def counts(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> list[np.ndarray]:
-        """What is counted over the rows, float64."""
+        """Return what is counted over the rows, float64."""
         with self._counting():
             for start in range(0, len(columns[0]), call.batch_size):
                 self._step(call, [column[start : start + call.batch_size] for column in columns])
@@ -48,7 +48,7 @@ class Evaluation:
         return found
 
     def logs(self, call: Call, columns: Sequence[np.ndarray]) -> dict[str, Any]:
-        """What ``evaluate`` returns after the last batch, which these rows are."""
+        """Return what ``evaluate`` returns after the last batch, which these rows are."""
         with self._counting():
             if call.before is not None:
                 self._metrics.set(call.before)
@@ -68,7 +68,7 @@ class Evaluation:
             self._metrics.restore(before)
 
     def _step(self, call: Call, columns: Sequence[np.ndarray]) -> Any:
-        """The logs of a batch, which is counted besides what was before."""
+        """Return the logs of a batch, which is counted besides what was before."""
         key = repr((call.columns, [(column.dtype, column.shape[1:]) for column in columns]))
         if key not in self._steps:
             self._steps[key] = self._compiled(call, columns)
@@ -91,7 +91,7 @@ class Evaluation:
 
 
 def _plain(logs: dict[str, Any]) -> dict[str, Any]:
-    """Logs in the order and form in which Keras gives them, of numbers and arrays."""
+    """Return logs in the order and form in which Keras gives them, of numbers and arrays."""
     found: dict[str, Any] = {}
     for name, value in sorted(logs.items()):
         if isinstance(value, dict):

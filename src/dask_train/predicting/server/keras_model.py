@@ -26,7 +26,7 @@ from dask_train.predicting.server.values import Call, in_dtype, outputs_of
 
 
 def take_apart(model: Any, *, compiled: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """A header and arrays without the optimizer's state, and without the compilation where it is not to travel."""
+    """Return a header and arrays without the optimizer's state, and without the compilation if that is to stay."""
     header, arrays = model_to_parts(model, optimizers=False)
     header = {
         **header,
@@ -38,7 +38,7 @@ def take_apart(model: Any, *, compiled: bool) -> tuple[dict[str, Any], list[np.n
 
 
 def open_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
-    """The model; each array is copied once."""
+    """Return the model; each array is copied once."""
     told = pickle.loads(header)  # noqa: S301 - sent by the client, as all Dask tasks are
     model = parts_to_model(told, list(arrays))
     model.run_eagerly, model.jit_compile = told["run_eagerly"], told["jit_compile"]
@@ -46,7 +46,7 @@ def open_parts(header: bytes, arrays: Sequence[np.ndarray]) -> Any:
 
 
 def taken_dtype(dtype: np.dtype) -> np.dtype:
-    """What Keras makes of an array of that dtype, before the model sees it."""
+    """Return what Keras makes of an array of that dtype, before the model sees it."""
     if dtype.kind == "f":
         return np.dtype(keras.config.floatx())
     return dtype
@@ -98,12 +98,12 @@ class KerasRunner:
             beat()
 
     def evaluate(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> list[np.ndarray]:
-        """What the model's metrics count over the rows, as numbers that add up over batches and partitions."""
+        """Return what the model's metrics count over the rows, as numbers that add up over batches and partitions."""
         self._seed(call)
         return self._evaluation.counts(call, columns, beat)
 
     def logs(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> dict[str, Any]:
-        """What Keras' own ``evaluate`` gives, once the last batch has followed what :attr:`Call.before` has counted."""
+        """Return what Keras' own ``evaluate`` gives, once the last batch has followed :attr:`Call.before`."""
         found = self._evaluation.logs(call, columns)
         beat()
         return found
@@ -124,7 +124,7 @@ class KerasRunner:
 
 
 def _batch(rows: np.ndarray, batch_size: int) -> np.ndarray:
-    """The rows, up to the size of a batch; the last one again and again, since models may take no zeros."""
+    """Return the rows, up to the size of a batch; the last one again and again, since models may take no zeros."""
     return rows if len(rows) == batch_size else rows[np.minimum(np.arange(batch_size), len(rows) - 1)]
 
 
@@ -135,7 +135,7 @@ def _numpy(output: Any) -> np.ndarray:
 
 
 def described(model: Any, columns: Columns) -> tuple[Any, tuple[Column, ...]]:
-    """The structure of a model's outputs, and what each is, without any data.
+    """Return the structure of a model's outputs, and what each is, without any data.
 
     Returns
     -------

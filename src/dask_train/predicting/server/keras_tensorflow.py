@@ -29,7 +29,7 @@ class TensorFlowPredicting:
         """Nothing: Keras draws from its seed generators."""
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
-        """A ``tf.function`` of ``predict_step``, with XLA where the model was compiled with it."""
+        """Return a ``tf.function`` of ``predict_step``, with XLA where the model was compiled with it."""
 
         def step(x: Any) -> Any:
             return model.predict_step((x,))
@@ -54,7 +54,7 @@ class TensorFlowPredicting:
 
 
 def _function(step: Callable[..., Any], model: Any, **how: Any) -> Callable[..., Any]:
-    """A ``tf.function`` as Keras' own: without AutoGraph, which would first rewrite our code."""
+    """Return a ``tf.function`` as Keras' own: without AutoGraph, which would first rewrite our code."""
     return tf.function(step, autograph=False, jit_compile=bool(model.jit_compile), **how)
 
 

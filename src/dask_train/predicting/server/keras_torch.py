@@ -27,7 +27,7 @@ class TorchPredicting:
         torch.set_num_threads(num_threads)
 
     def seed(self, number: int) -> None:
-        """What modules of torch draw within a model of Keras follows from it."""
+        """Seed what modules of torch draw within a model of Keras."""
         torch.manual_seed(number)
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
@@ -62,7 +62,7 @@ def _compiled(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _tensor(array: np.ndarray) -> Any:
-    """A copy: modules of torch may write to what they are given."""
+    """Return a copy: modules of torch may write to what they are given."""
     return keras.ops.convert_to_tensor(array.copy())
 
 

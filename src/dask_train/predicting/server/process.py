@@ -95,7 +95,7 @@ _OBEYED: dict[type[ModelMessage], Callable[[_Server, Any], None]] = {Open: _Serv
 
 
 def _mapped(descriptor: int, order: Open) -> list[np.ndarray]:
-    """The model's arrays, in memory that goes with the last of them."""
+    """Return the model's arrays, in memory that goes with the last of them."""
     size = os.fstat(descriptor).st_size
     memory = mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b""
     os.close(descriptor)

@@ -21,14 +21,14 @@ class Runner(Protocol):
         """Write what the model says of the rows into ``out``."""
 
     def evaluate(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> list[np.ndarray]:
-        """What the model's metrics count over the rows."""
+        """Return what the model's metrics count over the rows."""
 
     def logs(self, call: Call, columns: Sequence[np.ndarray], beat: Callable[[], None]) -> dict[str, Any]:
-        """What the model's metrics say after the last batch."""
+        """Return what the model's metrics say after the last batch."""
 
 
 def opened(kind: str, header: bytes, arrays: Sequence[np.ndarray], num_threads: int) -> Runner:
-    """A runner of the model that came in parts; each array is copied once."""
+    """Return a runner of the model that came in parts; each array is copied once."""
     if kind in ("keras", "file"):
         import keras
 
@@ -53,7 +53,7 @@ def imports_of(parts: ModelParts) -> tuple[str, ...]:
 
 
 def runner_of(model: Any) -> Runner:
-    """A runner of a model that lives in this process."""
+    """Return a runner of a model that lives in this process."""
     if any(kind.__module__.startswith("torch.nn") for kind in type(model).__mro__) and not _is_keras(model):
         from dask_train.predicting.server import torch_model
 

@@ -82,7 +82,7 @@ def added(parts: list[Any]) -> Any:
 
 
 def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray | None) -> Any:
-    """What predictions of a block of rows add to a score; None where there is no row.
+    """Return what predictions of a block of rows add to a score; None where there is no row.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _is_text(array: np.ndarray) -> bool:
 
 
 def results(what: str, total: Any) -> dict[str, float]:
-    """The score of all rows, as scikit-learn's ``score`` has it: R² of one row is NaN, with a warning.
+    """Return the score of all rows, as scikit-learn's ``score`` has it: R² of one row is NaN, with a warning.
 
     Raises
     ------

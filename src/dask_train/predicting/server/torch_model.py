@@ -23,7 +23,7 @@ MODULE, SCRIPT, EXPORTED = "torch", "torch-script", "torch-exported"
 
 
 def kind_of(model: Any) -> tuple[str, torch.nn.Module]:
-    """What a model of torch is, and the module that is called.
+    """Return what a model of torch is, and the module that is called.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def kind_of(model: Any) -> tuple[str, torch.nn.Module]:
 
 
 def take_apart(kind: str, given: Any, module: torch.nn.Module) -> tuple[bytes, list[np.ndarray]]:
-    """A module, with the code of classes that can't be imported, as a pickle; and its tensors as arrays.
+    """Return a module, with the code of classes that can't be imported, as a pickle; and its tensors as arrays.
 
     Tensors on the CPU are not copied. Which are one tensor stays so. What torch has compiled is in the pickle whole.
     """
@@ -59,7 +59,7 @@ def take_apart(kind: str, given: Any, module: torch.nn.Module) -> tuple[bytes, l
 
 
 def open_parts(kind: str, header: bytes, arrays: Sequence[np.ndarray]) -> Any:
-    """The module; each array is copied once."""
+    """Return the module; each array is copied once."""
     if kind == EXPORTED:
         program = torch.export.load(io.BytesIO(header))
         if torch.cuda.is_available():

@@ -95,12 +95,12 @@ class Call:
 
     @classmethod
     def of_rows(cls, batch_size: int) -> Call:
-        """A prediction of one array or frame, of which nothing else is known."""
+        """Return a prediction of one array or frame, of which nothing else is known."""
         return cls(verb="predict", columns=Columns(features=0), batch_size=batch_size)
 
 
 def packed_texts(where: str, columns: Sequence[Column], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays, those of columns of text as images, as :func:`dask_train.data.text.packed` makes them.
+    """Return the arrays, those of columns of text as images, as :func:`dask_train.data.text.packed` makes them.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def size_bytes(columns: Sequence[Column], num_rows: int, text_sizes: Sequence[in
 
 
 def views(memory: Any, columns: Sequence[Column], num_rows: int, text_sizes: Sequence[int] = ()) -> list[np.ndarray]:
-    """The columns in shared memory, ``(num_rows, *row_shape)`` each; of text its image, uint8 ``(size,)``; no copy.
+    """Return the columns in shared memory, without a copy: ``(num_rows, *row_shape)``; of text uint8 ``(size,)``.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def _offsets(columns: Sequence[Column], num_rows: int, text_sizes: Sequence[int]
 
 
 def fitting(what: str, arrays: Sequence[Any], columns: Sequence[Column]) -> list[np.ndarray]:
-    """The arrays, once it is seen that rows are as planned and as many in all.
+    """Return the arrays, once it is seen that rows are as planned and as many in all.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def holds(dtype: Any, other: Any) -> bool:
 
 
 def outputs_of(name: str, call: Call, found: Any, num_rows: int) -> list[Any]:
-    """What a model made of rows, in the order of the call's outputs.
+    """Return what a model made of rows, in the order of the call's outputs.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def outputs_of(name: str, call: Call, found: Any, num_rows: int) -> list[Any]:
 
 
 def in_dtype(name: str, array: np.ndarray, column: Column) -> np.ndarray:
-    """An output in the dtype that was told before; a copy only where that is another, which has the same values.
+    """Return an output in the dtype that was told before; a copy only where that is another, which has the same values.
 
     Raises
     ------

@@ -76,7 +76,7 @@ def estimator_data(
 
 
 def _origin(column: Any) -> tuple[Origin, ...]:
-    """What a column of a frame is; nothing of an array."""
+    """Return what a column of a frame is; nothing of an array."""
     meta = getattr(column, "_meta", column)
     return (Origin(name=meta.name, dtype=meta.dtype),) if hasattr(meta, "iloc") and meta.ndim == 1 else ()
 
@@ -84,7 +84,7 @@ def _origin(column: Any) -> tuple[Origin, ...]:
 def _columns_of(
     what: str, x: Any, features: Any, named: dict[str, str], known: FrameSchema | None
 ) -> tuple[Any, dict[str, Any], FrameSchema | None]:
-    """A frame's features, as a dict of columns, its columns of other use, and its schema; anything else as it is."""
+    """Return a frame's features as columns, its other columns, and its schema; anything else as it is."""
     if not (is_frame(x) and hasattr(x, "columns")):
         if features is not None:
             raise ValueError("features= names columns of a frame, and x is none. Leave it out.")
@@ -104,7 +104,7 @@ def _columns_of(
 
 
 def _with_groups(what: str, data: FitData, groups: Any) -> FitData:
-    """The same with one more column, so that groups are of the very rows, in whatever order a collection comes."""
+    """Add the groups as a column, so that they are of the very rows, in whatever order a collection comes."""
     if not isinstance(data.value, tuple):
         raise ValueError(
             f"{what} lies in shared memory already, and groups= is none of its columns. Pass cv= pairs of row numbers, "
@@ -121,7 +121,7 @@ def _plain(given: Any) -> Any:
 
 
 def folds_of(cv: Any, segments: SharedSegments, columns: Columns, client: Client) -> Folds:
-    """The folds of a data set; its targets and groups come to this process for that, its features do not."""
+    """Return the folds of a data set; its targets and groups come to this process for that, its features do not."""
     columns = columns.with_rows(segments.schema)
     y, groups = (
         None if number is None else decoded(what, _values(segments, number, client), columns[number])

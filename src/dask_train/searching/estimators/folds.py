@@ -23,7 +23,7 @@ class Split:
 
     @classmethod
     def of(cls, num_rows: int, train: Any, test: Any) -> Split:
-        """A split as scikit-learn gives it: numbers of rows, or masks."""
+        """Return a split as scikit-learn gives it: numbers of rows, or masks."""
         trained, tested = (_numbers(each, num_rows) for each in (train, test))
         made = cls(num_rows=num_rows, tested=_small(tested))
         return (
@@ -67,7 +67,7 @@ class Folds:
         self._known: dict[bool, tuple[Split, ...]] = {}
 
     def of(self, estimator: Any) -> tuple[Split, ...]:
-        """The folds that scikit-learn would make for an estimator; those of a classifier are stratified.
+        """Return the folds that scikit-learn would make for an estimator; those of a classifier are stratified.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Folds:
         return self._known[kind]
 
     def text(self) -> str:
-        """What tells folds from others, on all machines: ``cv``, and a digest of all of their rows."""
+        """Return what tells folds from others, on all machines: ``cv``, and a digest of all of their rows."""
         found = []
         for classifies in (False, True) if self._depends else (False,):
             try:

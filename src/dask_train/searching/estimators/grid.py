@@ -148,7 +148,7 @@ class GridWork:
         return max(scored, key=lambda each: each.value or 0.0, default=None)
 
     def next(self) -> Handed | None:
-        """The next unit; None where there are no more."""
+        """Return the next unit; None where there are no more."""
         if not self._units:
             return None
         unit, times = self._units.popleft()
@@ -166,7 +166,7 @@ class GridWork:
         return False
 
     def done(self, handed: Handed, done: TrialDone) -> None:
-        """A unit has been gone through."""
+        """Take what a unit has given."""
         unit, _ = self._handed.pop(handed.trial.number)
         self._warnings.update(dict.fromkeys(done.warnings))
         if isinstance(unit, Refit):
@@ -177,14 +177,14 @@ class GridWork:
         self._take(unit, found)
 
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:  # noqa: ARG002
-        """A unit has raised as a whole."""
+        """Note that a unit has raised as a whole."""
         unit, _ = self._handed.pop(handed.trial.number)
         if isinstance(unit, Refit):
             raise RoleFailedError(f"The best candidate could not be fitted on all rows: {error}", traceback)
         self._take(unit, [FoldScore(candidate=number, error=f"{error}\n{traceback}") for number in unit.params])
 
     def lost(self, handed: Handed, error: str) -> None:
-        """The process of a unit is gone: it is begun once more."""
+        """Note that the process of a unit is gone: it is begun once more."""
         unit, times = self._handed.pop(handed.trial.number)
         if times >= _TIMES:
             self._handed[handed.trial.number] = unit, times
@@ -224,7 +224,7 @@ class GridWork:
             self._choose()
 
     def cut_short(self) -> None:
-        """What is not scored by now has failed, and the best candidate so far is not fitted on all rows."""
+        """End now: what is not scored has failed, and the best candidate is not fitted on all rows."""
         error = "The search was ended before."
         for number in range(len(self._candidates)):
             for fold in range(len(self._splits)):

@@ -26,7 +26,7 @@ def marked(what: str, column: Any) -> Any:
 
 
 def unmarked(values: np.ndarray) -> np.ndarray:
-    """The values of a column of text with what was missing."""
+    """Return the values of a column of text with what was missing."""
     import pandas as pd
 
     missing = {_NONE: None, _NA: pd.NA, _NAN: np.nan}

@@ -38,7 +38,7 @@ class DataPlace:
     concurrency: int | None
 
     def slots(self, loop: EstimatorLoop, work: Work, *, most: int) -> Slots:
-        """Processes that do the work."""
+        """Return processes that do the work."""
         most = min(most, self.concurrency or most)
         datasets = {} if loop.validation is None else {VALIDATION: self.held.segments[VALIDATION]}
         inputs = RunInputs(data={"worker": self.held.segments[DATA]}, datasets=datasets)
@@ -50,7 +50,7 @@ class DataPlace:
 
 @contextmanager
 def opened(data: Mapping[str, FitData], concurrency: int | None, run: RunSettings) -> Iterator[DataPlace]:
-    """The cluster with the data in shared memory, which is released in the end."""
+    """Open the cluster, with the data in shared memory, which is released in the end."""
     needs = run.needs(["worker"]).get("worker", {})
     sources = {what: each.source(what) for what, each in data.items()}
     for what, source in sources.items():

@@ -64,7 +64,7 @@ class Fold:
 
 
 def candidate_of(number: int, estimator: Any, params: Mapping[str, Any]) -> Candidate:
-    """A candidate: a copy of the estimator with these parameters, which are copied too.
+    """Return a candidate: a copy of the estimator with these parameters, which are copied too.
 
     Raises
     ------
@@ -123,7 +123,7 @@ class _Tree:
             del own
 
     def _through(self, group: list[Candidate], fold: Fold, depth: int) -> Fold:
-        """The fold after a step, which all of the group have then, fitted."""
+        """Return the fold after a step, which all of the group have then, fitted."""
         name, step = group[0].steps[depth]
         began = time.perf_counter()
         if hasattr(step, "fit_transform"):
@@ -165,7 +165,7 @@ def _copied(fold: Fold) -> Fold:
 
 
 def copied(value: Any) -> Any:
-    """A copy of rows, in memory of its own; None of none."""
+    """Return a copy of rows, in memory of its own; None of none."""
     if value is None:
         return None
     return value.copy() if hasattr(value, "copy") else np.array(value)

@@ -55,7 +55,7 @@ class RowTable:
 
     @contextmanager
     def fold(self, split: Split) -> Iterator[tuple[FoldRows, FoldRows]]:
-        """The rows of a fold to train on, and those to test on; all of them may be written to.
+        """Open the rows of a fold to train on, and those to test on; all of them may be written to.
 
         The data set is in shared memory once a host. Rows to train on are copied, once a fold for all candidates of a
         first step: they lie on both sides of those to test on, and in several partitions, and estimators take one
@@ -74,7 +74,7 @@ class RowTable:
 
 
 def decoded(what: str, values: np.ndarray, column: Column) -> np.ndarray:
-    """The categories that codes stand for; values as they are where there are no categories.
+    """Return the categories that codes stand for; values as they are where there are no categories.
 
     Raises
     ------

@@ -94,7 +94,7 @@ def check_names(scoring: Any) -> None:
 
 
 def counting(refit: bool | str, names: list[str]) -> str | None:
-    """The score by which the best candidate is chosen and fitted on all rows; None where none is.
+    """Return the score by which the best candidate is chosen and fitted on all rows; None where none is.
 
     Raises
     ------

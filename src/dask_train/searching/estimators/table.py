@@ -17,7 +17,7 @@ def results_table(
     num_folds: int,
     names: Sequence[str],
 ) -> dict[str, Any]:
-    """The table: an array for each column, a row for each candidate, in the order of the candidates.
+    """Return the table: an array for each column, a row for each candidate, in the order of the candidates.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def results_table(
 
 
 def _column(name: str, candidates: Sequence[Mapping[str, Any]]) -> Any:
-    """A parameter of all candidates; masked in those that leave it as it is."""
+    """Return a parameter of all candidates; masked in those that leave it as it is."""
     values = [params.get(name) for params in candidates]
     masks = [name not in params for params in candidates]
     given = [value for value, is_masked in zip(values, masks, strict=True) if not is_masked]

@@ -32,7 +32,7 @@ class EstimatorTasks:
     weighs_scores: bool
 
     def task(self, trial: Any) -> EstimatorTask:
-        """What is to be fitted for a trial of Optuna."""
+        """Return what is to be fitted for a trial of Optuna."""
         made = self.build(trial)
         given: Mapping[str, Any] = {}
         if isinstance(made, tuple):

@@ -45,7 +45,7 @@ def code_text(function: Any) -> str:
 
 
 def _code(value: Any) -> str:
-    """A digest of a function or class of yours; nothing of one of an installed package."""
+    """Return a digest of a function or class of yours; nothing of one of an installed package."""
     module = getattr(value, "__module__", None) or "builtins"
     return _digest(value) if module == "__main__" or Sources().is_yours(module) else ""
 

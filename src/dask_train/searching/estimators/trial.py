@@ -117,7 +117,7 @@ class EstimatorTask:
         return found
 
     def _on_all_rows(self, rows: RowTable, num_rounds: int) -> Any:
-        """The estimator, fitted on all rows for as many rounds as were best."""
+        """Return the estimator, fitted on all rows for as many rounds as were best."""
         if self.rounds == 1:
             return fit(clone(self.estimator), *rows.all())
         steps = fitting(clone(self.estimator), rows.all(), self.rounds)
@@ -153,7 +153,7 @@ def check_rounds(estimator: Any, rounds: Any, *, has_weights: bool = False) -> N
 
 
 def fitting(estimator: Any, rows: FoldRows, rounds: int) -> Iterator[Any]:
-    """The estimator, fitted a round further each time.
+    """Yield the estimator, fitted a round further each time.
 
     Steps of a pipeline before the last one are fitted once. A round of ``partial_fit`` goes through all rows once; one
     of a warm start adds its part of ``n_estimators``.

@@ -74,7 +74,7 @@ def _done(order: TrialOrder, parts: Any, began: float, told: list[warnings.Warni
 
 
 def texts_of(told: Sequence[warnings.WarningMessage]) -> list[str]:
-    """What estimators have warned their user of, each once; what Python itself would not show is left out."""
+    """Return what estimators have warned their user of, each once; what Python itself would not show is left out."""
     hidden = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
     shown = [each for each in told if not issubclass(each.category, hidden)]
     return list(dict.fromkeys(f"{each.category.__name__}: {each.message}" for each in shown))[:20]

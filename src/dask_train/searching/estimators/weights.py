@@ -14,7 +14,7 @@ _WEIGHT = "sample_weight"
 
 
 def last_of(estimator: Any) -> Any:
-    """The last step of a pipeline, also of one within one; of all else the estimator itself."""
+    """Return the last step of a pipeline, also of one within one; of all else the estimator itself."""
     return last_of(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator
 
 
@@ -44,7 +44,7 @@ def check_takes_weight(estimator: Any, method: str = "fit") -> None:
 
 
 def weighted(estimator: Any, scorers: Mapping[str, Callable[..., float]]) -> frozenset[str]:
-    """The names of the scorers that are given the weights of the rows they score, as in ``GridSearchCV``.
+    """Return the names of the scorers that are given the weights of the rows they score, as in ``GridSearchCV``.
 
     Those that can take them, of an estimator alone. Of a pipeline none is, as its weights are those of a step, which
     scikit-learn knows as ``step__sample_weight``. Scorers that can't are warned of.

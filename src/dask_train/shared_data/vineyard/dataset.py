@@ -94,7 +94,7 @@ async def opened(
 
 
 def _chosen(name: str, found: Opened, features: Any, label: str | None) -> tuple[Picks, tuple[str, ...] | None, bool]:
-    """What makes each column of the data set, their names where it is a dict, and whether it is a tuple."""
+    """Return what makes each column of the data set, their names where it is a dict, and whether it is a tuple."""
     if found.columns is None:
         if features is not None or label is not None:
             raise DataError(f"Vineyard's object {name!r} is a tensor, without columns; leave features= and label= out.")
@@ -206,7 +206,7 @@ async def _delete(
 
 
 async def _daemons(peer: Peer, socket: str | None) -> dict[str, int]:
-    """The number of the daemon beside each Dask worker that has one.
+    """Return the number of the daemon beside each Dask worker that has one.
 
     Raises
     ------
@@ -227,7 +227,7 @@ async def _daemons(peer: Peer, socket: str | None) -> dict[str, int]:
 
 
 async def _on(peer: Peer, address: str, function: Callable[..., Any], *args: Any) -> Any:
-    """What a function returns in a task of one Dask worker.
+    """Return what a function returns in a task of one Dask worker.
 
     Raises
     ------

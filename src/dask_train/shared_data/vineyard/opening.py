@@ -169,7 +169,7 @@ def _column_names(daemon: Daemon, name: str, meta: Any) -> tuple[str, ...] | Non
 
 
 def _arrays(daemon: Daemon, meta: Any) -> Mapping[str | None, np.ndarray]:
-    """The columns of a partition by their names, or its one array under None; views where Vineyard gives some."""
+    """Return a partition's columns by name, or its one array under None; views where Vineyard gives some."""
     type_name = str(meta.typename)
     if type_name.startswith(_TENSOR):
         return {None: _plain(daemon.client.get(meta.id))}

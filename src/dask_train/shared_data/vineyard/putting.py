@@ -120,7 +120,7 @@ def _assembled(daemon: Daemon, form: Form, number: int, part: Put) -> str:
 
 
 def _tensor_partition(daemon: Daemon, number: int, part: Put) -> str:
-    """The same tensor with its place in the whole; both are on the same bytes."""
+    """Return the same tensor with its place in the whole; both are on the same bytes."""
     given = daemon.client.get_meta(daemon.id(part.tensors[0]))
     index = [number, *(0 for _ in part.columns[0].row_shape)]
     copied = daemon.client.shallow_copy(given.id, {"partition_index_": json.dumps(index)})

@@ -34,7 +34,7 @@ class RingBuffer(Watched):
         self.wake()
 
     def since(self, number: int, most: int) -> tuple[int, list[bytes]]:
-        """The last ``most`` values from ``number`` on that are still kept, and the number of the first of them."""
+        """Return the last ``most`` values from ``number`` on that are kept, and the number of the first one."""
         first = max(number, self.count - min(len(self.values), most))
         return first, list(self.values)[first - self.count + len(self.values) :] if first < self.count else []
 
@@ -46,7 +46,7 @@ class Boards:
         self.rings: dict[str, RingBuffer] = {}
 
     def ring(self, name: str, maxlen: int) -> RingBuffer:
-        """The ring of that name, made where there is none.
+        """Return the ring of that name, made where there is none.
 
         A longer ``maxlen`` than before makes room; a shorter one is left to the reader, who sees fewer.
         """
@@ -63,6 +63,6 @@ class Boards:
             ring.wake()
 
     def wake_all(self) -> None:
-        """A network was lost or closed: those who wait on a board may be waiting for it."""
+        """Wake all who wait on a board: a network was lost or closed, and they may be waiting for it."""
         for ring in self.rings.values():
             ring.wake()

@@ -98,7 +98,7 @@ class Feeds:
             self.drop(feed.id)
 
     def transition(self, key: Any, finish: str) -> None:
-        """A task changed its state; called for every task of the scheduler, so it must cost next to nothing."""
+        """Note a task's change of state; called for every task of the scheduler, so it must cost next to nothing."""
         if key in self._watched and finish in ("memory", "erred", "forgotten"):
             for feed_id in list(self._watched[key]):
                 feed = self.by_id[feed_id]
@@ -116,7 +116,7 @@ class Feeds:
             feed.fail(key, f"ended in an error: {blamed.exception_text or 'unknown'}")
 
     def take(self, network: LeasedNetwork, address: str) -> dict[str, Any] | None:
-        """The next batch for the Dask worker at ``address``, or None where none is ready."""
+        """Return the next batch for the Dask worker at ``address``, or None where none is ready."""
         if network.state != RUNNING:
             return None
         job, _ = network.members[address]
@@ -129,7 +129,7 @@ class Feeds:
         return None
 
     def _choose(self, feed: FeedState, address: str) -> Any:
-        """A batch that lies at ``address``; else one from the Dask worker that still holds the most of them."""
+        """Return a batch that lies at ``address``; else one from the Dask worker that still holds the most of them."""
         ws = self.scheduler.workers.get(address)
         backlog: dict[Any, list[Any]] = {}
         for key in feed.todo:
@@ -142,7 +142,7 @@ class Feeds:
         return max(backlog.values(), key=len)[0] if backlog else None
 
     def delivered(self, feed_id: str, key: Any, error: str) -> None:
-        """A Dask worker has put ``key`` into its queue, or could not get it."""
+        """Note that a Dask worker has put ``key`` into its queue, or could not get it."""
         feed = self.by_id.get(feed_id)
         if feed is None or key not in feed.under_way:
             return
@@ -154,7 +154,7 @@ class Feeds:
             feed.touch()
 
     def _again(self, feed: FeedState, key: Any, error: str) -> None:
-        """A batch was lost on the way, perhaps with its holder: Dask computes it again, but not for ever."""
+        """Send a batch again that was lost, perhaps with its holder: Dask computes it again, but not for ever."""
         tries = feed.tries[key] = feed.tries.get(key, 0) + 1
         if tries < MAX_TRIES:
             self.scheduler.loop.call_later(RETRY_S * 2 ** (tries - 1), self._retry, feed, key)

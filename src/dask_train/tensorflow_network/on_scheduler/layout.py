@@ -38,7 +38,7 @@ class ClusterPicture:
 
     @classmethod
     def of(cls, scheduler: Any, addresses: Collection[str]) -> ClusterPicture:
-        """The picture where ``addresses`` are to restart; those that have died meanwhile hold and take nothing."""
+        """Return the picture if ``addresses`` restart; those that have died meanwhile hold and take nothing."""
         leaving = {address for address in addresses if address in scheduler.workers}
         tasks = only_on(scheduler, leaving)
         values = [task for task in tasks if not task.actor]
@@ -52,7 +52,7 @@ class ClusterPicture:
         )
 
     def only_on(self, wave: Collection[str]) -> list[Any]:
-        """What lies on ``wave`` and nowhere else: what is needed first, and the largest first."""
+        """Return what lies on ``wave`` and nowhere else: what is needed first, and the largest first."""
         there = set(wave)
         held = (key for key, holders in self.holders.items() if holders <= there)
         return sorted(held, key=lambda key: (key not in self.needed, -self.size[key]))
@@ -96,7 +96,7 @@ class ClusterPicture:
 
 
 def only_on(scheduler: Any, addresses: Iterable[str]) -> list[Any]:
-    """The tasks whose results lie on ``addresses`` and nowhere else."""
+    """Return the tasks whose results lie on ``addresses`` and nowhere else."""
     members = {scheduler.workers[a] for a in addresses if a in scheduler.workers}
     held = {task for ws in members for task in ws.has_what}
     return [task for task in held if set(task.who_has) <= members]

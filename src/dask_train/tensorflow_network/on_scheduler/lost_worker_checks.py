@@ -31,11 +31,11 @@ class LostWorkerChecks:
         self._looks: dict[Any, list[float]] = defaultdict(list)
 
     def added(self, address: str) -> None:
-        """A Dask worker has come."""
+        """Note that a Dask worker has come."""
         self._names[address] = self._scheduler.workers[address].name
 
     def removed(self, address: str) -> None:
-        """A Dask worker has left."""
+        """Note that a Dask worker has left."""
         name = self._names.pop(address, None)
         # As the scheduler's process is configured, which may be another one than the cluster's.
         patience = dask.config.get("distributed.deploy.lost-worker-timeout", "15s")

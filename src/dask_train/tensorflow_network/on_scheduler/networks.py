@@ -82,7 +82,7 @@ class Networks:
         return {"status": "OK", "jobs": net.jobs}
 
     def _free(self, on: list[str] | None) -> tuple[list[Any], dict[str, str]]:
-        """The Dask workers that can take a task, spread over the hosts, and why the others can't."""
+        """Return the Dask workers that can take a task, spread over the hosts, and why the others can't."""
         workers = self.scheduler.workers
         candidates = list(workers.values()) if on is None else [workers[address] for address in on]
         by_host: dict[str, list[Any]] = defaultdict(list)
@@ -115,7 +115,7 @@ class Networks:
             self.end_roles(net)
 
     def transition(self, key: Any, finish: str) -> None:
-        """A task changed its state; called for every task of the scheduler, so it must cost next to nothing."""
+        """Note a task's change of state; called for every task of the scheduler, so it must cost next to nothing."""
         net = self._roles.get(key)
         if net is None:
             return
@@ -154,7 +154,7 @@ class Networks:
         self.scheduler.transitions(follow_up, stimulus)
 
     def forget(self, net: LeasedNetwork, *, spent: bool = False) -> None:
-        """The lease is over; ``spent`` Dask workers hold a server and can't be used before they restart.
+        """Forget the lease; ``spent`` Dask workers hold a server and can't be used before they restart.
 
         Two servers share the threads of a process, and a server that expects to be alone there leaves too few.
         """

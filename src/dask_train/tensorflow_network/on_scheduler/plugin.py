@@ -42,7 +42,7 @@ class NetworksPlugin(SchedulerPlugin):
         register_handlers(scheduler, self)
 
     def why_taken(self, address: str) -> str:
-        """What other plug-ins of ours ask: see ``dask_train.scheduler.taken``."""
+        """Return what other plug-ins of ours ask: see ``dask_train.scheduler.taken``."""
         return self.networks.why_taken(address)
 
     # What the scheduler tells; it passes itself, and these arguments by name
@@ -117,7 +117,7 @@ class NetworksPlugin(SchedulerPlugin):
         return net.report()
 
     async def train_watch(self, *, network: str, seen: str, timeout_s: float) -> dict[str, Any]:
-        """The state of a network, as soon as it is another than ``seen``."""
+        """Return the state of a network, as soon as it is another than ``seen``."""
         net = self.networks.by_id.get(network)
         if net is not None and net.state == seen:
             await changed_within(net.changed, timeout_s)
@@ -174,19 +174,19 @@ class NetworksPlugin(SchedulerPlugin):
         return {"status": "OK", "missing": missing}
 
     async def _stuck(self, members: list[str]) -> list[str]:
-        """What keeps ``members`` from restarting; what a client has just released may still be about to be told."""
+        """Return what keeps ``members`` from restarting; a client's release may still be about to be told."""
         deadline = time.monotonic() + RELEASE_S
         while (held := stuck(self.scheduler, members)) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         return held
 
     def _lose(self, net: LeasedNetwork, loss: str) -> None:
-        """The network can't go on, and whoever waits on it learns why."""
+        """Give up the network, and tell whoever waits on it why."""
         net.state, net.loss = LOST, loss
         self._stop(net)
 
     def _end(self, net: LeasedNetwork, *, spent: bool = False) -> None:
-        """The lease is over."""
+        """End the lease."""
         self.networks.forget(net, spent=spent)
         self._stop(net)
 
@@ -227,7 +227,7 @@ class NetworksPlugin(SchedulerPlugin):
         return {"status": "OK"}
 
     async def train_take(self, *, network: str, address: str, timeout_s: float) -> dict[str, Any]:
-        """The next batch for a member's queue, as soon as there is one."""
+        """Return the next batch for a member's queue, as soon as there is one."""
         net = self.networks.by_id.get(network)
         if net is None:
             return _closed()
@@ -253,7 +253,7 @@ class NetworksPlugin(SchedulerPlugin):
     async def train_board_read(
         self, *, board: str, maxlen: int, who: str, ring: str, since: int, networks: dict[str, str], timeout_s: float
     ) -> dict[str, Any]:
-        """What stands on a board from number ``since`` on, as soon as there is something or a network to tell of."""
+        """Return what stands on a board from ``since`` on, as soon as there is something, or a network to tell of."""
         entry = self._ring(board, maxlen, who)
         answer = self._read(entry, maxlen, who, ring, since)
         known = answer["ring"] == ring and not answer["values"] and answer["networks"] == networks
@@ -268,7 +268,7 @@ class NetworksPlugin(SchedulerPlugin):
         return ring
 
     def _read(self, ring: RingBuffer, maxlen: int, who: str, known: str, since: int) -> dict[str, Any]:
-        """A board is the business of the networks whose Dask workers opened it, else of those of the asking client."""
+        """Read a board, for the networks whose Dask workers opened it, else for those of the asking client."""
         opened = [net for n in ring.networks if (net := self.networks.by_id.get(n)) is not None]
         networks = {net.id: net.loss for net in opened or self.networks.of_client(who) if net.state != CLOSING}
         first, values = ring.since(since if ring.id == known else 0, maxlen)
@@ -281,7 +281,7 @@ class NetworksPlugin(SchedulerPlugin):
     # For those who look
 
     async def train_networks(self) -> dict[str, Any]:
-        """What is kept now, for tests and the curious."""
+        """Return what is kept now, for tests and the curious."""
         return {
             "networks": {net.id: {"state": net.state, "jobs": net.jobs} for net in self.networks.by_id.values()},
             "feeds": list(self.feeds.by_id),

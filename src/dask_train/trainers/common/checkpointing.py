@@ -138,7 +138,7 @@ class Checkpointer:
             self._go_on_writing()
 
     def scored(self, model: Any, logs: dict[str, Any]) -> None:
-        """A whole epoch of a model has ended with these logs, and a checkpoint of it comes next.
+        """Note that a whole epoch has ended with these logs, and that a checkpoint of it comes next.
 
         Raises
         ------
@@ -169,7 +169,7 @@ class Checkpointer:
                 self._settle(one)
 
     def came(self, epoch: int, found: dict[str, float]) -> None:
-        """A scorer has found the scores of an epoch's weights; from any thread."""
+        """Take the scores of an epoch's weights, as a scorer has found them; from any thread."""
         if not self.judges_later or self._of not in found:
             return
         with self._lock:
@@ -180,7 +180,7 @@ class Checkpointer:
             self._early = {} if known else {epoch: found[self._of]}
 
     def best(self) -> FitCheckpoint | None:
-        """The best one, where training is to end with it; after :meth:`finish`.
+        """Return the best one, where training is to end with it; after :meth:`finish`.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class Checkpointer:
         self._raise_failure()
 
     def load(self, check: Callable[[FitCheckpoint], None] | None = None) -> FitCheckpoint | None:
-        """The last one, where the run is to go on with it: one of its own, or of another run where ``resume`` says so.
+        """Load the last one, if the run is to go on with it: its own, or another run's where ``resume`` says so.
 
         Parameters
         ----------
@@ -247,7 +247,7 @@ class Checkpointer:
         return kept
 
     def order(self) -> dict[str, Any]:
-        """What fixes the order of rows."""
+        """Return what fixes the order of rows."""
         task, epochs = self._task, self._epochs
         if epochs is None:
             return {"rows": self._session.num_rows}
@@ -290,14 +290,14 @@ class Checkpointer:
             )
 
     def _if_best(self, score: float | None) -> float | None:
-        """A score that is the best one from now on; else None."""
+        """Return a score that is the best one from now on; else None."""
         if score is None or not is_better(score, self._best_score, mode=self._mode):
             return None
         self._best_score = score
         return score
 
     def _settle(self, one: _Candidate) -> None:
-        """What is known of one's score is all that will be."""
+        """Settle one's score: what is known of it is all that will be."""
         self._awaiting.remove(one)
         one.awaits = None
         if one.name:

@@ -50,12 +50,12 @@ class Epochs:
 
     @classmethod
     def of(cls, task: LoopTask, num_rows: int, steps_per_execution: int = 1) -> Epochs:
-        """The epochs of a task, with so many rows."""
+        """Return the epochs of a task, with so many rows."""
         batches = -(-num_rows // task.batch_size)
         return cls(batches, task.steps_per_epoch, steps_per_execution, task.initial_epoch)
 
     def first(self, epoch: int) -> int:
-        """The position of an epoch's first batch."""
+        """Return the position of an epoch's first batch."""
         turn, place = divmod(epoch - self.initial_epoch, self._of_a_turn)
         return (self.initial_epoch + turn) * self.batches_of_data + place * self.length
 
@@ -64,7 +64,7 @@ class Epochs:
         return self.first(epoch + 1) - self.first(epoch)
 
     def place(self, position: int) -> tuple[int, int]:
-        """The epoch, and which batch of it, that lies there."""
+        """Return the epoch, and which batch of it, that lies there."""
         turn, batch = divmod(position, self.batches_of_data)
         place, batch = divmod(batch, self.length)
         return self.initial_epoch + (turn - self.initial_epoch) * self._of_a_turn + place, batch
@@ -100,7 +100,7 @@ class Epochs:
         return found
 
     def warning(self) -> str | None:
-        """What Keras warns of: epochs that end with the data before they have all of their steps."""
+        """Return what Keras warns of: epochs that end with the data before they have all of their steps."""
         short = self.batches_of_data - (self._of_a_turn - 1) * self.length
         if self.steps_per_epoch is None or short >= self.steps_per_epoch:
             return None

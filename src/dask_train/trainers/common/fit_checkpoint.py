@@ -134,7 +134,7 @@ class FitCheckpoint:
 
     @classmethod
     def opened(cls, folder: Path) -> FitCheckpoint:
-        """What :meth:`write` has written there.
+        """Return what :meth:`write` has written there.
 
         Raises
         ------

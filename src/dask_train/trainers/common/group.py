@@ -20,12 +20,12 @@ class Patient(Protocol):
         """How long one may wait for the others in a step, in seconds."""
 
     def credentials(self, session: Session) -> Credentials:
-        """What roles of this run on other hosts have to have."""
+        """Return what roles of this run on other hosts have to have."""
 
 
 @contextmanager
 def process_group(task: Patient, session: Session) -> Iterator[ProcessGroup]:
-    """The workers of a run, met through the session; the first one of each host is connected with those of others."""
+    """Connect the workers of a run, met through the session; the first one of each host with those of others."""
     with ExitStack() as stack:
         hosts, memory = session.meeting
         across = None

@@ -97,7 +97,7 @@ class Guard:
             self._assign([variable], [self._first(self._value_of(variable))])
 
     def _first(self, value: np.ndarray) -> np.ndarray:
-        """What the first worker has where this one has that value."""
+        """Return what the first worker has where this one has that value."""
         channel = self._replicas.channel([value.shape], np.uint8 if value.dtype == bool else value.dtype)
         (first,) = self._replicas.broadcast(channel, [value])
         return first

@@ -16,7 +16,7 @@ def score_name(name: str) -> str:
 
 
 def scores_of(logs: dict[str, Any] | None) -> dict[str, Any]:
-    """The numbers among logs."""
+    """Return the numbers among logs."""
     return {score_name(name): float(value) for name, value in (logs or {}).items() if _is_number(value)}
 
 

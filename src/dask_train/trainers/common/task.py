@@ -56,5 +56,5 @@ class LoopTask:
     patience_s: float = 180.0
 
     def credentials(self, session: Session) -> Credentials:
-        """What roles of this run on other hosts have to have."""
+        """Return what roles of this run on other hosts have to have."""
         return Credentials(key=self.secret, tls=session.tls)
