@@ -28,6 +28,7 @@ X = np.ones((4, 2))
 class Net:
     """A model that can be kept."""
 
+    __module__ = "keras.models"  # as those of Keras
     name = "net"
 
     def save(self, path: Path) -> None:
