@@ -110,7 +110,6 @@ test-slow: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test-slow: data  ## those: examples, the main job, many models on several workers
 	$(PYTEST) -m slow $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 	$(AT_ONCE) $(SLOW_ON_BACKENDS)
-	$(MAKE) --no-print-directory test-stores
 
 $(QUICK_ON_BACKENDS): quick-on-%:
 	KERAS_BACKEND=$* $(PYTEST) -m "backends and not slow" $(ON_BACKENDS) $(OF_ONE)
