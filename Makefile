@@ -172,7 +172,7 @@ MINIMUM_EXTRAS := plots,search,linear,lightgbm
 MINIMUM_TESTS := $(addprefix tests/unit/,checkpoint cluster collectives data driver linear_model logging process report \
 	role run scheduler searching shared_data tensorflow_network testing training transport worker \
 	test_cards.py test_config.py test_errors.py test_exports.py test_extras.py test_roles.py) \
-	$(addprefix --ignore=tests/unit/,cluster/test_keras_values.py logging/test_event_file.py logging/test_tensorboard.py report/test_notebook.py searching/test_api.py searching/test_tasks.py shared_data/test_published.py linear_model/test_scikit_learns_tests.py) \
+	$(addprefix --ignore=tests/unit/,cluster/test_keras_values.py logging/test_event_file.py logging/test_hparams.py logging/test_mlflow.py logging/test_mlflow_models.py logging/test_tensorboard.py report/test_notebook.py searching/test_api.py searching/test_tasks.py shared_data/test_published.py linear_model/test_scikit_learns_tests.py) \
 	--deselect=tests/unit/report/test_html.py::test_no_pyplot_no_framework_and_matplotlib_only_to_draw \
 	--deselect=tests/unit/linear_model/test_in_scikit_learn.py::test_columns_of_several_types_weights_and_frames_between_the_steps
 

@@ -228,7 +228,7 @@ def test_what_a_library_refuses_comes_as_from_its_own_fit(client, wait):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_of_lightgbm_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_path, until):
+def test_a_killed_worker_of_lightgbm_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_path, until, wait_for):
     settings = {"n_estimators": 150, "num_leaves": 7, "verbose": -1}
     rows, labels = on_dask(X), on_dask(LABELS)
     whole = lightgbm.LGBMRegressor(**settings)
@@ -237,7 +237,9 @@ def test_a_killed_worker_of_lightgbm_and_a_fit_that_goes_on_make_the_same_trees(
     found = lightgbm.LGBMRegressor(**settings)
     often = dt.Checkpoint(tmp_path / "killed", every_steps=5, every_s=None)
     run = dt.fit(found, rows, labels, workers=2, checkpoint=often, wait=False)
-    os.kill(until(run, 12)["worker", 1]["pid"], signal.SIGKILL)
+    worker = until(run, 12)["worker", 1]
+    wait_for(lambda: list((tmp_path / "killed").glob("*.json")), "a checkpoint, which is written while rounds go on")
+    os.kill(worker["pid"], signal.SIGKILL)
     result = run.result()
     assert len(result.attempts) == 2
     np.testing.assert_allclose(found.predict(X), whole.predict(X), rtol=1e-6, atol=1e-9)
@@ -253,7 +255,7 @@ def test_a_killed_worker_of_lightgbm_and_a_fit_that_goes_on_make_the_same_trees(
 
 
 @pytest.mark.slow
-def test_a_killed_worker_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_path, until):
+def test_a_killed_worker_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_path, until, wait_for):
     settings = {"max_depth": 4, "subsample": 0.7, "colsample_bytree": 0.6, "max_bin": 64}
     rows, labels = on_dask(X), on_dask(LABELS)
     whole = xgboost.XGBRegressor(n_estimators=500, **settings)  # so many that the stop comes before their end
@@ -262,7 +264,9 @@ def test_a_killed_worker_and_a_fit_that_goes_on_make_the_same_trees(client, tmp_
     found = xgboost.XGBRegressor(n_estimators=500, **settings)
     often = dt.Checkpoint(tmp_path / "killed", every_steps=5, every_s=None)
     run = dt.fit(found, rows, labels, workers=2, checkpoint=often, wait=False)
-    os.kill(until(run, 12)["worker", 1]["pid"], signal.SIGKILL)
+    worker = until(run, 12)["worker", 1]
+    wait_for(lambda: list((tmp_path / "killed").glob("*.json")), "a checkpoint, which is written while rounds go on")
+    os.kill(worker["pid"], signal.SIGKILL)
     result = run.result()
     assert len(result.attempts) == 2
     assert trees(found) == trees(whole)
