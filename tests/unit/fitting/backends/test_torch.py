@@ -180,9 +180,9 @@ def test_a_checkpoint_of_another_backend_has_no_random_numbers_of_torch(on_each_
 
     def own(_, replicas):
         weights = Weights(model, replicas)
-        ((*kept, random),) = weights.own()
+        *kept, random = weights.own()
         kept = [(one + 1).astype("i8" if one.dtype.kind == "i" else one.dtype) for one in kept]
-        weights.set_own([kept], len(kept))
+        weights.set_own(kept)
         again = torch.get_rng_state().numpy().tolist() == random.tolist()
         return again, value_of(model.layers[1].seed_generator.state).tolist(), value_of(model.layers[0].moving_mean)[0]
 
