@@ -66,7 +66,6 @@ NOT_RUN: dict[Place, str] = {
         "docs/object_stores.md",
         0,
     ): "it needs a store; tests/cluster/stores/test_object_store_verbs.py runs it with servers like theirs",
-    ("docs/linear_models.md", 1): "the suite takes a minute; tests/cluster/train runs it with each linear model",
 }
 
 

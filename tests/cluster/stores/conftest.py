@@ -18,11 +18,22 @@ from typing import Any
 import fsspec
 import pytest
 
+from dask_train.report import Score
+from dask_train.report.curves import loss_curve
+
 BUCKET = "dask-train"
 # The account that Azurite has, and no other; its key is printed in Azure's documentation.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fonts(fresh_cluster: None) -> None:
+    """Open what matplotlib keeps from its first figure on before there is a cluster, which looks for such."""
+    loss_curve(
+        [Score(time_s=at, loss=1.0, accuracy=0.5, step=None, rows_trained=None) for at in (0.0, 1.0)], None, None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
