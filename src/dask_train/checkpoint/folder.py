@@ -13,7 +13,7 @@ from typing import Any
 from dask_train.checkpoint.best import Best, check_best, is_better
 from dask_train.checkpoint.claim import Claiming
 from dask_train.checkpoint.listing import is_of_run, known_checkpoints, next_name, number_of, refuse_old_format
-from dask_train.checkpoint.manifest import Cover, DamagedError, Loaded, Manifest
+from dask_train.checkpoint.manifest import Cover, DamagedError, LoadedCheckpoint, Manifest
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import is_due
 from dask_train.checkpoint.retention import Retention
@@ -219,7 +219,7 @@ class CheckpointFolder:
         self._remove_old(system, root, known, name)
         return str(system.unstrip_protocol(target))
 
-    def load(self, scratch: Path, *, own: bool = False, begins: bool = False) -> Loaded | None:
+    def load(self, scratch: Path, *, own: bool = False, begins: bool = False) -> LoadedCheckpoint | None:
         """Return the last whole checkpoint, its files in a local folder; None where there is none.
 
         A role that starts again takes one of its own run before one that another run has left there.
@@ -253,7 +253,7 @@ class CheckpointFolder:
                     gone.add(name)
                 else:
                     self.best = self._checked(manifest.best)
-                    return Loaded(folder=folder, manifest=manifest, notice=self._passed_over(name, manifest))
+                    return LoadedCheckpoint(folder=folder, manifest=manifest, notice=self._passed_over(name, manifest))
         except CheckpointError:
             raise
         except Exception as error:
@@ -266,7 +266,7 @@ class CheckpointFolder:
             )
         return None
 
-    def load_best(self, scratch: Path, *, own: bool = False) -> Loaded | None:
+    def load_best(self, scratch: Path, *, own: bool = False) -> LoadedCheckpoint | None:
         """Load the best checkpoint that the last one knows of, into a local folder; None where none has a score.
 
         Parameters
@@ -302,7 +302,7 @@ class CheckpointFolder:
             ) from error
         except Exception as error:
             raise refused(self._place, "read", error) from error
-        return Loaded(folder=folder, manifest=manifest, notice="")
+        return LoadedCheckpoint(folder=folder, manifest=manifest, notice="")
 
     def _checked(self, best: Best | None) -> Best | None:
         return check_best(best, self._place.best, self._place.mode, self._place.url)

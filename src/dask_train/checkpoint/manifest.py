@@ -111,7 +111,7 @@ def files_of(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedCheckpoint:
     """A checkpoint that was read, and is whole.
 
     Attributes

@@ -101,7 +101,7 @@ class Dispatch:
         match command:
             case commands.StartRole():
                 use = self._devices.use_of((command.role, command.rank), command.address)
-                return messages.Start(
+                return messages.StartProcess(
                     roles_on_host=self._roles_on_host(command.address), device=use.entry, num_sharing=use.num_sharing
                 )
             case commands.LoadData():
@@ -136,7 +136,7 @@ class Dispatch:
             ranks = [roles[of.role, rank].address for rank in range(self._job.plan.counts[of.role])]
             table = data.table(of.role, ranks)
             where = [[address for address in holders if address not in self._lost] for holders in data.where]
-            message = messages.DataSet(role=of.role, number=number, table=table, keys=data.keys, where=where)
+            message = messages.DataSetPlaces(role=of.role, number=number, table=table, keys=data.keys, where=where)
             self._send(told[0], message)
 
     def _roles_on_host(self, address: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.identity.instructions import assigned_names, code_digest, global_names, imported_names
-from dask_train.identity.parts import Parts
+from dask_train.identity.parts import ValueParts
 from dask_train.identity.sources import Sources
 
 Code = type | types.FunctionType | types.ModuleType
@@ -40,16 +40,20 @@ _DESCRIPTORS = (
 IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others are Python's own, and of C extensions
 
 
-def code_parts(value: Any, sources: Sources) -> Parts:
+def code_parts(value: Any, sources: Sources) -> ValueParts:
     """Return what a function, a class or a module is, wherever it was defined."""
     if isinstance(value, types.ModuleType):
         return _module_parts(value, sources)
     if (module := module_of(value)) is not None:
         source = sources.digest(module)
-        return Parts("by name", ("" if source else module, value.__qualname__, source))
+        return ValueParts("by name", ("" if source else module, value.__qualname__, source))
     if not isinstance(value, type):
         return _function_parts(value, sources)
-    return _class_parts(value) if value.__flags__ & IN_PYTHON else Parts("type", (value.__module__, value.__qualname__))
+    return (
+        _class_parts(value)
+        if value.__flags__ & IN_PYTHON
+        else ValueParts("type", (value.__module__, value.__qualname__))
+    )
 
 
 def module_of(value: Any) -> str | None:
@@ -70,37 +74,37 @@ def _goes_by_value(module: str | None) -> bool:
     return any(module == each or str(module).startswith(f"{each}.") for each in said)
 
 
-def _module_parts(module: types.ModuleType, sources: Sources) -> Parts:
+def _module_parts(module: types.ModuleType, sources: Sources) -> ValueParts:
     name = module.__name__
     if name in sys.modules and not _goes_by_value(name):
         source = sources.digest(name)
-        return Parts("module", ("" if source else name, source))
-    return Parts("module", tuple(each for pair in sorted(_named(vars(module))) for each in pair))
+        return ValueParts("module", ("" if source else name, source))
+    return ValueParts("module", tuple(each for pair in sorted(_named(vars(module))) for each in pair))
 
 
 def _named(values: Any) -> list[tuple[str, Any]]:
     return [(name, values[name]) for name in sorted(values) if not name.startswith("__")]
 
 
-def _class_parts(cls: type) -> Parts:
+def _class_parts(cls: type) -> ValueParts:
     own = {
         name: value
         for name, value in vars(cls).items()
         if name not in _PYTHONS_OWN and not isinstance(value, _DESCRIPTORS)
     }
-    return Parts(
+    return ValueParts(
         "class",
         (type(cls), cls.__name__, cls.__bases__, *(each for name in sorted(own) for each in (name, own[name]))),
     )
 
 
-def _function_parts(function: types.FunctionType, sources: Sources) -> Parts:
+def _function_parts(function: types.FunctionType, sources: Sources) -> ValueParts:
     code, globals_ = function.__code__, function.__globals__
     # What it assigns is no part of its code, but what it has come to.
     names = sorted(global_names(code) - assigned_names(code))
     used = {name: globals_[name] for name in names if name in globals_}
     imported = sorted(filter(None, map(sources.digest, imported_names(code))))
-    return Parts(
+    return ValueParts(
         "function",
         (
             code_digest(code),
@@ -115,6 +119,6 @@ def _function_parts(function: types.FunctionType, sources: Sources) -> Parts:
     )
 
 
-def instruction_parts(code: types.CodeType) -> Parts:
+def instruction_parts(code: types.CodeType) -> ValueParts:
     """Return a code object by itself."""
-    return Parts("code", (code_digest(code),))
+    return ValueParts("code", (code_digest(code),))

@@ -17,7 +17,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.identity.code import Code, code_parts, instruction_parts
-from dask_train.identity.parts import Parts, number_parts
+from dask_train.identity.parts import ValueParts, number_parts
 from dask_train.identity.sources import Sources
 from dask_train.identity.special import special_parts
 
@@ -90,7 +90,7 @@ class _Walk:
                     continue
                 numbers[id(value)] = len(numbers)
                 alive.append(value)
-            parts = value if isinstance(value, Parts) else self._parts(value)
+            parts = value if isinstance(value, ValueParts) else self._parts(value)
             found.update(f"{parts.kind} {len(parts.content)}:".encode())
             if parts.data is not None:
                 found.update(f"data {parts.data.nbytes}:".encode())
@@ -98,14 +98,14 @@ class _Walk:
             waiting.extend(reversed(parts.content))
         return found.digest()
 
-    def _parts(self, value: Any) -> Parts:  # noqa: PLR0911 - one of each kind
+    def _parts(self, value: Any) -> ValueParts:  # noqa: PLR0911 - one of each kind
         kind = type(value)
         if kind in (list, tuple):
-            return Parts(kind.__name__, tuple(value))
+            return ValueParts(kind.__name__, tuple(value))
         if kind is dict:
-            return Parts("dict", tuple(each for pair in value.items() for each in pair))
+            return ValueParts("dict", tuple(each for pair in value.items() for each in pair))
         if kind in (set, frozenset):
-            return Parts(kind.__name__, tuple(sorted(map(self.of, value))))
+            return ValueParts(kind.__name__, tuple(sorted(map(self.of, value))))
         if isinstance(value, np.ndarray | np.generic | np.dtype) and kind.__module__.partition(".")[0] == "numpy":
             return number_parts(value)
         if isinstance(value, Code):
@@ -121,14 +121,14 @@ class _Walk:
 class _CodeWalk(_Walk):
     """A walk over code, which leaves out what objects hold."""
 
-    def _parts(self, value: Any) -> Parts:
+    def _parts(self, value: Any) -> ValueParts:
         if isinstance(value, (tuple, Code, types.CodeType, types.CellType, staticmethod, classmethod, property)):
             return super()._parts(value)
         if isinstance(value, functools.partial):
-            return Parts("partial", (value.func, value.args, *sorted(value.keywords)))
+            return ValueParts("partial", (value.func, value.args, *sorted(value.keywords)))
         if isinstance(value, types.MethodType):
-            return Parts("method", (value.__func__, type(value.__self__)))
-        return Parts("some", (type(value),))
+            return ValueParts("method", (value.__func__, type(value.__self__)))
+        return ValueParts("some", (type(value),))
 
 
 def _is_value(value: Any) -> bool:
@@ -138,20 +138,20 @@ def _is_value(value: Any) -> bool:
     )
 
 
-def _cell_parts(cell: types.CellType) -> Parts:
+def _cell_parts(cell: types.CellType) -> ValueParts:
     try:
-        return Parts("cell", (cell.cell_contents,))
+        return ValueParts("cell", (cell.cell_contents,))
     except ValueError:  # nothing has been put into it yet
-        return Parts("cell", ())
+        return ValueParts("cell", ())
 
 
-def _object_parts(value: Any) -> Parts:
+def _object_parts(value: Any) -> ValueParts:
     """Return an object by what a pickle of it is made of."""
     reduced = _reduced(value)
     if isinstance(reduced, str):
-        return Parts("global", (getattr(value, "__module__", None) or type(value).__module__, reduced))
+        return ValueParts("global", (getattr(value, "__module__", None) or type(value).__module__, reduced))
     function, arguments, state, items, pairs, setter = (*reduced, *[None] * 4)[:6]
-    return Parts(
+    return ValueParts(
         "object",
         (
             function,
@@ -178,7 +178,7 @@ def _reduced(value: Any) -> Any:
 def _state_parts(state: Any) -> Any:
     """Return the attributes of an object in the order of their names, which says nothing."""
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # those in slots besides
-        return Parts("slots", tuple(map(_state_parts, state)))
+        return ValueParts("slots", tuple(map(_state_parts, state)))
     if type(state) is dict and all(isinstance(name, str) for name in state):
-        return Parts("state", tuple(each for name in sorted(state) for each in (name, state[name])))
+        return ValueParts("state", tuple(each for name in sorted(state) for each in (name, state[name])))
     return state

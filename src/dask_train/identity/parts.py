@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Parts(NamedTuple):
+class ValueParts(NamedTuple):
     """What a value consists of.
 
     Attributes
@@ -25,19 +25,19 @@ class Parts(NamedTuple):
     data: memoryview | None = None
 
 
-def number_parts(value: Any) -> Parts:
+def number_parts(value: Any) -> ValueParts:
     """Return an array, a number or a dtype of NumPy."""
     if isinstance(value, np.dtype):
-        return Parts("dtype", (value.descr if value.names else value.str, repr(value.metadata)))
+        return ValueParts("dtype", (value.descr if value.names else value.str, repr(value.metadata)))
     array = np.asarray(value)
     about = (array.dtype.str, array.shape, isinstance(value, np.generic))
     if array.dtype.names:  # bytes between fields are anything
         fields = [array[name] for name in array.dtype.names]
-        return Parts("fields", (*about, array.dtype.names, *fields))
+        return ValueParts("fields", (*about, array.dtype.names, *fields))
     if array.dtype.hasobject or array.dtype.kind == "T":
-        return Parts("objects", (*about, array.tolist()))
+        return ValueParts("objects", (*about, array.tolist()))
     masks = (np.ascontiguousarray(value.mask),) if isinstance(value, np.ma.MaskedArray) else ()
-    return Parts("array", (*about, *masks), bytes_of(array))
+    return ValueParts("array", (*about, *masks), bytes_of(array))
 
 
 def bytes_of(array: np.ndarray) -> memoryview:

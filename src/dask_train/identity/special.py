@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.identity.parts import Parts, bytes_of
+from dask_train.identity.parts import ValueParts, bytes_of
 from dask_train.identity.torch_archives import exported_parts, script_parts
 
 # Attributes of torch's modules that say nothing of what they predict: it is the mode that prediction sets, and
@@ -20,7 +20,7 @@ _MODES = {"training", "_compiled_call_impl"}
 _NAMES = {"name", "path", "native"}  # of layers and variables; those that count are in the config
 
 
-def special_parts(value: Any) -> Parts | None:
+def special_parts(value: Any) -> ValueParts | None:
     """Return the parts of a value of a framework; None for others."""
     for cls in type(value).__mro__:
         parts = _SPECIAL.get(f"{cls.__module__}.{cls.__qualname__}")
@@ -29,7 +29,7 @@ def special_parts(value: Any) -> Parts | None:
     return None
 
 
-def _tensor(tensor: Any) -> Parts | None:
+def _tensor(tensor: Any) -> ValueParts | None:
     import torch
 
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
@@ -37,10 +37,10 @@ def _tensor(tensor: Any) -> Parts | None:
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
     about = (type(tensor).__name__, str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad)
-    return Parts("tensor", about, bytes_of(data))
+    return ValueParts("tensor", about, bytes_of(data))
 
 
-def _torch_module(module: Any) -> Parts | None:
+def _torch_module(module: Any) -> ValueParts | None:
     from torch.nn.utils import parametrize
 
     cls = parametrize.type_before_parametrizations(module)
@@ -54,13 +54,13 @@ def _torch_module(module: Any) -> Parts | None:
     for name in [name for name in state if re.search("_hooks(_|$)", name) and isinstance(state[name], Mapping)]:
         state[name] = list(state[name].values())  # by numbers that are one after the other in a process
     hooked = sorted(getattr(module, "parametrizations", ())) if parametrize.is_parametrized(module) else []
-    return Parts("torch module", (cls, hooked, *(each for pair in state.items() for each in pair)))
+    return ValueParts("torch module", (cls, hooked, *(each for pair in state.items() for each in pair)))
 
 
-def _keras_model(model: Any) -> Parts:
+def _keras_model(model: Any) -> ValueParts:
     from dask_train.keras_models.serialization import model_to_parts
 
-    return Parts("Keras model", (*keras_contents(*model_to_parts(model, checksums=False)),))
+    return ValueParts("Keras model", (*keras_contents(*model_to_parts(model, checksums=False)),))
 
 
 def keras_contents(header: Mapping[str, Any], arrays: Any) -> tuple[Any, ...]:
@@ -76,22 +76,22 @@ def keras_contents(header: Mapping[str, Any], arrays: Any) -> tuple[Any, ...]:
     return told, list(arrays)
 
 
-def _keras_layer(layer: Any) -> Parts:
+def _keras_layer(layer: Any) -> ValueParts:
     import keras
 
     arrays = [keras.ops.convert_to_numpy(variable) for variable in getattr(layer, "variables", ())]
-    return Parts("Keras layer", (type(layer), layer.get_config(), arrays))
+    return ValueParts("Keras layer", (type(layer), layer.get_config(), arrays))
 
 
-def _xgboost(booster: Any) -> Parts:
-    return Parts("booster", (bytes(booster.save_raw("ubj")),))
+def _xgboost(booster: Any) -> ValueParts:
+    return ValueParts("booster", (bytes(booster.save_raw("ubj")),))
 
 
-def _lightgbm(booster: Any) -> Parts:
-    return Parts("booster", (booster.model_to_string(num_iteration=-1), booster.best_iteration))
+def _lightgbm(booster: Any) -> ValueParts:
+    return ValueParts("booster", (booster.model_to_string(num_iteration=-1), booster.best_iteration))
 
 
-_SPECIAL: dict[str, Callable[[Any], Parts | None]] = {
+_SPECIAL: dict[str, Callable[[Any], ValueParts | None]] = {
     "torch.Tensor": _tensor,
     "torch.jit._script.ScriptModule": script_parts,
     "torch.export.exported_program.ExportedProgram": exported_parts,

@@ -9,7 +9,7 @@ import re
 import zipfile
 from typing import Any
 
-from dask_train.identity.parts import Parts
+from dask_train.identity.parts import ValueParts
 
 # Where code was written, and a random number.
 _LEFT_OUT = re.compile(r"\.debug_pkl$|/\.data/serialization_id$")
@@ -18,7 +18,7 @@ _COUNTED = re.compile(r"[./]?___torch_mangle_\d+")
 _CONSTANT = re.compile(r"^ +\w+ : Final\[.*\n", re.MULTILINE)
 
 
-def script_parts(module: Any) -> Parts:
+def script_parts(module: Any) -> ValueParts:
     """Return a scripted or traced module."""
     import torch
 
@@ -27,7 +27,7 @@ def script_parts(module: Any) -> Parts:
     return archive_parts(data)
 
 
-def exported_parts(program: Any) -> Parts:
+def exported_parts(program: Any) -> ValueParts:
     """Return a program of ``torch.export``."""
     import torch
 
@@ -36,12 +36,12 @@ def exported_parts(program: Any) -> Parts:
     return archive_parts(data)
 
 
-def archive_parts(data: io.BytesIO) -> Parts:
+def archive_parts(data: io.BytesIO) -> ValueParts:
     """Return the files of an archive, by their names."""
     with zipfile.ZipFile(data) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not _LEFT_OUT.search(name)}
     told = sorted((_COUNTED.sub("", name), _content(name, content)) for name, content in files.items())
-    return Parts("torch archive", tuple(each for pair in told for each in pair))
+    return ValueParts("torch archive", tuple(each for pair in told for each in pair))
 
 
 def _content(name: str, content: bytes) -> bytes:

@@ -159,7 +159,7 @@ class CustomObjects:
 STANDS_IN_FOR = "_dask_train_stands_in_for"
 
 
-class _Pickler(cloudpickle.Pickler):
+class _ObjectPickler(cloudpickle.Pickler):
     """Pickles by reference what can be imported, else by value; refuses parts of the model, which it would copy."""
 
     def __init__(self, file: Any, model: Any) -> None:
@@ -182,7 +182,7 @@ class _Pickler(cloudpickle.Pickler):
 
 def _pickled(value: Any, model: Any) -> bytes:
     file = io.BytesIO()
-    _Pickler(file, model).dump(value)
+    _ObjectPickler(file, model).dump(value)
     return file.getvalue()
 
 

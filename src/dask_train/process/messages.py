@@ -256,7 +256,7 @@ class WorkerLost(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start(Message):
+class StartProcess(Message):
     """Start the role process, one of so many on this host.
 
     ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`.
@@ -268,7 +268,7 @@ class Start(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSet(Message):
+class DataSetPlaces(Message):
     """What a data set of a role is, so of no single rank: its pickled table, and its segments in order.
 
     ``where`` are the addresses of the Dask workers that hold each, as the driver has asked once for all.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_train.checkpoint.folder import CheckpointFolder
-from dask_train.checkpoint.manifest import Loaded
+from dask_train.checkpoint.manifest import LoadedCheckpoint
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
 
@@ -71,7 +71,7 @@ def brought_over(
     return None, notices
 
 
-def _read(last: Loaded, best: Loaded | None, metric: str) -> GoneOnWith:
+def _read(last: LoadedCheckpoint, best: LoadedCheckpoint | None, metric: str) -> GoneOnWith:
     from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
     kept = FitCheckpoint.opened(last.folder)
@@ -83,5 +83,5 @@ def _read(last: Loaded, best: Loaded | None, metric: str) -> GoneOnWith:
     )
 
 
-def _copied(loaded: Loaded) -> Any:
+def _copied(loaded: LoadedCheckpoint) -> Any:
     return lambda folder: shutil.copytree(loaded.folder, folder, dirs_exist_ok=True)

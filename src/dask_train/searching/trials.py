@@ -53,7 +53,7 @@ class Handed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndedTrial:
+class FinishedTrial:
     """A trial that this call has finished, as the table shows it."""
 
     number: int
@@ -125,7 +125,7 @@ class Trials:
         self._is_stopped = False
         study.stop = self._stop  # samplers that have no more to suggest call it, and Optuna's own is for `optimize`
         self.handed: dict[int, Handed] = {}
-        self.ended: list[EndedTrial] = []
+        self.ended: list[FinishedTrial] = []
         self.warnings: dict[str, int] = {}
         self.best: tuple[int, float, Model] | None = None
         self.log, self.schema = log, schema
@@ -141,7 +141,7 @@ class Trials:
         """Be where the search was when it was kept last."""
         self._num_begun, self._num_retries, self._is_stopped = state.num_begun, state.num_retries, state.is_stopped
         self._to_take_up.extend(restore(self.study, state))  # where the sampler may say that it was the last one
-        self.ended, self.warnings = [EndedTrial(**ended) for ended in state.ended], dict(state.warnings)
+        self.ended, self.warnings = [FinishedTrial(**ended) for ended in state.ended], dict(state.warnings)
         self._places = {number: list(names) for number, names in state.places.items()}
         if state.best is not None and best is not None:
             self.best = (*state.best, best)
@@ -180,7 +180,7 @@ class Trials:
         return begun + self._num_retries + (0 if self._is_stopped else max(0, self._most - self._num_begun))
 
     @property
-    def best_ended(self) -> EndedTrial | None:
+    def best_ended(self) -> FinishedTrial | None:
         """The best one of this call as the table shows it."""
         return next((ended for ended in self.ended if self.best is not None and ended.number == self.best[0]), None)
 
@@ -325,7 +325,7 @@ class Trials:
         trial.set_user_attr(SECONDS, round(seconds, 3))
         if error:
             trial.set_user_attr(ERROR, error)
-        ended = EndedTrial(
+        ended = FinishedTrial(
             number=trial.number,
             state=state,
             params=dict(trial.params),

@@ -49,7 +49,7 @@ async def open_rows(
     """
     nowhere = np.zeros(len(segments.lengths), np.int64)
     table = Table(schema=segments.schema, lengths=segments.lengths, owner=nowhere, host_of_rank=nowhere[:1])
-    around = _Around(peer, segments)
+    around = _AroundOpened(peer, segments)
     holding = Holding(table, dict(enumerate(segments.keys)), around, is_near=around.is_near)
     try:
         await holding.hold(partitions, lambda: None, patience_s)
@@ -60,7 +60,7 @@ async def open_rows(
         holding.close()
 
 
-class _Around:
+class _AroundOpened:
     """A client's way to Dask workers; see :class:`~dask_train.worker.holding.Neighbours`."""
 
     address = ""  # a client has no results of its own

@@ -32,8 +32,8 @@ from dask_train.process.messages import (
     Begin,
     DataFailed,
     DataProgressed,
-    DataSet,
     DataSetFound,
+    DataSetPlaces,
     Diagnose,
     Ended,
     Enter,
@@ -51,7 +51,7 @@ from dask_train.process.messages import (
     Reported,
     RoleProcess,
     RowsWanted,
-    Start,
+    StartProcess,
     Stop,
     StreamLeft,
     Value,
@@ -206,12 +206,12 @@ class Agent:
     # Commands
 
     def _obey(self, command: Message, of: RoleProcess | None) -> None:
-        if isinstance(command, DataSet):
+        if isinstance(command, DataSetPlaces):
             self._data.tell(command)
             return
         assert of is not None
         child = self.children.get(of.key)
-        if isinstance(command, Start):
+        if isinstance(command, StartProcess):
             # Known at once: what comes with the next command may already be for it.
             fresh = RoleChild(*of, on_message=self._heard, on_exit=self._gone)
             self.children[of.key] = fresh
@@ -222,7 +222,7 @@ class Agent:
         elif child is not None and child.attempt == of.attempt:  # else it has been replaced
             _OBEYED[type(command)](self, child, command)
 
-    async def _start(self, child: RoleChild, command: Start, old: RoleChild | None) -> None:
+    async def _start(self, child: RoleChild, command: StartProcess, old: RoleChild | None) -> None:
         if old is not None and not old.done.is_set():
             self._old.append(old)
             old.kill()

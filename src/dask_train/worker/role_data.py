@@ -15,7 +15,7 @@ from dask_train.cluster.peer import Peer
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
 from dask_train.errors import ClosedError, DaskTrainError
-from dask_train.process.messages import DataSet, GroupComputed, Mapped
+from dask_train.process.messages import DataSetPlaces, GroupComputed, Mapped
 from dask_train.worker.holding import Holding
 from dask_train.worker.results import fetch_result
 
@@ -46,7 +46,7 @@ class RoleData:
         self._groups: dict[tuple[str, int], dict[Stream, dict[int, Holding]]] = {}
         self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
-    def tell(self, told: DataSet) -> None:
+    def tell(self, told: DataSetPlaces) -> None:
         """Tell what a data set is; a role's own is number 0. One that is streamed has no keys yet."""
         known = (pickle.loads(told.table), list(zip(told.keys, told.where, strict=True)))  # noqa: S301 - from the client
         self._tables.setdefault((told.number, told.role), known)

@@ -189,7 +189,7 @@ def test_what_lies_on_this_host_is_mapped_and_not_copied(client, wait_for):
 
 def test_what_lies_elsewhere_is_copied_once(client, monkeypatch, wait_for):
     dt.publish_dataset(*numbers(), name="numbers")
-    monkeypatch.setattr(opened._Around, "is_near", lambda self, address: False)
+    monkeypatch.setattr(opened._AroundOpened, "is_near", lambda self, address: False)
     data = dt.get_dataset("numbers")
     x, y = data.to_numpy()
     assert (x[:, 2] == 3 * y).all()

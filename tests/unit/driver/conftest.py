@@ -229,7 +229,7 @@ class Driven:
     async def running(self) -> None:
         """Let the agents play their part until the users' functions run."""
         keys = self.driver.job.plan.role_keys()
-        await self.scheduler.until(lambda: len(self.scheduler.sent(messages.Start)) == len(keys))
+        await self.scheduler.until(lambda: len(self.scheduler.sent(messages.StartProcess)) == len(keys))
         for number, (role, rank) in enumerate(keys):
             self.scheduler.tells(messages.Ready(pid=100 + number, peer=f"h:{number}"), role, rank)
         await self.scheduler.until(lambda: len(self.scheduler.sent(messages.Go)) == len(keys))

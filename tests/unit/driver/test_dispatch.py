@@ -19,7 +19,7 @@ from dask_train.run.recovery import RecoveryPolicy
 
 
 async def started(it: Any, *, num: int = 1) -> None:
-    await it.scheduler.until(lambda: len(it.scheduler.sent(messages.Start)) >= num)
+    await it.scheduler.until(lambda: len(it.scheduler.sent(messages.StartProcess)) >= num)
 
 
 def happened(it: Any, kind: type[events.Event]) -> list[Any]:
@@ -39,7 +39,7 @@ async def test_roles_of_a_dask_worker_have_one_agent_which_is_there_before_their
 async def test_cores_of_a_host_are_shared_by_all_that_runs_there(driven):
     async with driven({"runs_on_host": 3}, worker=2, ps=1) as it:
         await started(it, num=3)
-        assert {message.roles_on_host for _, message, _ in it.scheduler.sent(messages.Start)} == {9}
+        assert {message.roles_on_host for _, message, _ in it.scheduler.sent(messages.StartProcess)} == {9}
         it.driver.stop("enough")
 
 
@@ -59,7 +59,7 @@ async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_anothe
         first.set_exception(ZeroDivisionError("a bug of ours"))
         await started(it, num=2)
         assert it.scheduler.agents["a"] is not first
-        assert [of.attempt for _, _, of in it.scheduler.sent(messages.Start)] == [0, 1]
+        assert [of.attempt for _, _, of in it.scheduler.sent(messages.StartProcess)] == [0, 1]
         it.driver.stop("enough")
     assert happened(it, events.AgentFailed)[0].error == "ZeroDivisionError: a bug of ours."
 
@@ -118,13 +118,17 @@ async def test_each_agent_is_told_once_what_a_data_set_is_and_not_of_holders_tha
         await started(it, num=3)
         for rank in (0, 2, 1):
             it.driver.dispatch.tell_of(RoleProcess("worker", rank, 0), 1, Table())
-        told = await it.scheduler.until(lambda: len(it.scheduler.sent(messages.DataSet)) == 2 and it.scheduler.letters)
-        told = {at: message for at, message, _ in told if isinstance(message, messages.DataSet)}
+        told = await it.scheduler.until(
+            lambda: len(it.scheduler.sent(messages.DataSetPlaces)) == 2 and it.scheduler.letters
+        )
+        told = {at: message for at, message, _ in told if isinstance(message, messages.DataSetPlaces)}
         assert sorted(told) == ["a", "b"]
         assert pickle.loads(told["a"].table) == ("worker", ["a", "b", "a"])
         it.driver.dispatch.worker_lost("a")
         it.driver.dispatch.tell_of(RoleProcess("worker", 1, 0), 2, Table())
-        last = await it.scheduler.until(lambda: [m for _, m, _ in it.scheduler.sent(messages.DataSet) if m.number == 2])
+        last = await it.scheduler.until(
+            lambda: [m for _, m, _ in it.scheduler.sent(messages.DataSetPlaces) if m.number == 2]
+        )
         assert (told["a"].where, last[0].where) == ([["a"], ["a", "b"]], [[], ["b"]])
         it.driver.stop("enough")
 

@@ -23,12 +23,12 @@ async def test_a_run_from_room_to_results(driven):
         await it.running()
         assert it.driver._shield.is_up
         assert [(at, type(m).__name__, *of) for at, m, of in it.scheduler.letters] == [
-            ("a", "Start", "worker", 0, 0),
-            ("b", "Start", "worker", 1, 0),
+            ("a", "StartProcess", "worker", 0, 0),
+            ("b", "StartProcess", "worker", 1, 0),
             ("a", "Go", "worker", 0, 0),
             ("b", "Go", "worker", 1, 0),
         ]
-        assert [m.roles_on_host for _, m, _ in it.scheduler.sent(messages.Start)] == [2, 2]
+        assert [m.roles_on_host for _, m, _ in it.scheduler.sent(messages.StartProcess)] == [2, 2]
         assert [m.peers for _, m, _ in it.scheduler.sent(messages.Go)] == [{"worker": ["h:0", "h:1"]}] * 2
         assert it.driver.summary()["phase"] == "running"
         it.returns(0, "zero")
@@ -84,7 +84,9 @@ async def test_values_wait_for_their_roles_and_those_for_roles_that_are_gone_are
     sent = [(of.rank, message.value) for _, message, of in it.scheduler.sent(messages.Value)]
     assert sent == [(0, b"second"), (1, b"first"), (1, b"second"), (1, b"third")]
     kinds = [type(message) for _, message, of in it.scheduler.letters if of.rank == 1]
-    assert kinds[:3] == [messages.Start, messages.Value, messages.Value], "not before the process that they are for"
+    assert kinds[:3] == [messages.StartProcess, messages.Value, messages.Value], (
+        "not before the process that they are for"
+    )
 
 
 async def test_waits_for_the_run_are_told_once_however_many_wait(driven):
@@ -144,7 +146,7 @@ async def test_a_rule_that_raises_ends_the_run_and_is_named(driven):
 async def test_the_clock_goes_on_by_itself(driven, monkeypatch):
     monkeypatch.setattr(loop_module, "TICK_S", 0.01)
     async with driven(plan={"launch_s": 0.05}) as it:
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Start))
+        await it.scheduler.until(lambda: it.scheduler.sent(messages.StartProcess))
         await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))  # it was never ready
         it.scheduler.tells(messages.Exited(cause="it was killed."), "worker")
     assert it.driver.finish.verdict is Verdict.LAUNCH
@@ -159,7 +161,7 @@ async def test_data_that_can_not_be_had_fail_the_run(driven):
     async with driven(plan={"with_data": frozenset({"worker"})}) as it:
         it.data.by_role["worker"] = None
         it.data.described = described
-        await it.scheduler.until(lambda: it.scheduler.sent(messages.Start))
+        await it.scheduler.until(lambda: it.scheduler.sent(messages.StartProcess))
         await it.scheduler.until(lambda: it.scheduler.sent(messages.Kill))
         it.scheduler.tells(messages.Exited(cause="it was killed."), "worker")
     assert it.driver.finish.verdict is Verdict.DATA

@@ -44,7 +44,8 @@ LOCAL = {messages.Begin, messages.Enter, messages.Answer, messages.RowsWanted}
 ROOTS = {messages.Question}
 # What the three parties take without a table: of no role, or before there is a process.
 BESIDE = {
-    messages.WorkerLost, messages.DataProgressed, messages.DataFailed, messages.DataSet, messages.Start, messages.Stop,
+    messages.WorkerLost, messages.DataProgressed, messages.DataFailed, messages.DataSetPlaces,
+    messages.StartProcess, messages.Stop,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.report.search_progress import MOST_ROWS, SearchDisplay
-from dask_train.searching.trials import EndedTrial
+from dask_train.searching.trials import FinishedTrial
 
 
 class Terminal(io.StringIO):
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 def ended(number, state="COMPLETE", value=0.5, error=""):
-    return EndedTrial(
+    return FinishedTrial(
         number=number, state=state, params={"rate": 0.01234567, "units": 8}, value=value, seconds=2.0, error=error
     )
 

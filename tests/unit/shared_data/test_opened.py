@@ -53,14 +53,14 @@ def test_partitions_without_rows_are_nowhere_and_not_missed(shared, peer):
 def test_what_lies_elsewhere_is_copied_once_and_stays_with_the_rows(shared, peer, monkeypatch):
     segments = shared(X, Y)
     used = process_pool().used_bytes
-    monkeypatch.setattr(opened._Around, "is_near", lambda self, address: False)
+    monkeypatch.setattr(opened._AroundOpened, "is_near", lambda self, address: False)
     rows = peer.run(open_rows, peer, "it", segments, range(3), 10.0)
     np.testing.assert_array_equal(everything(rows, [4, 4, 2])[0], X)
     assert process_pool().used_bytes >= used
 
 
 def test_whose_addresses_are_near(shared, peer):
-    around = opened._Around(peer, shared(Y))
+    around = opened._AroundOpened(peer, shared(Y))
     own = next(
         each.address for found in psutil.net_if_addrs().values() for each in found if each.family.name == "AF_INET"
     )

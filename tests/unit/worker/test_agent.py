@@ -118,7 +118,7 @@ class Data:
         self.asked: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
 
-    def tell(self, told: messages.DataSet) -> None:
+    def tell(self, told: messages.DataSetPlaces) -> None:
         self.asked.append(("tell", told.number))
 
     async def hold(self, number: int, role: str, rank: int, progressed: Callable[[], None]) -> None:
@@ -175,7 +175,7 @@ class Served:
         self.data: Any = self.agent._data
 
     def orders(self, message: Message, rank: int = 0, attempt: int = 0) -> None:
-        of = None if isinstance(message, messages.DataSet) else RoleProcess("worker", rank, attempt)
+        of = None if isinstance(message, messages.DataSetPlaces) else RoleProcess("worker", rank, attempt)
         self.mail.orders.put_nowait(to_plain(message, of))
 
     async def until(self, met: Callable[[], Any]) -> Any:
@@ -186,7 +186,7 @@ class Served:
 
     async def child(self, rank: int = 0, attempt: int = 0, roles_on_host: int = 1) -> Child:
         """A role process that has been started."""
-        self.orders(messages.Start(roles_on_host=roles_on_host), rank, attempt)
+        self.orders(messages.StartProcess(roles_on_host=roles_on_host), rank, attempt)
         of = ("worker", rank, attempt)
         found = await self.until(lambda: [c for c in Child.made if (c.role, c.rank, c.attempt) == of])
         await self.until(lambda: found[0].told or found[0].done.is_set())
@@ -279,7 +279,7 @@ def test_a_process_that_can_not_be_started_is_told_of(play, monkeypatch):
     monkeypatch.setattr(Child, "can_not_start", OSError(12, "Cannot allocate memory"))
 
     async def story(it):
-        it.orders(messages.Start(roles_on_host=1))
+        it.orders(messages.StartProcess(roles_on_host=1))
         await it.until(lambda: it.told(messages.Failed))
 
     it = play(story)
@@ -436,7 +436,7 @@ def test_a_start_that_fails_within_the_agent_ends_it_with_that(play, monkeypatch
     monkeypatch.setattr(Child, "can_not_start", ZeroDivisionError("a bug of ours"))
 
     async def story(it):
-        it.orders(messages.Start(roles_on_host=1))
+        it.orders(messages.StartProcess(roles_on_host=1))
         await it.until(it.agent._over.is_set)
 
     with pytest.raises(ZeroDivisionError, match="a bug of ours"):

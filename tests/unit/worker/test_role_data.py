@@ -17,7 +17,7 @@ from dask_train.data.rows import Rows
 from dask_train.data.segment import Segment
 from dask_train.data.stream import Stream
 from dask_train.errors import ClosedError, DaskTrainError, DataError
-from dask_train.process.messages import DataSet, GroupComputed, Mapped
+from dask_train.process.messages import DataSetPlaces, GroupComputed, Mapped
 from dask_train.worker.role_data import RoleData
 
 OWN, FAR = "tcp://10.0.0.1:1", "tcp://10.0.0.2:1"
@@ -92,7 +92,7 @@ class Held:
         """What the data set is; where its partitions lie, as far as that is known."""
         keys = [] if self.table.window else KEYS
         holders = [[(where or {})[n]] if n in (where or {}) else [] for n in range(len(keys))]
-        self.data.tell(DataSet(role="worker", number=0, table=pickle.dumps(self.table), keys=keys, where=holders))
+        self.data.tell(DataSetPlaces(role="worker", number=0, table=pickle.dumps(self.table), keys=keys, where=holders))
 
     def hold(self, rank: int = 0) -> Coroutine[Any, Any, None]:
         return self.data.hold(0, "worker", rank, self.progressed)

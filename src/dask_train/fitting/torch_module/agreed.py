@@ -73,7 +73,7 @@ def norms(module: torch.nn.Module) -> list[Named]:
     return Named.buffers(module, *_NORMS)
 
 
-class Buffers:
+class ModuleBuffers:
     """The buffers of a module: moving averages are each worker's own between the ends of epochs."""
 
     def __init__(self, module: torch.nn.Module, replicas: ProcessGroup) -> None:

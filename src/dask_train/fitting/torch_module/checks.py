@@ -16,7 +16,7 @@ import torch
 from dask_train.errors import in_words
 from dask_train.fitting.data import FitData
 from dask_train.fitting.torch_module.losses import BatchLoss, name_of
-from dask_train.fitting.torch_module.metrics import Metrics, counts_by_itself
+from dask_train.fitting.torch_module.metrics import ModuleMetrics, counts_by_itself
 from dask_train.fitting.torch_module.settings import STEP
 from dask_train.fitting.torch_module.steps import ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTraining
@@ -275,10 +275,10 @@ def _error_of_shapes(
     """Return the error that rows raise, where others of their shapes would raise it too; else None."""
     try:
         with left_as_it_was(module), modes_kept(module):
-            attempt(module, _copy_of(loss), Metrics.like(metrics, device_of(module)))
+            attempt(module, _copy_of(loss), ModuleMetrics.like(metrics, device_of(module)))
     except Exception as error:
         copies = _copy_of((module, loss))  # which keep what comes of this trial; one that shares tensors shares them
-        again = partial(attempt, *copies, Metrics.like(metrics, device_of(module)))
+        again = partial(attempt, *copies, ModuleMetrics.like(metrics, device_of(module)))
         return error if copies[0] is not module and is_of_shapes(error, again) else None
     return None
 
@@ -291,7 +291,7 @@ def _copy_of(value: Any) -> Any:
         return value
 
 
-def _try(module: torch.nn.Module, loss: Any, counted: Metrics, *, data: FitData, trains: bool) -> None:
+def _try(module: torch.nn.Module, loss: Any, counted: ModuleMetrics, *, data: FitData, trains: bool) -> None:
     assert data.columns.are_known
     here = data.rows_here() or [np.ones((2, *each.row_shape), each.dtype) for each in data.columns]
     module.eval()

@@ -48,7 +48,7 @@ class Mean:
         return self._total / self._rows if self._rows else float("nan")
 
 
-class Metrics:
+class ModuleMetrics:
     """The loss, and metrics by name, of the batches since :meth:`reset`.
 
     Parameters

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dask_train.fitting.torch_module.metrics import Metrics
+from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 from dask_train.fitting.torch_module.values import set_state, state_of
 from dask_train.frameworks.torch.modules import device_of, unpickle_parts
@@ -39,8 +39,8 @@ class Opened:
         elif self.optimizer is not None:
             self.optimizer = self.optimizer(list(self.module.parameters()))
         self.scheduler = None if given.scheduler is None else given.scheduler(self.optimizer)
-        self.metrics = Metrics.like(given.metrics, device)
-        self.metrics_of_validation = Metrics.like(given.metrics, device)
+        self.metrics = ModuleMetrics.like(given.metrics, device)
+        self.metrics_of_validation = ModuleMetrics.like(given.metrics, device)
 
     def step(self) -> None:
         """Apply the gradients, and let the scheduler go on where it does so with each step."""

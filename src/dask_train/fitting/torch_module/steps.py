@@ -21,7 +21,7 @@ from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept, r
 from dask_train.frameworks.torch.modules import called, device_of, taken
 
 
-class Batch(NamedTuple):
+class ModuleBatch(NamedTuple):
     """One share, as the module and the loss take it."""
 
     x: Any
@@ -92,7 +92,7 @@ class ModuleSteps:
         self._sums_of_rows: dict[bool, RowSums | None] = {}
         self._made_of: dict[bool, Structure] = {}
 
-    def packed(self, columns: Columns, batch: Sequence[torch.Tensor]) -> Batch:
+    def packed(self, columns: Columns, batch: Sequence[torch.Tensor]) -> ModuleBatch:
         """Return a share as the module takes it: floats in its dtype, and class numbers in int64.
 
         Weights have float32 at least: 16 bits can't count the rows of a batch.
@@ -102,9 +102,9 @@ class ModuleSteps:
         x, y = (_refilled_with(one, lambda column: taken(self._module, column)) for one in (x, y))
         if isinstance(weight, torch.Tensor) and weight.is_floating_point():
             weight = weight.to(torch.promote_types(taken(self._module, weight[:0]).dtype, torch.float32))
-        return Batch(x, _with_class_numbers(y), weight, rows)
+        return ModuleBatch(x, _with_class_numbers(y), weight, rows)
 
-    def train(self, batch: Batch, some_row: Callable[[], Batch], step: Callable[[], Any]) -> Done:
+    def train(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], step: Callable[[], Any]) -> Done:
         """Take a step of training; ``some_row`` gives a row of the data, to a worker that has none."""
         for parameter in self._trained:
             parameter.grad = None
@@ -140,7 +140,7 @@ class ModuleSteps:
         return done
 
     @torch.no_grad()
-    def evaluate(self, batch: Batch, some_row: Callable[[], Batch]) -> Done:
+    def evaluate(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Done:
         """Take a step that trains nothing."""
         if self._is_alone:
             outputs = called(self._module, batch.x)
@@ -151,7 +151,7 @@ class ModuleSteps:
             return self._added(by_rows, made, batch)[1]
         return self._together(made, batch)[1]
 
-    def tried(self, batch: Batch, *, derives: bool) -> Any:
+    def tried(self, batch: ModuleBatch, *, derives: bool) -> Any:
         """Return the outputs for a batch, after a trial of its loss and, if asked, of the gradients."""
         with torch.no_grad():
             outputs = called(self._module, batch.x)
@@ -163,7 +163,7 @@ class ModuleSteps:
             torch.autograd.grad(loss, [*floats, *self._trained], allow_unused=True)
         return outputs
 
-    def _by_rows(self, made: Structure, batch: Batch) -> RowSums | None:
+    def _by_rows(self, made: Structure, batch: ModuleBatch) -> RowSums | None:
         """Return the loss where its parts of shares are enough to go by; the same on all workers."""
         weighted = batch.weight is not None
         if weighted not in self._sums_of_rows:
@@ -173,7 +173,7 @@ class ModuleSteps:
             return None
         return found
 
-    def _added(self, by_rows: RowSums, made: Structure, batch: Batch) -> tuple[torch.Tensor, Done]:
+    def _added(self, by_rows: RowSums, made: Structure, batch: ModuleBatch) -> tuple[torch.Tensor, Done]:
         """Return this worker's part of the loss of all rows; and what there is to tell."""
         (outputs,) = made.tensors
         values, weight = by_rows.parts(outputs, batch.y, batch.weight)
@@ -186,7 +186,9 @@ class ModuleSteps:
         told = total / weighs if weighs else math.nan  # as the mean of nothing is in torch
         return (values / weighs).sum(), Done(told, None, None, rows)
 
-    def _together(self, made: Structure, batch: Batch) -> tuple[torch.Tensor, Done, dict[int, torch.Tensor], slice]:
+    def _together(
+        self, made: Structure, batch: ModuleBatch
+    ) -> tuple[torch.Tensor, Done, dict[int, torch.Tensor], slice]:
         """Return the loss of all rows, what there is to tell, the outputs it was made of, and this worker's rows.
 
         Of the outputs, those that the loss may be derived by, by their place.
@@ -204,7 +206,7 @@ class ModuleSteps:
         told = made.filled([one.detach() for one in outputs])
         return loss, Done(loss.item(), told, y, rows), inputs, whole.own
 
-    def _made(self, batch: Batch, some_row: Callable[[], Batch], *, training: bool) -> Structure:
+    def _made(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
         """Return what the module makes of a share, which may have no rows."""
         if training not in self._made_of:
             if not self._made_of and batch.rows > 1:
@@ -217,7 +219,7 @@ class ModuleSteps:
         known = self._made_of[training]
         return Structure(known.filled([tensor[:0] for tensor in known.tensors]), 0)
 
-    def _run_along(self, some_row: Callable[[], Batch]) -> None:
+    def _run_along(self, some_row: Callable[[], ModuleBatch]) -> None:
         """Call the module on a row that counts for nothing, as others call it on theirs.
 
         What it changes with each call, such as the vectors of spectral normalisation or a count of calls, goes on as
@@ -230,7 +232,7 @@ class ModuleSteps:
         places = torch.zeros(times, dtype=torch.long, device=self._device)
         return _refilled_with(x, lambda one: one[places])
 
-    def _tried(self, batch: Batch, some_row: Callable[[], Batch]) -> Structure:
+    def _tried(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Return what the module makes of a row that is there twice, and three times; it is left as it was.
 
         What has as many rows by chance is told from what has a row for each row.
@@ -242,7 +244,7 @@ class ModuleSteps:
                 found.append(Structure(called(self._module, self._repeated(x, times)), times))
         return found[0]
 
-    def _loss_of(self, batch: Batch) -> BatchLoss:
+    def _loss_of(self, batch: ModuleBatch) -> BatchLoss:
         weighted = batch.weight is not None
         if weighted not in self._losses:
             self._losses[weighted] = BatchLoss(self._loss, weighted=weighted)
@@ -270,7 +272,7 @@ def _check_derived(loss: torch.Tensor) -> None:
         raise ValueError("The loss does not depend on the module's outputs, or nothing of the module can be trained.")
 
 
-def check_rows_apart(module: torch.nn.Module, batch: Batch) -> None:
+def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
     """See that what a module makes of a row does not depend on the other rows of a batch, training's own ways apart.
 
     It is tried in evaluation mode, where BatchNorm does not. Of one that draws random numbers there nothing is known.

@@ -8,12 +8,12 @@ from typing import Any
 
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.spec import VALIDATION
-from dask_train.fitting.torch_module.agreed import Buffers, Named, seed_rank
+from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
 from dask_train.fitting.torch_module.checkpoints import check_same
 from dask_train.fitting.torch_module.in_place import left_as_after_a_run
-from dask_train.fitting.torch_module.metrics import Metrics
+from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.opened import Opened
-from dask_train.fitting.torch_module.steps import Batch, ModuleSteps
+from dask_train.fitting.torch_module.steps import ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.values import opened, plain
 from dask_train.role.dataset import DataSet
@@ -70,7 +70,7 @@ def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any]
 class Pass:
     """A turn through rows that nothing is trained on, by all workers."""
 
-    def __init__(self, task: ModuleTask, steps: ModuleSteps, metrics: Metrics, replicas: ProcessGroup) -> None:
+    def __init__(self, task: ModuleTask, steps: ModuleSteps, metrics: ModuleMetrics, replicas: ProcessGroup) -> None:
         assert task.validation_columns is not None
         self._columns, self._steps, self._leads = task.validation_columns, steps, replicas.rank == 0
         self.metrics = metrics
@@ -78,7 +78,7 @@ class Pass:
     def through(self, batches: Iterator[Any], data: DataSet, num_batches: int) -> None:
         """Count so many batches of the data; the module is in the mode for it."""
 
-        def some_row() -> Batch:
+        def some_row() -> ModuleBatch:
             return self._steps.packed(self._columns, data.some_row())
 
         self.metrics.reset()
@@ -105,7 +105,7 @@ class ModuleWorker:
         seed_rank(task.random, session.rank)
         looks = self._metrics.look_at_rows
         self._steps = ModuleSteps(self._module, self._own.loss, replicas, tells_outputs=looks)
-        self._agreement, self._buffers = GroupAgreement(replicas), Buffers(self._module, replicas)
+        self._agreement, self._buffers = GroupAgreement(replicas), ModuleBuffers(self._module, replicas)
         self.loop = TrainingLoop(task, session, self._agreement, check=check_same)
         same = Named.same_on_all(self._module)
         self._guard = Guard(same, replicas, Named.value_of, Named.assign, ADVICE)
@@ -153,7 +153,7 @@ class ModuleWorker:
     def _step(self, columns: Any) -> None:
         steps, meant = self._steps, self._task.columns
 
-        def some_row() -> Batch:
+        def some_row() -> ModuleBatch:
             return steps.packed(meant, self._data.some_row())
 
         done = steps.train(steps.packed(meant, columns), some_row, self._own.step)

@@ -43,12 +43,14 @@ class _Server:
         self.end = end
         self._told = 0.0
         self._runner: Runner
-        self._slots: list[tuple[_Memory, _Memory]] = []
+        self._slots: list[tuple[_ModelMemory, _ModelMemory]] = []
 
     def open(self, order: Open) -> None:
         try:
             arrays, *slots = order.data.descriptors
-            self._slots = [(_Memory(rows), _Memory(out)) for rows, out in zip(slots[::2], slots[1::2], strict=True)]
+            self._slots = [
+                (_ModelMemory(rows), _ModelMemory(out)) for rows, out in zip(slots[::2], slots[1::2], strict=True)
+            ]
             order.settings.apply()  # before code of the user's is imported
             with without_startup_noise():
                 self._runner = opened(order.kind, order.header, _mapped(arrays, order), order.num_threads)
@@ -102,7 +104,7 @@ def _mapped(descriptor: int, order: Open) -> list[np.ndarray]:
     return [np.ndarray(shape, dtype, memory, at) for dtype, shape, at in order.data.places]
 
 
-class _Memory:
+class _ModelMemory:
     """A file in memory that the Dask worker lets grow, mapped as large as it is."""
 
     def __init__(self, descriptor: int) -> None:

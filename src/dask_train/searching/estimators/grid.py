@@ -18,7 +18,7 @@ from dask_train.searching.estimators.table import results_table
 from dask_train.searching.estimators.texts import text_of
 from dask_train.searching.estimators.units import Candidates, Refit
 from dask_train.searching.logged import SearchLog
-from dask_train.searching.trials import EndedTrial, Handed
+from dask_train.searching.trials import FinishedTrial, Handed
 from dask_train.searching.worker import TrialDone, TrialOrder
 
 _TIMES = 2  # that a unit is begun, where its process is lost
@@ -84,7 +84,7 @@ class GridWork:
         self._num_handed = 0
         self._scores: dict[tuple[int, int], FoldScore] = {}
         self._warnings: dict[str, None] = {}
-        self.ended: list[EndedTrial] = []
+        self.ended: list[FinishedTrial] = []
         self.table: dict[str, Any] = {}
         self.best_index: int | None = None
         self.best_estimator: Any = None
@@ -142,7 +142,7 @@ class GridWork:
         return len(self._units)
 
     @property
-    def best_ended(self) -> EndedTrial | None:
+    def best_ended(self) -> FinishedTrial | None:
         """The best candidate so far, for the display."""
         scored = [each for each in self.ended if each.value is not None and not math.isnan(each.value)]
         return max(scored, key=lambda each: each.value or 0.0, default=None)
@@ -210,7 +210,7 @@ class GridWork:
                 value = sum(score.scores.get(name, math.nan) for score in scores) / len(scores)
                 error = next((score.error for score in scores if score.error), "")
                 self.ended.append(
-                    EndedTrial(
+                    FinishedTrial(
                         number=number,
                         state="FAIL" if error else "COMPLETE",
                         params=dict(self._candidates[number]),
@@ -259,7 +259,7 @@ class GridWork:
                 self._logged.add(number)
                 log.begin(number, {name: text_of(value) for name, value in params.items()})
 
-    def _log_ended(self, ended: EndedTrial) -> None:
+    def _log_ended(self, ended: FinishedTrial) -> None:
         if self.log is None or ended.number not in self._logged:
             return  # it ended in an earlier call
         value = None if ended.value is None or math.isnan(ended.value) else ended.value

@@ -24,7 +24,7 @@ from dask_train.shared_data.parts import PART, BatchForm
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.shared_data.vineyard import opening, putting
-from dask_train.shared_data.vineyard.opening import Opened
+from dask_train.shared_data.vineyard.opening import OpenedObject
 from dask_train.shared_data.vineyard.putting import Form, Put
 
 Picks = tuple[str | Sequence[str] | None, ...]
@@ -66,7 +66,7 @@ async def opened(
     """
     await ensure_plugin(peer)
     what, beside = f"Vineyard's object {name!r}", await _daemons(peer, socket)
-    found: Opened = await _on(peer, next(iter(beside)), opening.describe, socket, object_id, name)
+    found: OpenedObject = await _on(peer, next(iter(beside)), opening.describe, socket, object_id, name)
     columns, names, is_tuple = _chosen(name, found, *picks)
     task = carried(opening.segment, socket)
     futures = []
@@ -93,7 +93,9 @@ async def opened(
     return VineyardDataset(peer, found.identifier, segments, [where[future.key] for future in futures])
 
 
-def _chosen(name: str, found: Opened, features: Any, label: str | None) -> tuple[Picks, tuple[str, ...] | None, bool]:
+def _chosen(
+    name: str, found: OpenedObject, features: Any, label: str | None
+) -> tuple[Picks, tuple[str, ...] | None, bool]:
     """Return what makes each column of the data set, their names where it is a dict, and whether it is a tuple."""
     if found.columns is None:
         if features is not None or label is not None:

@@ -26,7 +26,7 @@ _TABLES = ("vineyard::Table", "vineyard::RecordBatch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenedObject:
     """What an object is.
 
     Attributes
@@ -54,7 +54,7 @@ def instance(socket: str | None) -> int:
     return connected(socket).instance
 
 
-def describe(socket: str | None, object_id: str | None, name: str) -> Opened:
+def describe(socket: str | None, object_id: str | None, name: str) -> OpenedObject:
     """Return what an object is; its rows are not touched.
 
     Parameters
@@ -81,7 +81,7 @@ def describe(socket: str | None, object_id: str | None, name: str) -> Opened:
         members = _in_order(name, members)
     if not members:
         raise DataError(f"Vineyard's object {name!r} has no partitions.")
-    return Opened(
+    return OpenedObject(
         identifier=_text(meta.id),
         type_name=type_name,
         partitions=tuple((_text(member.id), int(member.instance_id)) for member in members),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dask_train.fitting.torch_module.agreed import Buffers, Named, seed_rank
+from dask_train.fitting.torch_module.agreed import ModuleBuffers, Named, seed_rank
 
 
 class Odd(torch.nn.Module):
@@ -48,7 +48,7 @@ def test_means_of_moving_averages_are_the_same_on_all_and_counts_are_own(on_each
             module.norm.num_batches_tracked += rank
             module.again[1].running_var += rank
             module.scale += rank
-        Buffers(module, replicas).average()
+        ModuleBuffers(module, replicas).average()
         return module
 
     found = on_each_rank(averaged, 3)
@@ -70,10 +70,10 @@ def test_each_goes_on_with_what_it_had(on_each_rank, size):
             module.scale += rank
             module.norm.num_batches_tracked += 5 + rank
             module.hidden += rank
-        own = Buffers(module, replicas).own()
+        own = ModuleBuffers(module, replicas).own()
         wanted = torch.rand(3) if size == 1 else None
         other = Odd()
-        Buffers(other, replicas).set_own(own)
+        ModuleBuffers(other, replicas).set_own(own)
         for name, one in module.named_buffers():
             assert torch.equal(dict(other.named_buffers())[name], one), name
         assert wanted is None or torch.equal(torch.rand(3), wanted)

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from dask_train.fitting.torch_module.metrics import Metrics
+from dask_train.fitting.torch_module.metrics import ModuleMetrics
 
 torch.manual_seed(0)
 OUTPUTS, Y = torch.randn(7, 3), torch.randint(3, (7,))
@@ -46,7 +46,7 @@ def largest(outputs, y):
 
 
 def counted(given, batches, state=None):
-    metrics = Metrics(given)
+    metrics = ModuleMetrics(given)
     lacking = None if state is None else metrics.restore(state)
     for rows in batches:
         metrics.update(len(Y[rows]) / 10, OUTPUTS[rows], Y[rows], len(Y[rows]))
@@ -106,8 +106,8 @@ def test_two_results_of_one_name_are_not_told_as_one(names):
 
 def test_those_that_are_like_others_count_apart():
     given = {"rows": Rows()}
-    like = Metrics.like(given, "cpu")
+    like = ModuleMetrics.like(given, "cpu")
     like.update(0.0, OUTPUTS, Y, 7)
     assert (like.results()["rows"], given["rows"].rows) == (7, 0)
     assert like.look_at_rows
-    assert not Metrics({}).look_at_rows
+    assert not ModuleMetrics({}).look_at_rows
