@@ -74,7 +74,7 @@ class Deadlines:
 
 
 def _is_above_0(seconds: Any) -> bool:
-    """Whether this is a finite number of seconds that can be waited."""
+    """Return whether this is a finite number of seconds that can be waited."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return is_number and math.isfinite(seconds) and seconds > 0
 
@@ -204,7 +204,7 @@ def logging_timeout_s() -> float:
 
 
 def whole_tracebacks() -> bool:
-    """Whether ``train.tracebacks`` is "whole": errors of wrong arguments keep the library's own frames.
+    """Return whether ``train.tracebacks`` is "whole": errors of wrong arguments keep the library's own frames.
 
     Whatever else it is, it means "short": a setting that is only read when something is wrong already raises nothing.
     """

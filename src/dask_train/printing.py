@@ -51,7 +51,7 @@ class SafeFile:
             self._file.flush()
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return whether it is a terminal."""
         try:
             return bool(self._file.isatty())
         except (OSError, ValueError, AttributeError):

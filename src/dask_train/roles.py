@@ -46,7 +46,7 @@ class AddressBook(dict[str, list[str]]):
 
     @raises_at_the_call
     def num_tasks(self, job: str) -> int:
-        """How many tasks ``job`` has.
+        """Return how many tasks ``job`` has.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class AddressBook(dict[str, list[str]]):
 
 
 def check_jobs(jobs: Mapping[str, int] | None, counts: Mapping[str, int], what: str = "jobs") -> dict[str, int]:
-    """One ``{job: count}`` from the mapping, which errors call ``what``, and the keywords of a call, checked.
+    """Return one ``{job: count}`` from the mapping, which errors call ``what``, and the keywords of a call, checked.
 
     Raises
     ------

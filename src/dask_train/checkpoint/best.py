@@ -31,7 +31,7 @@ class Best:
 
 
 def is_better(value: float, than: float | None, *, mode: str) -> bool:
-    """Whether one score is better than another, or the first; what is no number never is."""
+    """Return whether one score is better than another, or the first; what is no number never is."""
     if math.isnan(value):
         return False
     return than is None or (value > than if mode == "max" else value < than)

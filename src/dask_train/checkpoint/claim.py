@@ -163,14 +163,14 @@ class Claiming:
 
 
 def _is_over(claim: Claim) -> bool:
-    """Whether a run has left its claim behind, as far as that can be seen at once."""
+    """Return whether a run has left its claim behind, as far as that can be seen at once."""
     if _is_seen(claim.process):
         return _process(int(claim.process.split()[2])) != claim.process
     return abs(time.time() - claim.at) > OLD_S
 
 
 def _is_seen(process: str) -> bool:
-    """Whether it is, or was, a process that this one could see."""
+    """Return whether it is, or was, a process that this one could see."""
     return bool(process) and process.split()[:2] == _process(os.getpid()).split()[:2]
 
 

@@ -68,7 +68,7 @@ class CheckpointFolder:
         return self._place.url
 
     def due(self, steps: int) -> bool:
-        """Whether it is time for the next one, after so many steps in all."""
+        """Return whether it is time for the next one, after so many steps in all."""
         place, seconds = self._place, time.monotonic() - self._last_s
         return is_due(place.every_steps, place.every_s, steps=steps, last_steps=self._last_steps, seconds=seconds)
 
@@ -335,7 +335,7 @@ class CheckpointFolder:
         return newer[0] if newer and self._attempt else None
 
     def _is_of_this_start(self, manifest: Manifest) -> bool:
-        """Whether batches of this run are in it that were taken after the start of the role that begins."""
+        """Return whether batches of this run are in it that were taken after the start of the role that begins."""
         has_batches = any(run == self.run and stretches for run, _, stretches in manifest.covers)
         return manifest.run == self.run and manifest.attempt >= self._attempt and has_batches
 

@@ -37,7 +37,7 @@ def number_of(name: str) -> int:
 
 
 def is_of_run(name: str, run: str) -> bool:
-    """Whether a run has written a checkpoint, in any attempt."""
+    """Return whether a run has written a checkpoint, in any attempt."""
     return name.split("-")[2] == _tag(run)
 
 

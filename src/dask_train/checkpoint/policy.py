@@ -147,7 +147,7 @@ def check_best_of_train(kept: Checkpoint | None) -> None:
 
 
 def is_due(every_steps: int | None, every_s: float | None, *, steps: int, last_steps: int, seconds: float) -> bool:
-    """Whether a checkpoint is due.
+    """Return whether a checkpoint is due.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class Retention:
                 system.rm(f"{root}/{name}", recursive=True)
 
     def _best_by(self, system: Any, root: str, name: str) -> str:
-        """Which checkpoint was the best one when that was kept; empty where none was."""
+        """Return which checkpoint was the best one when that was kept; empty where none was."""
         if name not in self._bests:
             try:
                 self._note(name, Manifest.from_bytes(system.cat_file(f"{root}/{name}.json")).best)

@@ -81,7 +81,7 @@ def _value(plain: Any, arrays: Any) -> Any:
 
 
 def _is_foreign(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy's files can't hold it: bfloat16 and its like."""
+    """Return whether NumPy's files can't hold it: bfloat16 and its like."""
     return dtype.isbuiltin == 2
 
 

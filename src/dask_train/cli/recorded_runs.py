@@ -37,7 +37,7 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _moment(started: float, now: float) -> str:
-    """When, in local time; with the date where that was not within the last half day."""
+    """Return when, in local time; with the date where that was not within the last half day."""
     return time.strftime("%H:%M:%S" if now - started < 43_200 else "%d %b %H:%M", time.localtime(started))
 
 

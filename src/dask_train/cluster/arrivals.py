@@ -17,7 +17,7 @@ from dask_train.errors import PlacementError
 
 
 def default_workers(client: Client, on: Sequence[str] | None) -> int:
-    """How many workers a run has that names no number: one for each Dask worker, once there is any.
+    """Return how many workers a run has that names no number: one for each Dask worker, once there is any.
 
     Raises
     ------

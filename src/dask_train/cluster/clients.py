@@ -43,7 +43,7 @@ def client_or_none(client: Client | None) -> Client | None:
 
 
 def client_here(client: Client | None) -> Client:
-    """As :func:`client_or_none`, for what a new cluster would not have.
+    """Do as :func:`client_or_none`, for what a new cluster would not have.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def client_here(client: Client | None) -> Client:
 
 
 def client_or_local(client: Client | None, num_workers: int) -> Client:
-    """As :func:`client_or_none`; where there is none, one of a new local cluster, with a line that says so.
+    """Do as :func:`client_or_none`; where there is none, one of a new local cluster, with a line that says so.
 
     Parameters
     ----------

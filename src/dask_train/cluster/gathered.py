@@ -100,7 +100,7 @@ def watched(peer: Peer, watch: Callable[[], None], function: Callable[..., Any],
 
 
 async def gathered_later(client: Client, lazy: Any) -> Any:
-    """As :func:`gathered`, for an asynchronous client."""
+    """Do as :func:`gathered`, for an asynchronous client."""
     futures = client.compute(lazy)
     try:
         return await client.gather(futures)

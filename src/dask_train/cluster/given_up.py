@@ -33,6 +33,6 @@ async def until_given_up(client: Client, key: str) -> None:
 
 
 def is_wanted(client: str, key: str, dask_scheduler: Any = None) -> bool:
-    """Whether the scheduler holds a value for a client; runs there."""
+    """Return whether the scheduler holds a value for a client; runs there."""
     task = dask_scheduler.tasks.get(key)
     return task is not None and any(state.client_key == client for state in task.who_wants)

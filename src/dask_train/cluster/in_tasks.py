@@ -46,5 +46,5 @@ def frees_its_thread(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_in_task() -> bool:
-    """Whether a Dask task runs in this thread, also one that has left the pool."""
+    """Return whether a Dask task runs in this thread, also one that has left the pool."""
     return getattr(thread_state, "key", None) is not None

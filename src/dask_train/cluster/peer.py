@@ -241,7 +241,7 @@ class Peer:
         return await self.dask_end._run_on_scheduler(function, *args)
 
     async def _reaches(self, address: str) -> bool:
-        """Whether a Dask worker answers this client, which may see only the scheduler through a gateway."""
+        """Return whether a Dask worker answers this client, which may see only the scheduler through a gateway."""
         try:
             comm = await connect(address, timeout=_REACHED_S, **self.dask_end.connection_args)
         except OSError:

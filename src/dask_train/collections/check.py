@@ -110,5 +110,5 @@ def _is_pandas(value: Any) -> bool:
 
 
 def _comes_from(value: Any, module: str) -> bool:
-    """Whether a class of it is from there; nothing is imported, so those who use only arrays need no pandas."""
+    """Return whether a class of it is from there; nothing is imported, so those who use only arrays need no pandas."""
     return any(kind.__module__.startswith(module) for kind in type(value).__mro__)

@@ -104,7 +104,7 @@ def _reordered(frame: Any, names: list[Any]) -> Any:
 
 
 def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:
-    """One delayed tuple a partition, in order: the pieces of frames and columns that were cut from one frame.
+    """Return one delayed tuple a partition, in order: the pieces of frames and columns that were cut from one frame.
 
     Raises
     ------

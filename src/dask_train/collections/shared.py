@@ -26,7 +26,7 @@ def arrays_of(
     columns: Sequence[tuple[str, tuple[int, ...]]],
     lengths: Sequence[int],
 ) -> list[da.Array]:
-    """One array a column, ``(num_rows, *row_shape)``, one block a segment; nothing is copied.
+    """Return one array a column, ``(num_rows, *row_shape)``, one block a segment; nothing is copied.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Source(ABC):
 
     @abstractmethod
     def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
-        """One delayed result a partition, in order: what ``finish`` makes of its columns.
+        """Return one delayed result a partition, in order: what ``finish`` makes of its columns.
 
         Parameters
         ----------

@@ -40,5 +40,5 @@ class Hosts:
         return [group[0] for group in self.groups]
 
     def group_of(self, rank: int) -> list[int]:
-        """All ranks of the host of that rank."""
+        """Return all ranks of the host of that rank."""
         return next(group for group in self.groups if rank in group)

@@ -83,7 +83,7 @@ class Readers:
 
 
 def _is_served_page(request: Any) -> bool:
-    """Whether a session began with loading the page, and has a name that the server has made up.
+    """Return whether a session began with loading the page, and has a name that the server has made up.
 
     ``request.uri`` is what was asked for; ``request.arguments`` are those that a token claims.
     """
@@ -94,7 +94,7 @@ def _is_served_page(request: Any) -> bool:
 
 
 def _is_same_origin(request: Any) -> bool:
-    """Whether the page that opens a websocket has the address that it opens.
+    """Return whether the page that opens a websocket has the address that it opens.
 
     A browser always sends an ``Origin``, and lets no page choose it or the two others. A proxy may tell the address
     that it was asked for.
@@ -132,7 +132,7 @@ def acts(scheduler: Any) -> bool:
 
 
 def listens_on_loopback(scheduler: Any) -> bool:
-    """Whether the scheduler's dashboard is reached from its own host alone."""
+    """Return whether the scheduler's dashboard is reached from its own host alone."""
     from distributed.comm.utils import get_tcp_server_addresses
 
     hosts = [address[0] for address in get_tcp_server_addresses(scheduler.http_server)]

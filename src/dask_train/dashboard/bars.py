@@ -30,7 +30,7 @@ Columns = dict[str, list[Any]]
 
 
 def time_bars(times: Mapping[Key, RoleTime], running: set[Key], now: float) -> Columns:
-    """Where the time of each role goes, in percent of it."""
+    """Return where the time of each role goes, in percent of it."""
     rows: list[tuple[Any, ...]] = []
     for key in sorted(times)[:MOST_ROWS]:
         seconds = times[key].up_to(now if key in running else None)
@@ -61,7 +61,7 @@ def span_bars(spans: Spans, began: float, now: float) -> Columns:
 
 
 def span_marks(spans: Spans, began: float) -> Columns:
-    """When roles were lost, and when they returned."""
+    """Return when roles were lost, and when they returned."""
     rows = [
         (
             _name(key),

@@ -62,7 +62,7 @@ class MetricsCollector:
             return
 
     def collect(self) -> Iterator[Any]:
-        """All metrics as they are now."""
+        """Yield all metrics as they are now."""
         yield from self._gauges()
         yield from self._counters()
         yield self._launches()

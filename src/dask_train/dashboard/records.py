@@ -51,12 +51,12 @@ class Records:
         self.known.observers.append(self.heard)
 
     def runs(self) -> list[Any]:
-        """All runs: those that go on, then those that are over; the newest first."""
+        """Return all runs: those that go on, then those that are over; the newest first."""
         going_on = sorted(self.known.by_id.values(), key=lambda run: -run.started)
         return [*going_on, *reversed(self.known.records)]
 
     def waiting(self) -> list[Any]:
-        """Who waits for room, in order."""
+        """Return who waits for room, in order."""
         return list(self.gang.waiting)
 
     def heard(self, run: Any, events: Sequence[Any] = ()) -> None:
@@ -106,7 +106,7 @@ class Records:
 
 
 def ending_of(summary: Any) -> str:
-    """How a run ended, in a word."""
+    """Return how a run ended, in a word."""
     outcome = str(summary.get("outcome", ""))
     kind, colon, _ = outcome.partition(": ")
     if colon and kind in FAULTS:

@@ -104,7 +104,7 @@ class Axis:
         return all(isinstance(value, int | float) for value in self.values)
 
     def place(self, value: Any) -> float:
-        """Where a value lies on it, from 0 to 1."""
+        """Return where a value lies on it, from 0 to 1."""
         first, last = (min(self.values), max(self.values)) if self.is_number else (0, len(self.values) - 1)
         at = value if self.is_number else self.values.index(value)
         return (at - first) / (last - first) if last != first else 0.5

@@ -89,7 +89,7 @@ def running_roles(run: Any) -> set[tuple[str, int]]:
 
 
 def waiting_table(requests: Iterable[Any], why: Any, now: float) -> dict[str, list[Any]]:
-    """Who waits for room, in order, and for what.
+    """Return who waits for room, in order, and for what.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def along(trace: Trace, name: str) -> str:
 
 
 def phase_of(run: Any) -> str:
-    """Where a run is; of one that is over, how it ended."""
+    """Return where a run is; of one that is over, how it ended."""
     if run.ended:
         return str(run.summary.get("outcome") or "over")
     return str(run.summary.get("phase", "starting"))
@@ -155,7 +155,7 @@ def words_on(run: Any, why: str) -> str:
 
 
 def roles_by_host(run: Any) -> str:
-    """How many roles of each name are on each host."""
+    """Return how many roles of each name are on each host."""
     hosts: dict[str, Counter[str]] = {}
     for role, _, _, _, address, *_ in run.summary.get("roles", ()):
         hosts.setdefault(host_of(address) or "no room yet", Counter())[role] += 1
@@ -185,12 +185,12 @@ def value_text(value: Any) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """How much a second; empty where it is nothing."""
+    """Return how much a second; empty where it is nothing."""
     return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}" if rate else ""
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """How many of each."""
+    """Return how many of each."""
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 

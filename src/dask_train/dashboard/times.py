@@ -90,7 +90,7 @@ class Times(dict[Key, RoleTime]):
 
 
 def straggler(times: Mapping[Key, RoleTime], running: set[Key], now: float) -> str:
-    """Which role the others wait for, as a sentence; empty where none is much slower.
+    """Return which role the others wait for, as a sentence; empty where none is much slower.
 
     Who does least together with the others, of roles that meet in every step, is who comes last.
     """

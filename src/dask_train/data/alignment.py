@@ -13,5 +13,5 @@ def rounded(size: int, step: int = ALIGNMENT_BYTES) -> int:
 
 
 def is_aligned(address: int) -> bool:
-    """Whether an array that begins there can be shared."""
+    """Return whether an array that begins there can be shared."""
     return address % ALIGNMENT_BYTES == 0

@@ -52,7 +52,7 @@ def shares(
     host_of_rank: np.ndarray | None = None,
     first: int = 0,
 ) -> Iterator[Shares]:
-    """One rank's rows of the global batches of an epoch; no batch goes on into the next epoch.
+    """Yield one rank's rows of the global batches of an epoch; no batch goes on into the next epoch.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _windows(plan: EpochPlan, batch_size: int, first: int, num_batches: int) -> 
 
 
 def _near(host: np.ndarray, host_of_rank: np.ndarray, rank: int, num_hosts: int) -> np.ndarray:
-    """One rank's rows of some global batches.
+    """Return one rank's rows of some global batches.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class Parcel:
 
 
 def reachable(parcels: Sequence[Parcel]) -> bool:
-    """Whether this process can map what was lent."""
+    """Return whether this process can map what was lent."""
     try:
         for parcel in parcels:
             for _ in parcel.mapped():

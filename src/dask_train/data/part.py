@@ -121,7 +121,7 @@ class Part:
         return out
 
     def all(self) -> list[np.ndarray]:
-        """All rows, in order; for each field a new array, ``(num_rows, ...)``: one copy."""
+        """Return all rows, in order; for each field a new array, ``(num_rows, ...)``: one copy."""
         found = []
         for wanted in self.selection.fields:
             out = self._empty(wanted, len(self))
@@ -131,7 +131,7 @@ class Part:
         return found
 
     def column(self, number: int) -> np.ndarray:
-        """One column of all rows, in order, ``(num_rows, *row_shape)``: one copy."""
+        """Return one column of all rows, in order, ``(num_rows, *row_shape)``: one copy."""
         out = self.kinds[number].empty(len(self))
         self._copy(number, out)
         return out
@@ -152,5 +152,5 @@ class Part:
         return [out[:, number] for number in range(len(wanted.columns))] if wanted.is_matrix else [out]
 
     def shaped(self, values: Sequence[Any]) -> Any:
-        """One value a field, put together as it was asked for."""
+        """Return one value a field, put together as it was asked for."""
         return self.selection.shaped(values)

@@ -8,7 +8,7 @@ _ROUNDS = 4  # of a Feistel network; 4 make a pseudo-random permutation of round
 
 
 def permuted(index: np.ndarray, length: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Where each index goes in a permutation of ``range(length)`` that ``key`` fixes.
+    """Return where each index goes in a permutation of ``range(length)`` that ``key`` fixes.
 
     Parameters
     ----------

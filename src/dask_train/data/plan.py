@@ -104,11 +104,11 @@ class EpochPlan:
             start = max(0, start - num_rows)
 
     def rows(self, partition: np.ndarray, nth: np.ndarray) -> np.ndarray:
-        """Which row of its partition, int64 ``(n,)``, each place in the partition's own order is."""
+        """Return which row of its partition, int64 ``(n,)``, each place in the partition's own order is."""
         return permuted(nth, self.lengths[partition], self._keys[partition]) if self.shuffle else nth
 
     def stretches(self, start: int = 0) -> Iterator[Rows]:
-        """As :meth:`order`, with the number of each row in its partition."""
+        """Do as :meth:`order`, with the number of each row in its partition."""
         for partition, nth in self.order(start):
             yield partition, self.rows(partition, nth)
 
@@ -127,7 +127,7 @@ def _one_by_one(lengths: np.ndarray, start: int) -> Iterator[Rows]:
 
 def _by_time(lengths: np.ndarray, phases: np.ndarray, start: int) -> Iterator[Rows]:
     def drawn(time: float) -> np.ndarray:
-        """How many rows each partition has given before that time."""
+        """Return how many rows each partition has given before that time."""
         return np.clip(np.ceil(lengths * time - phases), 0, lengths).astype(np.int64)
 
     # Each window costs a look at all partitions, which half as many rows outweigh.

@@ -50,7 +50,7 @@ def lock_range(descriptor: int, start: int, stop: int) -> None:
 
 
 def is_locked(descriptor: int, start: int, stop: int) -> bool:
-    """Whether anybody has locked any of a range."""
+    """Return whether anybody has locked any of a range."""
     asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, stop - start, 0)
     kind: int = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0]
     return kind != fcntl.F_UNLCK

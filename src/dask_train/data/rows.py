@@ -96,7 +96,7 @@ class Rows:
         return found
 
     def some_partition(self) -> np.ndarray:
-        """One that has rows, int64 ``(1,)``; that can be read here, if there is such a one."""
+        """Return one that has rows, int64 ``(1,)``; that can be read here, if there is such a one."""
         filled = np.flatnonzero(self.lengths)
         here = filled[self._is_here[filled]]
         return (here if len(here) else filled)[:1]
@@ -160,7 +160,7 @@ class Rows:
                 raise OSError(code, f"{length:,} bytes can't be read anew: {os.strerror(code)}")
 
     def starts(self, partition: np.ndarray, row: np.ndarray, num_rows: int) -> list[list[int]]:
-        """Where stretches of rows lie that can be read in place, without a copy.
+        """Return where stretches of rows lie that can be read in place, without a copy.
 
         Parameters
         ----------
@@ -240,7 +240,7 @@ def _page_for(position: int, row: int) -> int:
 
 
 def can_be_mapped(offset: int, row_bytes: int) -> bool:
-    """Whether rows that begin there in a file can be mapped so that they begin at multiples of a row."""
+    """Return whether rows that begin there in a file can be mapped so that they begin at multiples of a row."""
     return not row_bytes or offset % math.gcd(mmap.PAGESIZE, row_bytes) == 0
 
 
@@ -260,7 +260,7 @@ class _Region:
         _check(_libc.mmap(at, length, _PROT_READ_WRITE, flags, descriptor, offset), "mapped", length)
 
     def memory(self) -> np.ndarray:
-        """All of it, uint8 ``(size,)``; unmapped with the last view of it."""
+        """Return all of it, uint8 ``(size,)``; unmapped with the last view of it."""
         memory = (ctypes.c_char * self._size).from_address(self._address)
         weakref.finalize(memory, _libc.munmap, self._address, self._size).atexit = False
         return np.frombuffer(memoryview(memory), np.uint8)

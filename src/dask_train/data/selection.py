@@ -55,7 +55,7 @@ class Selection:
     has_label: bool
 
     def shaped(self, values: Sequence[Any]) -> Any:
-        """One value a field, put together as it was asked for."""
+        """Return one value a field, put together as it was asked for."""
         values = tuple(values)
         features = values[:-1] if self.has_label else values
         given: Any = features if self.is_tuple else features[0]

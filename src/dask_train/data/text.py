@@ -19,12 +19,12 @@ PAIR_BYTES = 16
 
 
 def is_text(array: np.ndarray) -> bool:
-    """Whether all elements of an array of objects are text."""
+    """Return whether all elements of an array of objects are text."""
     return array.dtype == object and set(map(type, array.ravel())) <= {str, np.str_, bytes, np.bytes_}
 
 
 def may_be_text(dtype: Any) -> bool:
-    """Whether arrays of a dtype hold text: of NumPy's own kinds, or perhaps as objects."""
+    """Return whether arrays of a dtype hold text: of NumPy's own kinds, or perhaps as objects."""
     return np.dtype(dtype).kind in "USTO"
 
 

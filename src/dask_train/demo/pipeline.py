@@ -134,7 +134,7 @@ def prepare(client: Client, settings: DemoSettings, tick: Callable[[PreparedData
 
 
 def pictures(prepared: PreparedData) -> dict[str, np.ndarray]:
-    """One image, the mean and the variance of all, each (28, 28) float32: dask.array at work on the data set."""
+    """Return one image, the mean and the variance of all, each (28, 28) float32: dask.array at work on the data set."""
     images = prepared.images
     one, mean, variance = dask.compute(images[1], images.mean(axis=0), images.var(axis=0))
     return {name: rows.reshape(28, 28) for name, rows in {"one image": one, "mean": mean, "variance": variance}.items()}

@@ -66,11 +66,11 @@ class DemoBoards:
     target: float
 
     def good_enough(self) -> bool:
-        """Whether the last score reaches the target."""
+        """Return whether the last score reaches the target."""
         return bool(self.scores) and self.scores[-1]["loss"] <= self.target
 
     def over(self) -> bool:
-        """Whether the training is to end; looks at local copies only."""
+        """Return whether the training is to end; looks at local copies only."""
         return self.good_enough() or bool(self.stop)
 
 
@@ -92,7 +92,7 @@ class Stopwatch:
         self._name = name
 
     def done(self) -> list[tuple[str, float, float]]:
-        """All spans, the last one ended now."""
+        """Return all spans, the last one ended now."""
         self.now("")
         return self.spans
 
@@ -172,7 +172,7 @@ class WorkerProgress:
         self._told = 0.0
 
     def add(self, rows: int) -> None:
-        """One more step, on so many rows."""
+        """Count one more step, on so many rows."""
         self._rows += rows
         self._steps += 1
         if time.time() - self._told >= REPORT_EVERY_S:
@@ -256,7 +256,7 @@ def score(task: DemoTask) -> dict[str, Any]:
 
 
 def evaluate(task: DemoTask) -> dict[str, float]:
-    """On the scorer, when the training is over: loss and accuracy on the 10,000 test pictures."""
+    """Evaluate on the scorer, when the training is over: loss and accuracy on the 10,000 test pictures."""
     mnist = load_mnist()
     with scoring_session(task) as (graph, session):
         loss, accuracy, step = session.run(

@@ -36,7 +36,7 @@ class Finding:
 
 
 def diagnose(examination: Examination) -> list[Finding]:
-    """All findings, the worst first."""
+    """Return all findings, the worst first."""
     found = [finding for look in _LOOKS for finding in look(examination)]
     return sorted(found, key=lambda finding: ("bad", "warn", "ok").index(finding.level))
 
@@ -74,7 +74,7 @@ def _versions(e: Examination) -> Iterator[Finding]:
 
 
 def _differing(e: Examination, package: str, told: Mapping[str, Mapping[str, str]], level: Level) -> Iterator[Finding]:
-    """Where a package is another one than here, or, where it is not here, than on most Dask workers."""
+    """Yield where a package is another one than here, or, where it is not here, than on most Dask workers."""
     there = {name: _significant(package, versions[package]) for name, versions in told.items() if package in versions}
     ours = e.here["versions"].get(package)
     if not there:

@@ -100,7 +100,7 @@ async def _examine(peer: Peer) -> Examination:
 
 
 async def _ask_for_sights(peer: Peer, workers: dict[str, HealthProbe]) -> dict[str, dict[str, str] | str]:
-    """Whether frameworks use GPUs, of one Dask worker of each host that has some."""
+    """Return whether frameworks use GPUs, of one Dask worker of each host that has some."""
     asked = {told["host"]: address for address, told in workers.items() if told["gpus"]}
     see = ByValue(device_probe.see, device_probe)
     answers = await asyncio.gather(
@@ -152,7 +152,7 @@ async def _ask_scheduler(peer: Peer) -> tuple[dict[str, str], bool] | str:
 
 
 def _ring(workers: dict[str, HealthProbe]) -> list[tuple[str, str]]:
-    """Which Dask worker listens and which connects: each host's first to the next host's, round to the first."""
+    """Return which Dask worker listens and which connects: each host's first to the next host's, round to the first."""
     first: dict[str, str] = {}
     for address, told in workers.items():
         first.setdefault(told["host"], address)

@@ -306,7 +306,7 @@ class History:
         return tuple(key for key in keys if (picture := self.pictures.get(key)) is not None and not picture.stacks)
 
     def stalled(self, keys: Sequence[Key], state: RunState) -> tuple[str, ...]:
-        """Which roles are to blame for a stall, as far as their pictures tell."""
+        """Return which roles are to blame for a stall, as far as their pictures tell."""
         named = []
         for key in keys:
             picture = self.pictures.get(key)

@@ -84,7 +84,7 @@ def modules_of(data: bytes) -> set[str]:
 
 
 def _is_pickle(data: bytes) -> bool:
-    """Whether bytes are a whole pickle of protocol 4 or 5, other than by chance."""
+    """Return whether bytes are a whole pickle of protocol 4 or 5, other than by chance."""
     if data[:1] != pickle.PROTO or data[-1:] != pickle.STOP or data[1] not in (4, 5):
         return False
     try:
@@ -142,7 +142,7 @@ async def check_modules(peer: Peer, functions: dict[str, Parcel], addresses: Ite
 
 
 async def lacked_modules(peer: Peer, names: Iterable[str], addresses: Iterable[str] | None) -> dict[str, list[str]]:
-    """Which of the modules each Dask worker lacks, by address; nothing where they don't answer in time."""
+    """Return which of the modules each Dask worker lacks, by address; nothing where they don't answer in time."""
     needed = sorted(name for name in names if name.partition(".")[0] != "__main__")
     return await _asked(peer, addresses, modules.missing_modules, needed) if needed else {}
 

@@ -28,7 +28,7 @@ def status_of(driver: Driver) -> dict[str, Any]:
 
 
 def seconds_of(driver: Driver) -> float:
-    """How long the run has gone on, or went on."""
+    """Return how long the run has gone on, or went on."""
     attempts = driver.history.attempts
     return (attempts[-1].ended or driver.history.now()) - attempts[0].started
 

@@ -293,7 +293,7 @@ def _no_targets(num_inputs: int, step: str) -> str:
 
 
 def _is_of_keras(losses: Any) -> bool:
-    """Whether all losses are Keras' own, by name or not; one of the user's may compare what it likes."""
+    """Return whether all losses are Keras' own, by name or not; one of the user's may compare what it likes."""
     import keras
 
     found = [getattr(loss, "fn", loss) for loss in keras.tree.flatten(losses)]
@@ -334,7 +334,7 @@ def check_labels(model: Any, data: FitData) -> None:
 
 
 def num_classes_of(model: Any) -> int | None:
-    """How many classes a model tells apart whose only loss takes class numbers; None for others.
+    """Return how many classes a model tells apart whose only loss takes class numbers; None for others.
 
     What a step or a loss of the user's own makes of its targets is not known: these need not be class numbers.
     """

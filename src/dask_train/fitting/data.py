@@ -139,7 +139,7 @@ def _of_files(what: str, files: FileRows, given: list[Any]) -> FitData:
 
 
 def names_columns(sample_weight: Any) -> bool:
-    """Whether weights are given by the name of their column, or by one for each output."""
+    """Return whether weights are given by the name of their column, or by one for each output."""
     if isinstance(sample_weight, Mapping):
         return bool(sample_weight) and all(isinstance(name, str) for name in sample_weight.values())
     return isinstance(sample_weight, str)

@@ -85,7 +85,7 @@ def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
 
 
 def is_keras_model(model: Any) -> bool:
-    """Whether its class is one of Keras', or extends one."""
+    """Return whether its class is one of Keras', or extends one."""
     return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
 
 

@@ -20,7 +20,7 @@ _TOLD = (
 
 
 def params_of(model: Any, task: FitTask) -> dict[str, Any]:
-    """How a compiled model is trained; what is None is left out."""
+    """Return how a compiled model is trained; what is None is left out."""
     optimizer = model.optimizer
     found = {name: getattr(task, name) for name in _TOLD}
     found |= {"model": model.name, "loss": _named(model.loss)}

@@ -105,7 +105,7 @@ class _Alone:
     size, rank = 1, 0
 
     def channel(self, shapes: Any, dtype: Any) -> None:
-        """Nothing is needed."""
+        """Make nothing: none is needed."""
 
     def sum(self, channel: Any, arrays: Sequence[Any], weight: float = 1.0) -> list[np.ndarray]:  # noqa: ARG002
         """Return what is given."""

@@ -105,7 +105,7 @@ def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int)
 
 
 def _monitored(callback: Any) -> str:
-    """Which log one of Keras' own callbacks decides by, if any."""
+    """Return which log one of Keras' own callbacks decides by, if any."""
     from keras.callbacks import EarlyStopping, ModelCheckpoint, ReduceLROnPlateau
 
     decides = isinstance(callback, EarlyStopping | ReduceLROnPlateau)

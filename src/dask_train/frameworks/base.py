@@ -103,7 +103,7 @@ class Framework:
         """
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
-        """Whether the training roles of such a run wait for each other, so that the loss of one ends all.
+        """Return whether the training roles of such a run wait for each other, so that the loss of one ends all.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Framework:
         return False
 
     def can_replace(self, role: str) -> bool:
-        """Whether one role process can be started again while the others go on.
+        """Return whether one role process can be started again while the others go on.
 
         Parameters
         ----------
@@ -309,7 +309,7 @@ class Framework:
         return None
 
     def dataset_of(self, rows: NumberedRows) -> Any:
-        """All rows as a data set of the framework's own kind whose rows go by number.
+        """Return all rows as a data set of the framework's own kind whose rows go by number.
 
         Parameters
         ----------
@@ -351,13 +351,13 @@ class NumberedRows(Protocol):
     """Rows that go by their numbers, from 0."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
 
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Rows by their numbers; of each column a new array, ``(len(numbers), ...)``."""
 
     def shaped(self, values: Sequence[Any]) -> Any:
-        """One value a column, put together as the data was given."""
+        """Return one value a column, put together as the data was given."""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dask_train.roles import AddressBook
 
 
 def num_ranks(counts: Mapping[str, int]) -> int:
-    """How many train."""
+    """Return how many train."""
     return sum(counts.get(role, 0) for role in TRAINING_ROLES)
 
 

@@ -69,7 +69,7 @@ def module_of(value: Any) -> str | None:
 
 
 def _goes_by_value(module: str | None) -> bool:
-    """Whether the user has said so, of a module or a package above it."""
+    """Return whether the user has said so, of a module or a package above it."""
     said = cloudpickle.cloudpickle.list_registry_pickle_by_value()
     return any(module == each or str(module).startswith(f"{each}.") for each in said)
 

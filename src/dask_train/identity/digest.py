@@ -132,7 +132,7 @@ class _CodeWalk(_Walk):
 
 
 def _is_value(value: Any) -> bool:
-    """Whether it makes no difference if two equal ones are one."""
+    """Return whether it makes no difference if two equal ones are one."""
     return isinstance(value, tuple | frozenset | np.generic | np.dtype) or (
         isinstance(value, np.ndarray) and not value.dtype.hasobject
     )

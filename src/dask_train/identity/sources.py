@@ -56,7 +56,7 @@ class Sources:
         return found
 
     def is_yours(self, name: str) -> bool:
-        """Whether a module is from a file outside of Python and its installed packages."""
+        """Return whether a module is from a file outside of Python and its installed packages."""
         return self._spec(name) is not None
 
     def _spec(self, name: str) -> ModuleSpec | None:
@@ -107,7 +107,7 @@ def file_digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Where a module is from, or would be imported from; nothing is imported."""
+    """Return where a module is from, or would be imported from; nothing is imported."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     if isinstance(spec, ModuleSpec):
         return spec
@@ -136,7 +136,7 @@ def _is_outside(spec: ModuleSpec) -> bool:
 
 @functools.cache
 def _holds_packages(folder: Path) -> bool:
-    """Whether packages are installed there, as by `pip install --target`."""
+    """Return whether packages are installed there, as by `pip install --target`."""
     return any(folder.glob("*.dist-info"))
 
 
@@ -175,7 +175,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
 
 
 def _absolute(package: str, level: int, module: str, names: tuple[str, ...]) -> list[str]:
-    """All modules that an import may mean; ``from a import b`` may mean ``a.b``."""
+    """Return all modules that an import may mean; ``from a import b`` may mean ``a.b``."""
     if level:
         above = package.split(".")[: len(package.split(".")) - level + 1]
         module = ".".join([*above, *([module] if module else [])])

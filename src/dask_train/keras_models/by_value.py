@@ -73,7 +73,7 @@ def described_by_value(model: Any, found: Iterable[Any], keep: Keep, sendable: C
 
 
 def travels_by_value(found: Any) -> bool:
-    """Whether an object travels by its attributes, since there is no config that its class can be made from."""
+    """Return whether an object travels by its attributes, since there is no config that its class can be made from."""
     cls = type(found)
     if is_of_keras(cls) or not hasattr(found, "__dict__"):
         return False
@@ -93,7 +93,7 @@ def _compiles_as_keras(found: Any) -> bool:
 
 
 def _tells_itself(cls: type) -> bool:
-    """Whether the class that has the ``__init__``, or one derived from it, says what its config is."""
+    """Return whether the class that has the ``__init__``, or one derived from it, says what its config is."""
     for each in cls.__mro__:
         if is_of_keras(each) or each is object:
             return False
@@ -236,7 +236,7 @@ def _is_keras_object(value: Any) -> bool:
 
 
 def _holds(value: Any, wanted: Any) -> bool:
-    """Whether a value is, or contains, that object, or one of that class."""
+    """Return whether a value is, or contains, that object, or one of that class."""
     return _any(value, lambda item: item is wanted or (isinstance(wanted, type) and isinstance(item, wanted)))
 
 

@@ -87,7 +87,7 @@ class CustomObjects:
         return key
 
     def sendable(self, value: object) -> bool:
-        """Whether a value could be kept, and would be itself on the far side."""
+        """Return whether a value could be kept, and would be itself on the far side."""
         try:
             _pickled(value, self._model)
         except Exception:

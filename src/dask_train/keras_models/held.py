@@ -98,7 +98,7 @@ def _is_container(value: Any) -> bool:
 
 
 def _is_variable(value: Any) -> bool:
-    """One of Keras, or of TensorFlow's own."""
+    """Return one of Keras, or of TensorFlow's own."""
     cls = type(value)
     return isinstance(value, keras.Variable) or (hasattr(cls, "read_value") and hasattr(cls, "assign"))
 

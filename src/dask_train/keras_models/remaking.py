@@ -101,7 +101,7 @@ def keras_base(cls: type) -> Any:
 
 
 def is_of_keras(cls: type) -> bool:
-    """Whether Keras ships that class."""
+    """Return whether Keras ships that class."""
     return cls.__module__.partition(".")[0] == "keras"
 
 

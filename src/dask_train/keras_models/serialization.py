@@ -148,7 +148,7 @@ def _become(model: Any, other: Any) -> None:
 
 
 def restore_parts(model: Any, header: dict[str, Any], arrays: list[Array]) -> None:
-    """As :func:`load_parts`, of a model that has its weights; what it takes to make one need not be in the header.
+    """Do as :func:`load_parts`, of a model that has its weights; what it takes to make one need not be in the header.
 
     Raises
     ------

@@ -50,12 +50,12 @@ class ArrayStore(saving_lib.H5IOStore):
         return self.contents.get(path, {})
 
     def has_path(self, path: str) -> bool:
-        """Whether something lies at or below that path."""
+        """Return whether something lies at or below that path."""
         return any(known == path or known.startswith(f"{path}/") for known in self.contents)
 
 
 def compared_by(model: Any) -> tuple[bool, bool]:
-    """Whether a model was compiled with a loss, and with metrics, that compare predictions with targets."""
+    """Return whether a model was compiled with a loss, and with metrics, that compare predictions with targets."""
     return model._compile_loss is not None, model._compile_metrics is not None
 
 
@@ -228,14 +228,14 @@ def describe_optimizers(model: Any, *, checksums: bool = True) -> list[dict[str,
 
 
 def _is_spared(optimizer: Any, variable: Any) -> bool:
-    """Whether that variable is to be spared weight decay, which Keras 3.16 tells of built optimizers only."""
+    """Return whether that variable is to be spared weight decay, which Keras 3.16 tells of built optimizers only."""
     if not optimizer.built and hasattr(optimizer, "_is_excluded_from_weight_decay"):
         return bool(optimizer._is_excluded_from_weight_decay(variable))
     return not optimizer._use_weight_decay(variable)
 
 
 def has_lost_what_it_trained(model: Any) -> bool:
-    """Whether ``quantize`` has put other variables in the place of those that an optimizer was built on."""
+    """Return whether ``quantize`` has put other variables in the place of those that an optimizer was built on."""
     if not any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()):
         return False
     known = {id(variable) for variable in model.variables}

@@ -246,7 +246,7 @@ def _below(place: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_passed_by(name: str) -> bool:
-    """Whether an attribute is TensorFlow's, or tells of compilation, or of calls that were made of a layer."""
+    """Return whether an attribute is TensorFlow's, or tells of compilation, or of calls that were made of a layer."""
     return name.startswith("_self_") or name in _PASSED_BY
 
 

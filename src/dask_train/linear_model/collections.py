@@ -16,7 +16,7 @@ from dask_train.collections.blocks import check_unmasked
 
 
 def is_dask(*given: Any) -> bool:
-    """Whether one of them is a Dask collection."""
+    """Return whether one of them is a Dask collection."""
     return any(dask.is_dask_collection(each) for each in given)
 
 
@@ -136,7 +136,7 @@ def plain_dtypes(given: Any) -> Any:
 
 
 def is_extension(dtype: Any) -> bool:
-    """Whether a dtype is one of pandas', not NumPy's."""
+    """Return whether a dtype is one of pandas', not NumPy's."""
     return not isinstance(dtype, np.dtype)
 
 

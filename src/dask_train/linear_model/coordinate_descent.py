@@ -18,7 +18,7 @@ def soft(values: np.ndarray, limit: np.ndarray) -> np.ndarray:
 
 
 def violation(coef: np.ndarray, gradient: np.ndarray, l1: np.ndarray, hessian: np.ndarray | None = None) -> float:
-    """How far coefficients are from a minimum: the largest part of the smallest subgradient.
+    """Return how far coefficients are from a minimum: the largest part of the smallest subgradient.
 
     With a Hessian matrix, also of features whose unit makes their part of it small: each is measured in its own unit
     and in that of unit curvature, and the larger one counts.

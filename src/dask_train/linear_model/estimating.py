@@ -150,7 +150,7 @@ class LinearEstimator(BaseEstimator):
         return lazy_columns(X, y, sample_weight, computed_here if self.workers == 0 else computed_in_shared_memory)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there are coefficients: a fit that failed has left other attributes."""
+        """Return whether there are coefficients: a fit that failed has left other attributes."""
         return hasattr(self, "coef_")
 
     def __sklearn_tags__(self) -> Any:

@@ -136,14 +136,14 @@ class Task:
         return start
 
     def _separates(self, ranks: Ranks, parts: list[Any], objective: Objective, coef: np.ndarray) -> bool:
-        """Whether all rows that count are on their class's side."""
+        """Return whether all rows that count are on their class's side."""
         if not isinstance(self.family, Logistic | Multinomial):
             return False
         wrong = any(self._is_wrong(objective.raw(coef, x), y, weight) for x, y, weight in blocks_of(parts))
         return int(ranks.all_reduce(np.array(int(wrong)))) == 0
 
     def _is_wrong(self, raw: np.ndarray, y: np.ndarray, weight: np.ndarray) -> bool:
-        """Whether some row that counts is not on its class's side."""
+        """Return whether some row that counts is not on its class's side."""
         if isinstance(self.family, Logistic):
             right = np.where(y > 0, raw > 0, raw < 0)
         else:

@@ -44,7 +44,7 @@ class Alone:
         self.steps = UNASKED
 
     def partitions(self) -> Iterator[Any]:
-        """All rows as one."""
+        """Yield all rows as one."""
         yield self._columns
 
     def all_reduce(self, arrays: Any, op: str = "sum") -> Any:  # noqa: ARG002 - of one rank all are the same
@@ -56,7 +56,7 @@ class Alone:
         return arrays
 
     def all_gather(self, rows: Any) -> Any:
-        """All rows are here."""
+        """Return the rows: all are here."""
         return rows
 
 

@@ -48,7 +48,7 @@ class Standardised:
         self.penalty, self.l1 = objective.penalty / squeezed**2, objective.l1 / squeezed
 
     def of(self, sample: Sample) -> Self:
-        """As :meth:`Objective.of`, in the same coordinates."""
+        """Do as :meth:`Objective.of`, in the same coordinates."""
         found = copy(self)
         found._objective = self._objective.of(sample)
         return found
@@ -63,11 +63,11 @@ class Standardised:
         return found
 
     def evaluate(self, coef: np.ndarray, order: int) -> list[np.ndarray]:
-        """As :meth:`Objective.evaluate`."""
+        """Do as :meth:`Objective.evaluate`."""
         return self._turned(self._objective.evaluate(self.raw(coef), order))
 
     def own(self, coef: np.ndarray, order: int) -> list[np.ndarray]:
-        """As :meth:`Objective.own`."""
+        """Do as :meth:`Objective.own`."""
         return self._turned(self._objective.own(self.raw(coef), order))
 
     def _turned(self, found: list[np.ndarray]) -> list[np.ndarray]:

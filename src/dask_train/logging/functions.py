@@ -34,7 +34,7 @@ class _Calls(Sink):
             self._pending.popleft()
 
     def end(self, ending: Ending) -> None:
-        """Nothing: a function hears scores alone."""
+        """Do nothing: a function hears scores alone."""
 
     def keep(self, files: Sequence[Path]) -> None:
-        """Nothing, as at the end."""
+        """Do nothing, as at the end."""

@@ -181,7 +181,7 @@ def _chosen(what: str, x: Any, features: Any) -> Any:
 
 
 def _read_of(what: str, meta: Any, names: Any, *, takes_text: bool) -> tuple[Mapping[str, Any], Column]:
-    """How columns of a frame become an array, and what that is; of one column ``names`` is None."""
+    """Return how columns of a frame become an array, and what that is; of one column ``names`` is None."""
     matrix = names is not None and is_frame(meta[names])
     picks = None if names is None else Picks(arrays=[names], is_tuple=True)
     (read,) = make_plan(what, open_form(what, meta, picks))["reads"]

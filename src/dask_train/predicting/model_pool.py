@@ -54,7 +54,7 @@ class ModelProcesses(OwnPlugin):
             seat.end("the Dask worker closes")
 
     def numbers(self) -> dict[str, float]:
-        """How many processes there are, and the blocks and rows that they have predicted; waits for nobody."""
+        """Return how many processes there are, and the blocks and rows that they have predicted; waits for nobody."""
         num_processes = sum(bool(seat.pid) for seat in list(self._seats.values()))
         return {
             "model_processes": num_processes,

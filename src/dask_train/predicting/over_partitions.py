@@ -156,7 +156,7 @@ def lengths_of(x: Any, num_parts: int) -> Sequence[int] | None:
 
 
 def joined(join: Callable[[list[Any]], Any], level: list[Any]) -> Any:
-    """All of them, joined in order, some at a time."""
+    """Return all of them, joined in order, some at a time."""
     while True:
         level = [join(level[at : at + FAN_IN]) for at in range(0, len(level), FAN_IN)]
         if len(level) == 1:

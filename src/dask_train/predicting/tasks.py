@@ -211,7 +211,7 @@ def as_at_the_call(settings: Settings) -> AbstractContextManager[None]:
 
 
 def chosen(place: int, outputs: tuple[np.ndarray, ...]) -> np.ndarray:
-    """One of the outputs that a task has made."""
+    """Return one of the outputs that a task has made."""
     return outputs[place]
 
 
@@ -234,7 +234,7 @@ def _unwrapped(block: Any) -> Any:
 
 
 def _where(else_: str) -> str:
-    """How errors call the block: the key of the Dask task that calls."""
+    """Return how errors call the block: the key of the Dask task that calls."""
     try:
         return f"block {get_worker().get_current_task()}"
     except ValueError:

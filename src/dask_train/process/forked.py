@@ -70,7 +70,7 @@ class Forked:
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return how it ended; None while it runs."""
         with self._lock:
             if self.returncode is None:
                 try:

@@ -104,7 +104,7 @@ class Launch:
         return replace(self, environment={**self.environment, **environment}, preload=preload)
 
     def whole_environment(self) -> dict[str, str]:
-        """All variables of the child."""
+        """Return all variables of the child."""
         return {**child_environment(os.environ, self.num_threads, sys.path), **self.environment}
 
 
@@ -115,7 +115,7 @@ class Process(Protocol):
     returncode: int | None
 
     def poll(self) -> int | None:
-        """How it ended, a signal as a negative number; None while it runs."""
+        """Return how it ended, a signal as a negative number; None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; raises :class:`subprocess.TimeoutExpired` after ``timeout`` seconds."""

@@ -65,7 +65,7 @@ def write_stacks_on_signal(descriptor: int) -> None:
 
 
 def writes_stacks(pid: int) -> bool:
-    """Whether a process catches :data:`STACKS_SIGNAL` by now, which ends one that does not."""
+    """Return whether a process catches :data:`STACKS_SIGNAL` by now, which ends one that does not."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

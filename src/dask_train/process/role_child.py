@@ -202,7 +202,7 @@ class RoleChild:
     # End
 
     def batches(self) -> list[list[int]]:
-        """Which batches the process has taken so far; see :mod:`dask_train.data.account`."""
+        """Return which batches the process has taken so far; see :mod:`dask_train.data.account`."""
         return self._final_account if self._final_account is not None else read_account(self._account)
 
     def kill(self) -> None:

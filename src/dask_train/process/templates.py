@@ -96,7 +96,7 @@ class ProcessStart:
 
 
 def name_of(modules: tuple[str, ...]) -> str:
-    """How a template with these imports is called: without modules of our own."""
+    """Return how a template with these imports is called: without modules of our own."""
     return "+".join(module for module in modules if not module.startswith("dask_train."))
 
 
@@ -255,7 +255,7 @@ class Template:
         return 0.0 if self._num_users or not self.ready.done() else self._loop.time() - self.used_at
 
     def is_outdated(self, environment: dict[str, str], found: Fingerprint) -> bool:
-        """Whether a process that is started now would be another."""
+        """Return whether a process that is started now would be another."""
         if (own := self._packages) is not None:
             return (self._environment, self._found.only(own)) != (environment, found.only(own))
         return (self._environment, self._found) != (environment, found)

@@ -35,7 +35,7 @@ def metric_is_log(metric: Metric) -> bool:
 
 
 def _is_log(values: Sequence[float]) -> bool:
-    """Whether all is positive and spans a decade or more."""
+    """Return whether all is positive and spans a decade or more."""
     return min(values) > 0 and max(values) / min(values) >= LOG_FROM_RATIO
 
 

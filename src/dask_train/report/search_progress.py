@@ -107,7 +107,7 @@ class SearchDisplay(Display):
         self._file.flush()
 
     def line(self, trial: EndedTrial) -> str:
-        """One trial that has ended, as a line."""
+        """Return one trial that has ended, as a line."""
         told = f"{self._metric} {score_text(trial.value)}" if trial.value is not None else trial.error
         state = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed"}[trial.state]
         return f"trial {trial.number} {state} after {seconds_text(trial.seconds)}: {told}; {_params(trial.params)}"

@@ -64,7 +64,7 @@ class Checkpointing(Messaging):
         return where
 
     def checkpoint_due(self) -> bool:
-        """Whether it is time to call :meth:`save_checkpoint`, as ``train(checkpoint=dt.Checkpoint(...))`` says.
+        """Return whether it is time to call :meth:`save_checkpoint`, as ``train(checkpoint=dt.Checkpoint(...))`` says.
 
         After ``every_steps`` batches that this role has taken, or ``every_s`` seconds (60 where only a place was
         passed), since the last one or the beginning.

@@ -66,7 +66,7 @@ class DataSet:
         return found
 
     def rows_by_number(self) -> RowsByNumber:
-        """All rows of the data set, on every rank, by their numbers in the order of the collection.
+        """Return all rows of the data set, on every rank, by their numbers in the order of the collection.
 
         Returns
         -------

@@ -99,7 +99,7 @@ def run_role(end: int, account: int) -> None:
 
 
 def _checkpoints(start: Begin) -> CheckpointFolder | None:
-    """Where the run keeps them; who does it sees at once that it can."""
+    """Return where the run keeps them; who does it sees at once that it can."""
     if start.checkpoint is None:
         return None
     folder = CheckpointFolder(start.checkpoint, start.attempt)

@@ -193,7 +193,7 @@ class Session(Collective, Checkpointing):
 
     @raises_at_the_call
     def torch_dataset(self, name: str | None = None) -> Any:
-        """All rows of the data as a map-style ``torch.utils.data.Dataset``, the same one on every rank.
+        """Return all rows of the data as a map-style ``torch.utils.data.Dataset``, the same one on every rank.
 
         For loops that share rows out among ranks by themselves: ``DistributedSampler``, accelerate, transformers,
         Lightning. Each of them repeats some rows in the last batches of an epoch where the rows don't divide evenly
@@ -253,6 +253,6 @@ class Session(Collective, Checkpointing):
 
 
 def is_chief(me: RoleInfo) -> bool:
-    """Whether a role initialises and saves for all: the chief, or worker 0 where the run has none."""
+    """Return whether a role initialises and saves for all: the chief, or worker 0 where the run has none."""
     first = "chief" if "chief" in me.counts else TRAINING_ROLES[-1]
     return me.rank == 0 and me.role == (first if first in me.counts else next(iter(me.counts)))

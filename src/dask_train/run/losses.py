@@ -105,7 +105,7 @@ def cut_off(turn: StateUpdate, keys: Sequence[Key]) -> None:
 
 
 def can_be_replaced(turn: StateUpdate, keys: Sequence[Key]) -> bool:
-    """Whether the loss of these roles would be mended by replacing them alone."""
+    """Return whether the loss of these roles would be mended by replacing them alone."""
     return turn.plan.recovery is not None and turn.plan.recovery.decide(_failure(turn, keys)) == "role"
 
 
@@ -173,13 +173,13 @@ def _failure(turn: StateUpdate, keys: Sequence[Key], *, raised: bool = False) ->
 
 
 def _needed_no_more(turn: StateUpdate, keys: Sequence[Key]) -> bool:
-    """Whether they only served roles that have returned, or were ended after these."""
+    """Return whether they only served roles that have returned, or were ended after these."""
     killed = {key for key in keys if turn.roles[key].phase is RolePhase.KILLED}
     return turn.phase is Phase.COMPLETING and all(key[0] in turn.plan.services or key in killed for key in keys)
 
 
 def _agrees(turn: StateUpdate, key: Key) -> bool:
-    """Whether its loss is an exception in others, so that replacing it alone mends nothing."""
+    """Return whether its loss is an exception in others, so that replacing it alone mends nothing."""
     return turn.wait_for_each_other() and key[0] in turn.plan.training
 
 

@@ -74,7 +74,7 @@ class StateUpdate:
         return max([self.since, *map(self.last_moved, training or alive.values())])
 
     def last_moved(self, role: Role) -> float:
-        """When a role last made progress.
+        """Return when a role last made progress.
 
         A wait for the client is the client's affair, unless that waits for the run: then nobody will get on.
         """
@@ -83,11 +83,11 @@ class StateUpdate:
         return self.time if self.client_waits is None else max(role.progressed, self.client_waits)
 
     def wait_for_each_other(self) -> bool:
-        """Whether the loss of a training role is an exception in the others."""
+        """Return whether the loss of a training role is an exception in the others."""
         return self.plan.agree or self.met
 
     def has_data(self, key: Key) -> bool:
-        """Whether a role has all the data that it is to be given."""
+        """Return whether a role has all the data that it is to be given."""
         return self.roles[key].loaded or key[0] not in self.plan.with_data
 
     def kill(self, key: Key) -> None:

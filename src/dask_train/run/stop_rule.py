@@ -86,5 +86,5 @@ def tells(name: str, score: Mapping[str, Any]) -> bool:
 
 
 def origin(score: Mapping[str, Any]) -> str:
-    """Who reported a score, as `` (scorer 0)``; ``""`` where it does not say."""
+    """Return who reported a score, as `` (scorer 0)``; ``""`` where it does not say."""
     return f" ({score['role']} {score.get('rank', '')}".rstrip() + ")" if "role" in score else ""

@@ -11,7 +11,7 @@ _OVER = {"memory", "erred", "released", "forgotten"}
 
 
 def computes(scheduler: Any, keys: Iterable[Any], now: float) -> bool:
-    """Whether one of these tasks, or one that they need, is executed, or is next on a Dask worker that is busy.
+    """Return whether one of these tasks, or one that they need, is executed, or is next on a Dask worker that is busy.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ class Gang:
             run.devices[key] = granted.device
 
     def _own(self, request: PlacementRequest, capacities: list[Capacity]) -> int:
-        """How many roles its run has in these capacities."""
+        """Return how many roles its run has in these capacities."""
         addresses = {capacity.address for capacity in capacities}
         return sum(address in addresses for address, _ in request.run.places.values())
 

@@ -29,7 +29,7 @@ class Results:
         }
 
     async def once(self, keys: list[Any], some: bool, timeout_s: float) -> dict[str, Any]:
-        """As :meth:`where`, once ``some`` of them lie anywhere or never will; or else once none does; or in time."""
+        """Do as :meth:`where`, once ``some`` of them lie anywhere or never will; or else once none does; or in time."""
         deadline = time.monotonic() + timeout_s
         watched = Watched()
         for key in keys:

@@ -212,11 +212,11 @@ class RunRequests:
         return {"status": "OK" if run in self.runs.by_id else "gone"}
 
     async def train_run_who_has(self, *, keys: list[Any], some: bool = True, timeout_s: float = 0.0) -> dict[str, Any]:
-        """Where these results lie, or that they will never; as soon as ``some`` do, or none does any more."""
+        """Return where these results lie, or that they will never; as soon as ``some`` do, or none does any more."""
         return {"status": "OK", **await self.results.once(keys, some, timeout_s)}
 
     async def train_run_computes(self, *, keys: list[Any]) -> dict[str, Any]:
-        """Whether Dask computes any of these."""
+        """Return whether Dask computes any of these."""
         return {"status": "OK", "computes": computes(self.scheduler, keys, time.time())}
 
     async def train_run_silent(self, *, addresses: list[str], silent_s: float) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class RunRequests:
         return {"status": "OK", **entry.report()}
 
     async def train_workers_came(self, *, timeout_s: float) -> dict[str, Any]:
-        """Whether there is a Dask worker, as soon as there is one."""
+        """Return whether there is a Dask worker, as soon as there is one."""
         if not self.scheduler.workers:
             await changed_within(self._arrivals.changed, timeout_s)
         return {"status": "OK", "some": bool(self.scheduler.workers)}

@@ -22,7 +22,7 @@ def unlock(scheduler: Any, user: str) -> None:
 
 
 def lock_user(scheduler: Any, address: str) -> str:
-    """Who holds the ``MultiLock`` of a Dask worker; empty where nobody does."""
+    """Return who holds the ``MultiLock`` of a Dask worker; empty where nobody does."""
     users = _multi_locks(scheduler).locks.get(address)
     return str(users[0]) if users else ""
 

@@ -26,7 +26,7 @@ class Watched:
 
 
 async def changed_within(event: asyncio.Event, timeout_s: float) -> bool:
-    """Whether ``event`` was set within ``timeout_s`` seconds."""
+    """Return whether ``event`` was set within ``timeout_s`` seconds."""
     if event.is_set():  # which wait_for does not look at where there is no time
         return True
     try:

@@ -149,7 +149,7 @@ class KeptSearch(KeptPlace):
         return replace(task, checkpoint=policy, resume=True)
 
     def url_of(self, name: str) -> str:
-        """Where the folder of that name lies."""
+        """Return where the folder of that name lies."""
         return f"{self.url.rstrip('/')}/{name}"
 
     def remove(self, names: Iterable[str]) -> None:

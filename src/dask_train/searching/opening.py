@@ -105,7 +105,7 @@ def _check_direction(study: Any, direction: str, change: str) -> None:
 
 
 def points_left(study: Any) -> float:
-    """How many points of its grid a study has not come to; infinite without a grid.
+    """Return how many points of its grid a study has not come to; infinite without a grid.
 
     Optuna's sampler takes a point twice while others try the last ones, and tells its size to nobody.
     """

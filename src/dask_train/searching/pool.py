@@ -104,7 +104,7 @@ class PoolSlot:
         self.followed.stop_soon(_FINISHED)
 
     def error(self) -> DaskTrainError | None:
-        """How its run, which is over, has failed; without frames, which would keep what the search was given."""
+        """Return how its run, which is over, has failed; without frames, which would keep what the search was given."""
         try:
             self.followed.run.result()
         except DaskTrainError as error:

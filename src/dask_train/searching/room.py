@@ -32,7 +32,7 @@ def _room(workers: Mapping[str, Any], on: Sequence[str] | None, needs: Mapping[s
 
 
 def capacity_of(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, Any]) -> int:
-    """How many workers of trials the Dask workers hold."""
+    """Return how many workers of trials the Dask workers hold."""
     return _count(room_of(peer, on, needs))
 
 
@@ -79,7 +79,7 @@ def check_room(capacity: int, num_threads: int, workers: int) -> None:
 
 
 def runs_on_host(room: Sequence[tuple[str, int]], workers: int, most: int) -> int:
-    """How many slots will share a host's cores."""
+    """Return how many slots will share a host's cores."""
     slots = min(most, sum(count for _, count in room) // workers)
     return max(1, math.ceil(slots / max(1, len({host for host, _ in room}))))
 

@@ -221,7 +221,7 @@ class Trials:
         return None
 
     def _next(self) -> Handed:
-        """One that an earlier call has begun, one to repeat, or a new one."""
+        """Return one that an earlier call has begun, one to repeat, or a new one."""
         if self._to_take_up:
             trial = self._to_take_up.popleft()
             number = trial.number

@@ -291,7 +291,7 @@ class TrialSession:
         return model_to_parts(self._model)
 
     def dataset(self, name: str) -> DataSet:
-        """As :meth:`Session.dataset`, opened once for all trials."""
+        """Do as :meth:`Session.dataset`, opened once for all trials."""
         if name not in self._held:
             self._held[name] = self._session.dataset(name)
         return self._held[name]
@@ -334,7 +334,7 @@ class TrialSession:
         return found.folder
 
     def report(self, **scores: Any) -> None:
-        """As :meth:`Session.report`, with the number of the trial.
+        """Do as :meth:`Session.report`, with the number of the trial.
 
         Raises
         ------
@@ -357,13 +357,13 @@ class TrialSession:
         self.best.epoch_ended(epoch, float(scores[metric]))
 
     def notice(self, text: str) -> None:
-        """As :meth:`Session.notice`, once in the process: most trials have the same to tell."""
+        """Do as :meth:`Session.notice`, once in the process: most trials have the same to tell."""
         if text not in self._told:
             self._told.add(text)
             self._session.notice(text)
 
     def should_stop(self) -> bool:
-        """Whether the trial is to end, because the client says so or the run ends."""
+        """Return whether the trial is to end, because the client says so or the run ends."""
         while not self._is_to_end:
             try:
                 word = self._session.receive(timeout_s=0)

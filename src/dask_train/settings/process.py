@@ -124,7 +124,7 @@ def _settings_of(library: str) -> dict[str, Setting]:
 
 
 def _is_imported(library: str) -> bool:
-    """Whether it is there, and not just being imported by another thread."""
+    """Return whether it is there, and not just being imported by another thread."""
     spec = getattr(sys.modules.get(library), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 

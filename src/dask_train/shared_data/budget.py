@@ -53,7 +53,7 @@ class RoleMemory:
         )
 
     def on(self, num_workers: int) -> int:
-        """All of it on so many Dask workers, of which each with a role has a template."""
+        """Return all of it on so many Dask workers, of which each with a role has a template."""
         num_templates = min(self.num_roles, num_workers) if self.template else 0
         return self.num_roles * (self.role_bytes - self.shared_bytes) + num_templates * self.shared_bytes
 
@@ -115,7 +115,7 @@ async def check_budget(peer: Peer, sizes: Mapping[str, int], roles: RoleMemory, 
 
 
 def _num_planned(peer: Peer) -> int:
-    """How many Dask workers the cluster that the client has started will have, as far as it tells."""
+    """Return how many Dask workers the cluster that the client has started will have, as far as it tells."""
     return len(getattr(peer.dask_end.cluster, "plan", ()))
 
 

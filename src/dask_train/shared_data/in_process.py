@@ -147,6 +147,6 @@ def _computed_here(what: str, source: Source) -> Mapped:
 
 
 def _table(schema: Columns, lengths: np.ndarray) -> Table:
-    """All of it is the only rank's."""
+    """Return all of it is the only rank's."""
     here: Any = np.zeros(len(lengths), np.int64)
     return Table(schema=schema, lengths=lengths, owner=here, host_of_rank=np.zeros(1, np.int64))

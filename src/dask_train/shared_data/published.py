@@ -368,7 +368,7 @@ class DatasetNames(tuple[str, ...], Shown):
 
 
 async def names(peer: Peer) -> DatasetNames:
-    """All that is published, with Dask's verb or ours."""
+    """Return all that is published, with Dask's verb or ours."""
     return DatasetNames(await peer.dask_end.list_datasets())
 
 

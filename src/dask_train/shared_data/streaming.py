@@ -254,7 +254,7 @@ class _Going:
         self._news = Watched()
 
     def place(self, epoch: int, group: int) -> int:
-        """Where a group comes."""
+        """Return where a group comes."""
         return epoch * self._num_groups + group
 
     def partitions(self, place: int) -> np.ndarray:

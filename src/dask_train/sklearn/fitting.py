@@ -97,7 +97,7 @@ def _check_finite(model: Any, losses: Sequence[float]) -> None:
 
 
 def is_on_cluster(X: Any, y: Any, settings: Mapping[str, Any]) -> bool:
-    """Whether ``dt.fit`` trains: on Dask collections, with a Dask client, or where a setting is only its own.
+    """Return whether ``dt.fit`` trains: on Dask collections, with a Dask client, or where a setting is only its own.
 
     In a Dask task, as of joblib's Dask backend, arrays of NumPy are trained on by the task itself: many tasks share the
     cluster already, and each keeps to its thread.

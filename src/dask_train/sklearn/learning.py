@@ -130,7 +130,7 @@ def _configuration(estimator: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value equals itself when it was stored, unlike NaN."""
+    """Return whether a value equals itself when it was stored, unlike NaN."""
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and not math.isnan(value))
 
 

@@ -37,7 +37,7 @@ def probabilities(raw: Any, num_classes: int, link: str | None) -> Any:
 
 
 def margins(raw: Any) -> Any:
-    """How much larger the second class's output is than the first one's, ``(n,)``."""
+    """Return how much larger the second class's output is than the first one's, ``(n,)``."""
     check_units(raw.shape[1:], 2)
     return raw[:, 1] - raw[:, 0]
 

@@ -168,7 +168,7 @@ class Board(Mirror):
         return f"<Board {self.name!r}: {len(self)} values, the last {self._values[-1] if self._values else None!r}>"
 
     def __await__(self) -> Any:
-        """With an asynchronous client, ``await board(...)`` gives a board that has been read once."""
+        """Read once: with an asynchronous client, ``await board(...)`` gives a board that has been."""
         return self._open().__await__()
 
     async def _open(self) -> Board:

@@ -109,7 +109,7 @@ class FeedQueue:
             raise copy.copy(self._failure)  # several threads may raise it, and each adds its own traceback
 
     def has_room(self) -> bool:
-        """Whether one more item fits."""
+        """Return whether one more item fits."""
         return len(self._items) < self.maxsize
 
     def close(self, failure: DaskTrainError | None = None) -> None:
@@ -127,15 +127,15 @@ class FeedQueue:
         return self._closed
 
     def qsize(self) -> int:
-        """How many items are inside."""
+        """Return how many items are inside."""
         return len(self._items)
 
     def empty(self) -> bool:
-        """Whether nothing is inside."""
+        """Return whether nothing is inside."""
         return not self._items
 
     def full(self) -> bool:
-        """Whether nothing more fits."""
+        """Return whether nothing more fits."""
         return not self.has_room()
 
     def __len__(self) -> int:

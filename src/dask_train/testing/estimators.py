@@ -52,7 +52,7 @@ class Case:
         return clone(self._estimator)
 
     def takes_weights(self) -> bool:
-        """Whether there are sample weights."""
+        """Return whether there are sample weights."""
         from sklearn.utils.validation import has_fit_parameter
 
         return bool(has_fit_parameter(self._estimator, "sample_weight"))
@@ -127,7 +127,7 @@ def check_methods_are_lazy(case: Case) -> None:
 
 
 def _is_narrow(array: np.ndarray) -> bool:
-    """Whether its numbers have the digits of float32, or less."""
+    """Return whether its numbers have the digits of float32, or less."""
     return array.dtype.kind == "f" and array.dtype.itemsize < 8
 
 

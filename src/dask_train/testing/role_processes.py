@@ -154,7 +154,7 @@ class RoleProcesses:
         return found
 
     def is_done(self, key: Key) -> bool:
-        """Whether its answer is there."""
+        """Return whether its answer is there."""
         return self._ends[key].poll(0)
 
     def _receive(self, key: Key) -> Any:

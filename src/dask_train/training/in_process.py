@@ -42,12 +42,12 @@ _COUNTS = {ROLE.role: 1}
 
 
 def is_zero(count: Any) -> bool:
-    """Whether so many workers mean one in this process."""
+    """Return whether so many workers mean one in this process."""
     return isinstance(count, int) and not isinstance(count, bool) and count == 0
 
 
 def is_in_process(roles: Any) -> bool:
-    """Whether the worker of these roles is to be in this process."""
+    """Return whether the worker of these roles is to be in this process."""
     return isinstance(roles, Mapping) and is_zero(roles.get(ROLE.role))
 
 
@@ -62,7 +62,7 @@ def run_in_process(
     display: Callable[..., Any] = RunDisplay,
     params: Mapping[str, Any] | None = None,
 ) -> Any:
-    """As :func:`~dask_train.training.launch.launch`, of one worker, which this process is while it lasts.
+    """Do as :func:`~dask_train.training.launch.launch`, of one worker, which this process is while it lasts.
 
     Raises
     ------

@@ -190,7 +190,7 @@ def of_job(run: RunSettings, functions: Mapping[str, Any], counts: Mapping[str, 
 
 
 def place_of(kept: Checkpoint, run: str, resume: bool) -> CheckpointPlace:
-    """Where a run of that name keeps checkpoints.
+    """Return where a run of that name keeps checkpoints.
 
     Raises
     ------

@@ -16,7 +16,7 @@ _AGAIN_S = 0.1
 
 
 def receptions(address: str, slot: ArraySlot, credentials: Credentials) -> list[Reception[Channel]]:
-    """Where lines come from to who is under an address, of who shares the host and of who does not.
+    """Return where lines come from to who is under an address, of who shares the host and of who does not.
 
     Raises
     ------

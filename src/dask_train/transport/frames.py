@@ -41,7 +41,7 @@ def with_descriptors(message: Any, descriptors: Sequence[int]) -> Any:
 
 
 def encode(message: Any) -> bytes:
-    """One message as bytes."""
+    """Return one message as bytes."""
     body = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(body)) + body
 

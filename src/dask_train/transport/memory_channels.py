@@ -19,7 +19,7 @@ from dask_train.transport.reception import Reception, ended_after
 
 
 def receive_in_memory(address: str, slot: ArraySlot, credentials: Credentials) -> Reception[Channel]:
-    """Where lines of this host come from.
+    """Return where lines of this host come from.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class NetworkChannel(Channel):
 
 
 def receive_over_network(address: str, slot: ArraySlot, credentials: Credentials) -> Reception[Channel]:
-    """Where lines of other hosts come from.
+    """Return where lines of other hosts come from.
 
     Parameters
     ----------

@@ -351,7 +351,7 @@ class Agent:
         self._tell(child, message, within_s=self._may_wait_s(message))
 
     def _may_wait_s(self, message: Message) -> float:
-        """How long a message may wait for others: most may not."""
+        """Return how long a message may wait for others: most may not."""
         if isinstance(message, Progress):
             return self.brief.progress_every_s
         return BUNDLE_S if isinstance(message, Reported) else 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def segment(limit: int | None, arrays: list[Any]) -> Any:
-    """One partition in shared memory; copied once.
+    """Return one partition in shared memory; copied once.
 
     Parameters
     ----------

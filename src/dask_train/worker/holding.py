@@ -141,14 +141,14 @@ class Holding:
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     def _is_near(self, address: str) -> bool:
-        """Whether that Dask worker seems to be on this host."""
+        """Return whether that Dask worker seems to be on this host."""
         return address not in self._foreign and self._seems_near(address)
 
     def _has_my_host(self, address: str) -> bool:
         return address == self._around.address or get_address_host(address) == get_address_host(self._around.address)
 
     async def _holders(self, keys: list[Any], wait_s: float) -> dict[str, list[Any]]:
-        """Which Dask worker each of them can be had from: this one, one that is near, or any."""
+        """Return which Dask worker each of them can be had from: this one, one that is near, or any."""
         await self._ask_where(keys, wait_s)
         by_address: dict[str, list[Any]] = {}
         for key in keys:
@@ -242,7 +242,7 @@ class Holding:
             await asyncio.gather(*coming, return_exceptions=True)
 
     def _borrowed(self, places: list[SegmentPlace]) -> int | None:
-        """Which of the files segments of one pool lie in, locked; None where it can't be opened."""
+        """Return which of the files segments of one pool lie in, locked; None where it can't be opened."""
         inode = places[0].inode
         if inode in self._file_of_pool:
             lock(self._files[self._file_of_pool[inode]], places)

@@ -24,7 +24,7 @@ def describe(keys: Sequence[Any], dask_worker: Worker) -> dict[Any, tuple[int, t
 
 
 def places(keys: Sequence[Any], dask_worker: Worker) -> dict[Any, SegmentPlace]:
-    """Where the segments lie that are here."""
+    """Return where the segments lie that are here."""
     return {key: segment.place for key, segment in _segments(keys, dask_worker)}
 
 

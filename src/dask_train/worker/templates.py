@@ -35,7 +35,7 @@ class TemplateProcesses(OwnPlugin):
         return asyncio.run_coroutine_threadsafe(self._templates.start(start), self._loop)
 
     def numbers(self) -> dict[str, float]:
-        """How many templates there are."""
+        """Return how many templates there are."""
         return {"template_processes": len(self.pids())}
 
     def pids(self) -> dict[int, str]:

@@ -40,7 +40,7 @@ class CategoryColumn(FrameColumn):
 
     @classmethod
     def has(cls, dtype: Any) -> bool:
-        """Whether it is a dtype of categories."""
+        """Return whether it is a dtype of categories."""
         return hasattr(dtype, "categories")
 
     @classmethod
@@ -218,7 +218,7 @@ def _places(categories: Any, values: Any) -> np.ndarray:
 
 
 def same_values(some: Any, others: Any) -> bool:
-    """Whether two indexes have the same values of the same family in the same order, whatever their dtypes."""
+    """Return whether two indexes have the same values of the same family in the same order, whatever their dtypes."""
     if len(some) != len(others) or family_of(some) != family_of(others):
         return False
     return some is others or bool((_places(others, some) == np.arange(len(some))).all())

@@ -25,7 +25,7 @@ class FrameColumn(ABC):
     @classmethod
     @abstractmethod
     def has(cls, dtype: Any) -> bool:
-        """Whether columns of that dtype are of this kind."""
+        """Return whether columns of that dtype are of this kind."""
 
     @classmethod
     @abstractmethod

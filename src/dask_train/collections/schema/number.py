@@ -18,7 +18,7 @@ class NumberColumn(DtypeColumn):
 
     @classmethod
     def has(cls, dtype: Any) -> bool:
-        """Whether it is a dtype of numbers."""
+        """Return whether it is a dtype of numbers."""
         return is_number(dtype)
 
     def conformed(self, what: str, column: Any, *, coded: bool) -> Any:
@@ -34,7 +34,7 @@ class NumberColumn(DtypeColumn):
 
 
 def is_number(dtype: Any) -> bool:
-    """Whether values of that dtype are numbers or truth values, perhaps with missing ones."""
+    """Return whether values of that dtype are numbers or truth values, perhaps with missing ones."""
     if isinstance(dtype, np.dtype):
         return dtype.kind in "biufc"
     return getattr(dtype, "kind", "O") in "biuf" and not hasattr(dtype, "categories")

@@ -17,7 +17,7 @@ class OtherColumn(DtypeColumn):
 
     @classmethod
     def has(cls, dtype: Any) -> bool:
-        """Whether no other kind has it."""
+        """Return whether no other kind has it."""
         _ = dtype
         return True
 

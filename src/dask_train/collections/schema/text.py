@@ -18,7 +18,7 @@ class TextColumn(FrameColumn):
 
     @classmethod
     def has(cls, dtype: Any) -> bool:
-        """Whether it is a dtype of text."""
+        """Return whether it is a dtype of text."""
         return is_text(dtype)
 
     @classmethod
@@ -50,7 +50,7 @@ class TextColumn(FrameColumn):
 
 
 def is_text(dtype: Any) -> bool:
-    """Whether it is a dtype of text of pandas or Arrow."""
+    """Return whether it is a dtype of text of pandas or Arrow."""
     import pandas as pd
 
     return isinstance(dtype, pd.StringDtype) or str(dtype).removeprefix("large_").startswith("string[")

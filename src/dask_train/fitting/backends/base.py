@@ -66,7 +66,7 @@ def flat(logs: Any) -> dict[str, Any]:
 
 
 def has_number_of_all(rows: int, own_rows: int, all_rows: int) -> bool:
-    """Whether so many rows may be those of all workers; those of one that has all are its own."""
+    """Return whether so many rows may be those of all workers; those of one that has all are its own."""
     return own_rows < all_rows and rows > 0 and rows % all_rows == 0
 
 
@@ -141,7 +141,7 @@ class Backend(Protocol):
         """
 
     def is_constant(self, number: Any) -> bool:
-        """Whether a number in a step is the same for any rows; as far as that can be seen."""
+        """Return whether a number in a step is the same for any rows; as far as that can be seen."""
 
     def on_host(self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any]) -> list[Any]:
         """Call a function on the values of tensors, inside a step as outside; it returns arrays like them.
@@ -184,7 +184,7 @@ class Backend(Protocol):
         """
 
     def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
-        """Whether a tensor in a step has the rows of all workers, which were gathered.
+        """Return whether a tensor in a step has the rows of all workers, which were gathered.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class Backend(Protocol):
         """Return a gradient like that one, of these slices."""
 
     def may_be_kept(self, tensor: Any) -> bool:
-        """Whether a step may keep what :meth:`on_host` has returned in a variable, without a copy.
+        """Return whether a step may keep what :meth:`on_host` has returned in a variable, without a copy.
 
         Asked when all that takes the tensor is known.
         """
@@ -290,7 +290,7 @@ class Backend(Protocol):
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
     ) -> None:
-        """As :meth:`on_host`, for a function that returns values for variables, which are copied into them.
+        """Do as :meth:`on_host`, for a function that returns values for variables, which are copied into them.
 
         What a step does after this sees the new values.
         """

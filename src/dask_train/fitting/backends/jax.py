@@ -130,7 +130,7 @@ class JaxBackend:
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
     ) -> None:
-        """As :meth:`on_host`; variables take over what comes in a step's own scope."""
+        """Do as :meth:`on_host`; variables take over what comes in a step's own scope."""
         if self._traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
             found = _called_back(function, tensors, [(variable.shape, variable.dtype) for variable in into])
         else:
@@ -139,7 +139,7 @@ class JaxBackend:
             variable.assign(value)
 
     def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
-        """One after the other."""
+        """Assign one after the other."""
 
         def assign(values: Sequence[np.ndarray]) -> None:
             for variable, value in zip(variables, values, strict=True):
@@ -191,7 +191,7 @@ class JaxBackend:
         tensors: Sequence[Any],
         rows_of: Callable[[int], int],
     ) -> list[Any]:
-        """As :meth:`on_host`, of as many rows as there are in all in the step that is traced."""
+        """Do as :meth:`on_host`, of as many rows as there are in all in the step that is traced."""
         given = [jax.lax.stop_gradient(tensor) for tensor in tensors]
         like = [((rows_of(tensor.shape[0]), *tensor.shape[1:]), tensor.dtype) for tensor in given]
         return self._on_host(gather, given, like)
@@ -218,7 +218,7 @@ class JaxBackend:
         return [jax.numpy.array(array) for array in function([np.asarray(tensor) for tensor in tensors])]
 
     def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
-        """By their number."""
+        """Return whether it has, by the number of rows."""
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
     def key_of(self, variable: Any) -> Any:
@@ -226,7 +226,7 @@ class JaxBackend:
         return id(variable)
 
     def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
-        """One tensor: all gradients are dense."""
+        """Return one tensor: all gradients are dense."""
         return [keras.ops.cast(gradient, dtype)]
 
     def slices_of(self, gradient: Any) -> list[Slices]:  # noqa: ARG002
@@ -334,7 +334,7 @@ class _Step:
         return logs
 
     def is_by_row(self, loss: Any, *, tries: bool) -> bool:
-        """Whether that loss, which is added next, has values by row."""
+        """Return whether that loss, which is added next, has values by row."""
         number, self._number = self._number, self._number + 1
         if tries:
             found = len(loss.shape) > 0 and loss.shape[0] == self._rows

@@ -155,7 +155,7 @@ def _cut(batch: Any) -> tuple[Any, list[Any], list[float]]:
 
 
 def _says(found: Found, name: str) -> bool:
-    """Whether a log is what the metric of that name says."""
+    """Return whether a log is what the metric of that name says."""
     if name not in found.results:
         return False
     return bool(np.array_equal(np.asarray(found.logs[name]), np.asarray(found.results[name]), equal_nan=True))
@@ -173,7 +173,7 @@ _ROUNDED = 5e-3
 
 
 def _is_mean(whole: Any, parts: Sequence[Any], shares: Sequence[float], room: float, noise: float = 0.0) -> bool:
-    """Whether what was computed of all rows is the mean of what was computed of parts of them."""
+    """Return whether what was computed of all rows is the mean of what was computed of parts of them."""
     value, *others = (np.asarray(one, np.float64) for one in (whole, *parts))
     mean = np.sum([share * other for share, other in zip(shares, others, strict=True)], axis=0)
     size = max(map(_size, (value, *others)))

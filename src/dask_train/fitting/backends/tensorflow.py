@@ -122,7 +122,7 @@ class TensorFlowBackend:
             variable.assign(tf.ensure_shape(value, variable.shape))
 
     def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
-        """One ``tf.function`` for all."""
+        """Return one ``tf.function`` for all."""
         signature = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
 
         @tf.function(input_signature=signature, autograph=False)
@@ -181,7 +181,7 @@ class TensorFlowBackend:
         tensors: Sequence[Any],
         rows_of: Callable[[int], int],  # noqa: ARG002
     ) -> list[Any]:
-        """As :meth:`on_host`, of any number of rows."""
+        """Do as :meth:`on_host`, of any number of rows."""
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
             return gather(list(arrays))
@@ -210,7 +210,7 @@ class TensorFlowBackend:
         return of_all(through(own, everyones))
 
     def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
-        """As the graph tells; by their number in what is run eagerly."""
+        """Return whether it has, as the graph tells; by the number of rows in what is run eagerly."""
         if is_graph_tensor(tensor):
             return has_all_rows_alone(tensor)
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
@@ -271,7 +271,7 @@ class TensorFlowBackend:
         return settled(loss)
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
-        """In a graph the number of rows is not known."""
+        """Return whether it is, as the graph tells, in which the number of rows is not known."""
         return len(loss.shape) > 0 and loss.shape[0] == (None if hasattr(loss, "graph") else rows)
 
     def learn(

@@ -59,7 +59,7 @@ def _source(tensor: Any) -> Any:
 
 
 def _is_constant(operation: Any) -> bool:
-    """Whether an operation gives the same in every worker and every step."""
+    """Return whether an operation gives the same in every worker and every step."""
     if not operation.inputs:
         return bool(operation.type == "Const")
     return not operation.op_def.is_stateful and all(_is_constant(tensor.op) for tensor in operation.inputs)

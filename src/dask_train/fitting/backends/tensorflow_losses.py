@@ -118,7 +118,7 @@ def addends(tensor: Any, times: Any = 1.0, weights: Collection[int] = ()) -> lis
 
 
 def _is_scale(tensor: Any, weights: Collection[int]) -> bool:
-    """Whether a scalar is made of constants and of variables alone, none of which are those weights."""
+    """Return whether a scalar is made of constants and of variables alone, none of which are those weights."""
     captured = {id(inside): outside for outside, inside in tensor.graph.captures}
     waiting = [tensor]
     for _ in range(_LARGEST_SCALE):
@@ -267,7 +267,7 @@ def _is_sum(part: Any, rows: int) -> bool:
 
 
 def has_all_rows_alone(tensor: Any) -> bool:
-    """Whether a tensor is made of gathered rows, and of no others."""
+    """Return whether a tensor is made of gathered rows, and of no others."""
     return _rows_taken(tensor) == {_ALL}
 
 
@@ -326,5 +326,5 @@ def _are_weights(sources: Any) -> bool:
 
 
 def is_graph_tensor(tensor: Any) -> bool:
-    """Whether a tensor is a symbol in a graph."""
+    """Return whether a tensor is a symbol in a graph."""
     return isinstance(tensor, tf.Tensor) and not isinstance(tensor, tf.__internal__.EagerTensor)

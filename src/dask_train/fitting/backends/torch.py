@@ -116,7 +116,7 @@ class TorchBackend:
         self.assigning(into)(function([as_array(tensor) for tensor in tensors]))
 
     def assigning(self, variables: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], None]:
-        """One after the other."""
+        """Assign one after the other."""
 
         @torch.no_grad()
         def assign(values: Sequence[np.ndarray]) -> None:
@@ -169,7 +169,7 @@ class TorchBackend:
         return _Through.apply(own, everyones, spread) if own.requires_grad else everyones
 
     def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
-        """By their number."""
+        """Return whether it has, by the number of rows."""
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
 
     def key_of(self, variable: Any) -> Any:
@@ -214,7 +214,7 @@ class TorchBackend:
         return settled(loss) if loss.requires_grad else loss
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
-        """Whether it has as many values as the step has rows."""
+        """Return whether it has as many values as the step has rows."""
         return len(loss.shape) > 0 and loss.shape[0] == rows
 
     def moments_of_all(self, *_: Any) -> AbstractContextManager[None]:

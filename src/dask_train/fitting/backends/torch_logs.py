@@ -105,7 +105,7 @@ def _followed(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _entry(metric: Any, original: Callable[[Any], Any], name: str, value: Any) -> Any:
-    """One of several results of a metric."""
+    """Return one of several results of a metric."""
     if not isinstance(value, torch.Tensor) or isinstance(value, Followed):
         return value
     return Followed.of(value, lambda _: original(metric)[name])
@@ -120,7 +120,7 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _takes_others(given: Any) -> bool:
-    """Whether tensors that are not followed are among what a function takes: they may be of the batch."""
+    """Return whether tensors that are not followed are among what a function takes: they may be of the batch."""
     found: list[bool] = []
     _mapped(lambda one: found.append(isinstance(one, torch.Tensor) and not isinstance(one, Followed)), given)
     return any(found)

@@ -121,7 +121,7 @@ class Sums:
 
 
 def _is_sum(once: tuple[Seen, float], twice: tuple[Seen, float]) -> bool:
-    """Whether a part of a loss is a sum over rows; one that has values by row is summed when it is derived."""
+    """Return whether a part of a loss is a sum over rows; one that has values by row is summed when it is derived."""
     (one, scale), (other, scale_of_twice) = once, twice
     return one.shape != other.shape or degree(one, other) + _power(scale, scale_of_twice) == 1
 
@@ -166,7 +166,7 @@ def _shape(node: Any) -> tuple[int, ...] | None:
 
 
 def _operand(node: Any) -> float | None:
-    """How large the other operand of a product or quotient is, in the mean; None where it is derived as well."""
+    """Return how large the other operand of a product or quotient is, in the mean; None where it is derived as well."""
     derives_first = node.next_functions[0][0] is not None
     if _name(node) == "Div" and not derives_first:
         return None
@@ -254,10 +254,10 @@ _DEEPEST = 20
 
 
 def _power(one: float, other: float) -> float:
-    """How often a number has doubled; means over other random numbers are about the same."""
+    """Return how often a number has doubled; means over other random numbers are about the same."""
     return float(round(math.log2(other / one))) if one > 0 and other > 0 else math.nan
 
 
 def _is_by_row(one: Seen, other: Seen) -> bool:
-    """Whether an operation takes in anything that has values by row."""
+    """Return whether an operation takes in anything that has values by row."""
     return any(each.shape != twin.shape for each, twin in zip(one.below, other.below, strict=True))

@@ -64,7 +64,7 @@ def _applying(original: Callable[..., Any], instead: Instead, within: threading.
 
 
 def _applying_pairs(original: Callable[..., Any], instead: Instead, within: threading.local) -> Callable[..., Any]:
-    """As :func:`_applying`, of ``apply_gradients``."""
+    """Do as :func:`_applying`, of ``apply_gradients``."""
 
     @wraps(original)
     def apply_gradients(self: Any, grads_and_vars: Any) -> Any:

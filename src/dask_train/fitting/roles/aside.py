@@ -41,7 +41,7 @@ _place, _rehearsal = _Place(), _Rehearsal()
 
 
 def is_aside() -> bool:
-    """Whether what is computed now is of this process alone, so that no sum is to be awaited for it.
+    """Return whether what is computed now is of this process alone, so that no sum is to be awaited for it.
 
     Callbacks run, a step is tried only, or there are the rows of all workers.
     """
@@ -59,7 +59,7 @@ def with_all_rows() -> Iterator[None]:
 
 
 def is_rehearsed() -> bool:
-    """Whether a step is tried only: optimizers shall apply nothing."""
+    """Return whether a step is tried only: optimizers shall apply nothing."""
     return _rehearsal.goes_on
 
 
@@ -75,7 +75,7 @@ def noted_gradients() -> list[Any]:
 
 
 def has_all_rows() -> bool:
-    """Whether this thread computes of the rows of all workers."""
+    """Return whether this thread computes of the rows of all workers."""
     return _rehearsal.has_all_rows
 
 

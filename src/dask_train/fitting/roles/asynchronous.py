@@ -183,7 +183,7 @@ class AsynchronousWorker(LoneWorker):
         return super().validation() if self.leads else None
 
     def validation_data(self) -> DataSet:
-        """All of the validation data, for this worker alone."""
+        """Return all of the validation data, for this worker alone."""
         return self.session.dataset(VALIDATION).whole()
 
     def keep_all(self) -> None:
@@ -271,7 +271,7 @@ class AsynchronousWorker(LoneWorker):
 
 
 def _batches_of(rank: int, read: list[Read]) -> int:
-    """How many batches a worker went through in other runs."""
+    """Return how many batches a worker went through in other runs."""
     return sum(stretch.done for _, _, by_rank in read for stretch in by_rank.get(rank, ()))
 
 

@@ -9,7 +9,7 @@ import keras
 
 
 def mode_of(model: Any, name: str) -> str:
-    """Whether less ("min") or more ("max") of a score is better, as Keras' own callbacks have it.
+    """Return whether less ("min") or more ("max") of a score is better, as Keras' own callbacks have it.
 
     Raises
     ------

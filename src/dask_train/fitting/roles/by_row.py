@@ -19,7 +19,7 @@ _BY_TARGETS = ("crossentropy", "ce")
 
 
 def is_loss_by_row(loss: Any) -> bool:
-    """Whether a loss is a function of Keras' own that looks at each row by itself, however it is reduced.
+    """Return whether a loss is a function of Keras' own that looks at each row by itself, however it is reduced.
 
     A class of a user's own counts as well if it leaves it to Keras what is done with the function.
     """
@@ -32,7 +32,7 @@ def is_loss_by_row(loss: Any) -> bool:
 
 
 def is_metric_by_row(metric: keras.metrics.Metric) -> bool:
-    """Whether a metric is one of Keras' own, which counts rows one by one."""
+    """Return whether a metric is one of Keras' own, which counts rows one by one."""
     if not is_of_keras(type(metric)):
         return False
     if isinstance(metric, MeanMetricWrapper):
@@ -60,7 +60,7 @@ def variables_of_all(model: Any) -> set[int]:
 
 
 def is_of_keras(value: Any) -> bool:
-    """Whether a class or function is Keras' own."""
+    """Return whether a class or function is Keras' own."""
     return str(getattr(value, "__module__", "")).partition(".")[0] == "keras"
 
 

@@ -242,11 +242,11 @@ class CallbackSync(ABC):
 
     @abstractmethod
     def step_done(self, scores: dict[str, Any], *, new_weights: bool = False, new_rates: bool = True) -> None:
-        """As :meth:`pass_on`, after the steps of one call, with scores over all workers where there are some."""
+        """Do as :meth:`pass_on`, after the steps of one call, with scores over all workers where there are some."""
 
     @abstractmethod
     def epoch_done(self, epoch: int, scores: dict[str, Any], *, new_weights: bool = False) -> None:
-        """As :meth:`pass_on`, after an epoch; callbacks have had their say on it."""
+        """Do as :meth:`pass_on`, after an epoch; callbacks have had their say on it."""
 
     def epoch_ends(self, epoch: int) -> None:  # noqa: B027 - not all have something to do
         """Note that an epoch ends on which no callback has had its say; in the first worker."""
@@ -268,7 +268,7 @@ def _never(*_: Any) -> bool:
 
 
 def _overrides(callback: Any, *names: str) -> bool:
-    """Whether a callback does something at one of these moments."""
+    """Return whether a callback does something at one of these moments."""
     return any(
         getattr(type(callback), name, None) is not getattr(keras_callbacks.Callback, name) or name in vars(callback)
         for name in names

@@ -61,7 +61,7 @@ class Metrics:
         return [np.asarray(value_of(variable), np.float64) - zero for variable, zero in pairs]
 
     def places(self) -> dict[int, int]:
-        """Where what a variable has counted lies in :meth:`counted`, by the variable's ``id``."""
+        """Return where what a variable has counted lies in :meth:`counted`, by the variable's ``id``."""
         self._see_variables()
         return {id(variable): place for place, variable in enumerate(self._variables)}
 

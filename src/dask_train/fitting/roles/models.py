@@ -66,7 +66,7 @@ def built_already(model: Any) -> Iterator[None]:
 
 
 def is_own(model: Any, name: str) -> bool:
-    """Whether that method, such as ``train_step``, is not Keras' own."""
+    """Return whether that method, such as ``train_step``, is not Keras' own."""
     return getattr(type(model), name) is not getattr(keras.Model, name)
 
 

@@ -58,7 +58,7 @@ def check_sums(
 def check_sums_in_steps(
     model: Any, metrics: Metrics, backend: Backend, step: Callable[[Any], Any], batch: Any, *, compiled: bool
 ) -> None:
-    """As :func:`check_sums`, of steps on a batch that train nothing and leave nothing behind.
+    """Do as :func:`check_sums`, of steps on a batch that train nothing and leave nothing behind.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def check_sums_in_steps(
 
 
 def _all_metrics(model: Any) -> list[Any]:
-    """All metrics of a model, and what they are made of."""
+    """Return all metrics of a model, and what they are made of."""
     found, waiting = [], list(model.metrics)
     while waiting:
         metric = waiting.pop()

@@ -203,7 +203,7 @@ class ParameterServer(Answering):
             return {"values": self._others, "version": self._version}
 
     def _on_everything(self, caller: Caller) -> dict[str, Any]:
-        """All that a checkpoint holds, of one moment."""
+        """Return all that a checkpoint holds, of one moment."""
         with self._lock:
             caller.line.put(0, map(value_of, self._variables))
             self._give_statistics(caller.line)
@@ -218,7 +218,7 @@ class ParameterServer(Answering):
             self._moved.notify_all()
 
     def _on_ended(self, _: Caller, *, known: set[int], wait_s: float) -> dict[str, Any]:
-        """Which workers have, and how far the others are; as soon as others have than are known."""
+        """Return which workers have, and how far the others are; as soon as others have than are known."""
         with self._moved:
             self._moved.wait_for(lambda: self._ended != known, wait_s)
             return {"ended": set(self._ended), "steps": {rank: steps for rank, (steps, _) in self._progress.items()}}

@@ -87,7 +87,7 @@ class _Reducing:
         return loss * factor
 
     def is_by_row(self, loss: Any) -> bool:
-        """Whether a loss has values by row, which are to be multiplied here."""
+        """Return whether a loss has values by row, which are to be multiplied here."""
         return self._backend.is_by_row(loss, self._share.rows)
 
     def settled(self, total: Any) -> Any:

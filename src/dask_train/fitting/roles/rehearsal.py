@@ -95,7 +95,7 @@ def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[
 
 
 def may_have_own_losses(model: Any) -> bool:
-    """Whether a step may add up what is not Keras' own, so that nothing is known of it.
+    """Return whether a step may add up what is not Keras' own, so that nothing is known of it.
 
     Compiled losses are not meant, which are given all workers' rows where nothing is known of them.
     """

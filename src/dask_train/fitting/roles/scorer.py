@@ -151,7 +151,7 @@ def _unless_stopped(
 
 
 def _stops_soon(session: Session) -> bool:
-    """Whether the run ends: its servers may have heard of it earlier."""
+    """Return whether the run ends: its servers may have heard of it earlier."""
     deadline = time.monotonic() + 2.0
     while not session.should_stop() and time.monotonic() < deadline:
         time.sleep(_LOOK_S)

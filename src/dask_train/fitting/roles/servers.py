@@ -201,7 +201,7 @@ class Servers:
         self._ask("end", rank=rank, stop=stop)
 
     def ended(self, known: set[int], wait_s: float) -> tuple[set[int], dict[int, int]]:
-        """Which workers have told :meth:`end`, and how many steps each has taken.
+        """Return which workers have told :meth:`end`, and how many steps each has taken.
 
         Waits so long for others to have ended than are ``known``.
         """

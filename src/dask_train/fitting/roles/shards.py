@@ -137,7 +137,7 @@ def _slots_by_place(optimizer: Any) -> Iterator[tuple[int, int]]:
 
 
 def _is_alike_everywhere(optimizer: Any, variable: Any) -> bool:
-    """Whether servers that apply the same steps to different weights all get the same value."""
+    """Return whether servers that apply the same steps to different weights all get the same value."""
     known = (optimizer._iterations, optimizer._learning_rate)
     # Of Keras' own, Nadam keeps one number for all weights, which depends on the step alone.
     return any(variable is one for one in known) or (

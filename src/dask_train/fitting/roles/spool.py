@@ -153,7 +153,7 @@ class SpooledWeights:
         self._epoch = -1
 
     def next(self, wait_s: float) -> dict[str, int] | None:
-        """Which epoch's weights the model has now; None where there are no new ones.
+        """Return which epoch's weights the model has now; None where there are no new ones.
 
         Raises
         ------

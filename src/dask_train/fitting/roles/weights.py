@@ -38,7 +38,7 @@ class WatchedWeights:
         self._seen = [value_of(variable) for variable in (*self._own, *self._of_optimizers)]
 
     def changed(self) -> bool:
-        """Whether they are others than those that were noted, which are forgotten."""
+        """Return whether they are others than those that were noted, which are forgotten."""
         seen, self._seen = self._seen, []
         count = len(self._own)
         self.new_optimizers = _differ(self._of_optimizers, seen[count:])
@@ -210,7 +210,7 @@ def _differ(variables: Sequence[Any], seen: Sequence[np.ndarray]) -> bool:
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two snapshots of a variable are equal; at once where they are the same memory."""
+    """Return whether two snapshots of a variable are equal; at once where they are the same memory."""
     same_memory = one.__array_interface__["data"] == other.__array_interface__["data"]
     return same_memory or np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 

@@ -95,7 +95,7 @@ class Worker(ABC):
 
     @abstractmethod
     def validated(self, told: Told, *, ends: bool, last: bool) -> Any:
-        """As :meth:`stepped`, of validation; ``last`` of all its steps."""
+        """Do as :meth:`stepped`, of validation; ``last`` of all its steps."""
 
     @abstractmethod
     def outcome(self, callbacks: Any) -> Outcome | None:

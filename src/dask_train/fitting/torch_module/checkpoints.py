@@ -50,7 +50,7 @@ def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def mode_of(model: Any, name: str) -> str:
-    """Whether less or more of a score is better; metrics of torch don't say it by their names."""
+    """Return whether less or more of a score is better; metrics of torch don't say it by their names."""
     raise ValueError(
         f"The best checkpoint is to be known by {name!r} of {type(model).__name__}, which does not say whether less or "
         "more of it is better. Pass mode='min' or mode='max' to dt.Checkpoint."

@@ -55,7 +55,7 @@ def check_module(model: Any) -> torch.nn.Module:
 
 
 def loses_compiled_code(model: Any, *, in_place: bool) -> bool:
-    """Whether a model of ``torch.compile`` is trained without its compiled code.
+    """Return whether a model of ``torch.compile`` is trained without its compiled code.
 
     Parameters
     ----------

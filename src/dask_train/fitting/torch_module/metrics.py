@@ -136,12 +136,12 @@ class ModuleMetrics:
 
 
 def counts_by_itself(metric: Any) -> bool:
-    """Whether a metric is one of torchmetrics, or like these."""
+    """Return whether a metric is one of torchmetrics, or like these."""
     return all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset"))
 
 
 def _is_like(one: Any, other: Any) -> bool:
-    """Whether two metrics are of a kind, and collections of metrics of the same names."""
+    """Return whether two metrics are of a kind, and collections of metrics of the same names."""
     names, others = (list(each.keys()) if hasattr(each, "keys") else [] for each in (one, other))
     return type(one) is type(other) and names == others
 

@@ -58,7 +58,7 @@ class Opened:
             self.scheduler.step()
 
     def state(self) -> dict[str, Any]:
-        """All that training has changed; :meth:`restore` takes it."""
+        """Return all that training has changed; :meth:`restore` takes it."""
         return {
             "module": state_of(self.module),
             "optimizer": self.optimizer.state_dict(),

@@ -84,7 +84,7 @@ class RowSums:
         return cls(given)
 
     def takes(self, outputs: Any, y: Any) -> bool:
-        """Whether it looks at each row by itself, of outputs and targets of such shapes, whatever their rows."""
+        """Return whether it looks at each row by itself, of outputs and targets of such shapes, whatever their rows."""
         if not (isinstance(outputs, torch.Tensor) and isinstance(y, torch.Tensor)) or not (outputs.ndim and y.ndim):
             return False
         if self._of_classes:

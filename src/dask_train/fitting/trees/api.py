@@ -249,7 +249,7 @@ def _eval_sets(
 
 
 def is_same(some: tuple[Any, Any, Mapping[str, Any]], rows: tuple[Any, Any, Mapping[str, Any]]) -> bool:
-    """Whether these are the very objects that the rows to train on were passed as."""
+    """Return whether these are the very objects that the rows to train on were passed as."""
     names = {**some[2], **rows[2]}
     return some[0] is rows[0] and some[1] is rows[1] and all(some[2].get(each) is rows[2].get(each) for each in names)
 

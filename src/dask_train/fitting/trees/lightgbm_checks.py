@@ -46,7 +46,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _is_known(name: str) -> bool:
-    """Whether LightGBM scores two rows by it, or says why it can't."""
+    """Return whether LightGBM scores two rows by it, or says why it can't."""
     quiet = {"verbosity": -1}
     rows = lightgbm.Dataset(np.zeros((2, 1)), label=[0.0, 1.0], group=[2], params=quiet)
     try:

@@ -23,7 +23,7 @@ _EPSILON = 1e-15
 
 
 def has_linear_trees(params: Mapping[str, Any]) -> bool:
-    """Whether leaves have linear models, by either of LightGBM's names for that."""
+    """Return whether leaves have linear models, by either of LightGBM's names for that."""
     return bool(params.get("linear_tree") or params.get("linear_trees"))
 
 

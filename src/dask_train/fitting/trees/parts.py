@@ -55,13 +55,13 @@ class Part:
         return self if (self.qid[1:] >= self.qid[:-1]).all() else self.take(np.argsort(self.qid, kind="stable"))
 
     def group_sizes(self) -> np.ndarray:
-        """How many rows each query has, one after the other; uint32."""
+        """Return how many rows each query has, one after the other; uint32."""
         assert self.qid is not None
         starts = self._starts()
         return np.diff(np.append(starts, len(self.qid))).astype(np.uint32)
 
     def group_weights(self) -> np.ndarray | None:
-        """One weight a query, that of its rows.
+        """Return one weight a query, that of its rows.
 
         Raises
         ------

@@ -266,6 +266,6 @@ class XGBoostRounds:
 
 
 def _draws(params: Mapping[str, Any]) -> bool:
-    """Whether trees are of some of the rows or features."""
+    """Return whether trees are of some of the rows or features."""
     names = [name for name in params if name == "subsample" or name.startswith("colsample_")]
     return params.get("booster") == "dart" or any(params[name] not in (None, 1) for name in names)

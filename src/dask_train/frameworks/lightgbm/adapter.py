@@ -69,7 +69,7 @@ def _port_of(place: RankPlace) -> socket.socket | None:
 
 
 def _meet(me: RoleInfo, place: RankPlace, timeout_s: float) -> tuple[str, int]:
-    """Where LightGBM of all ranks is to listen, and this rank's port, which is free."""
+    """Return where LightGBM of all ranks is to listen, and this rank's port, which is free."""
     with socket.socket(socket.AF_INET) as holder:
         holder.bind(("", 0))
         port = holder.getsockname()[1]

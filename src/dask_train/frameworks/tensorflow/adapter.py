@@ -167,7 +167,7 @@ class TensorFlowFramework(Framework):
 
 
 def _in_cluster(role: str, counts: Mapping[str, int]) -> bool:
-    """Whether TensorFlow's cluster has this role; its strategies refuse names that they don't know."""
+    """Return whether TensorFlow's cluster has this role; its strategies refuse names that they don't know."""
     return role not in SCORERS if "ps" in counts else role in TRAINING_ROLES
 
 

@@ -149,11 +149,11 @@ class TorchFramework(Framework):
         return hint(error)
 
     def pulse(self) -> int:
-        """How many collectives this rank has begun: a loop over data of its own needs not report."""
+        """Return how many collectives this rank has begun: a loop over data of its own needs not report."""
         return 0 if self._meetings is None else self._meetings.num_collectives()
 
     def remarks(self, me: RoleInfo) -> Sequence[str]:
-        """One of rank 0, where several have trained, and none ever met another."""
+        """Return one of rank 0, where several have trained, and none ever met another."""
         if self._meetings is None or rank_of(me) or not self._meetings.trained_apart():
             return ()
         return (

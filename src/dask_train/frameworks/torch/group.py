@@ -139,7 +139,7 @@ def _wait_for_store(host: str, port: int, deadline: float) -> None:
 
 
 def _tell_each_other(store: Any, place: GroupPlace, deadline: float) -> list[Seat]:
-    """Where every rank is. Waits for all."""
+    """Return where every rank is. Waits for all."""
     import torch
 
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0

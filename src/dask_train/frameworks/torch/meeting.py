@@ -83,7 +83,7 @@ class Meetings:
         raise RuntimeError("The ranks have met already.")
 
     def num_collectives(self) -> int:
-        """How many this rank has begun in the groups that there are."""
+        """Return how many this rank has begun in the groups that there are."""
         import torch.distributed as dist
 
         groups = list(dist.distributed_c10d._world.pg_map)

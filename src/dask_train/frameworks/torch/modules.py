@@ -99,7 +99,7 @@ def _float_of(module: torch.nn.Module) -> torch.dtype | None:
 
 
 def device_of(module: torch.nn.Module) -> torch.device:
-    """Where a module's tensors are; the CPU where it has none."""
+    """Return where a module's tensors are; the CPU where it has none."""
     tensor = next(iter([*module.parameters(), *module.buffers()]), None)
     return torch.device("cpu") if tensor is None else tensor.device
 

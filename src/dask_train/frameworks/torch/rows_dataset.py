@@ -96,7 +96,7 @@ class _Gathered(Sequence[Any]):
         self._shaped, self._tensors = shaped, tensors
 
     def batch(self) -> Any:
-        """All of them, as ``default_collate`` would make it."""
+        """Return all of them, as ``default_collate`` would make it."""
         return _listed(self._shaped(self._tensors))
 
     def __len__(self) -> int:

@@ -68,7 +68,7 @@ def counted(columns: Columns, offset: int, batch_size: int, count: Count, *, is_
 
 
 def joined(parts: Sequence[Counted | None], count: Count) -> Counted | None:
-    """All parts together, in order; None, which is no rows, counts nothing."""
+    """Return all parts together, in order; None, which is no rows, counts nothing."""
     total: Counted | None = None
     for part in parts:
         if part is not None:

@@ -35,7 +35,7 @@ class JaxPredicting:
         take_threads(num_threads)
 
     def seed(self, number: int) -> None:
-        """Nothing: JAX draws from keys only."""
+        """Do nothing: JAX draws from keys only."""
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
         """``jax.jit`` of ``predict_step``."""
@@ -82,5 +82,5 @@ class _State:
 
 
 def _compiled(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
-    """As Keras' own functions are."""
+    """Compile as Keras' own functions are."""
     return jax.jit(step) if model.jit_compile and not model.run_eagerly else step

@@ -26,7 +26,7 @@ class TensorFlowPredicting:
         """Nothing: TensorFlow reads ``TF_NUM_INTRAOP_THREADS``, which a child process is started with."""
 
     def seed(self, number: int) -> None:
-        """Nothing: Keras draws from its seed generators."""
+        """Do nothing: Keras draws from its seed generators."""
 
     def predicting(self, model: Any, *, eagerly: bool) -> Run:
         """Return a ``tf.function`` of ``predict_step``, with XLA where the model was compiled with it."""

@@ -57,7 +57,7 @@ class TorchPredicting:
 
 
 def _compiled(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """As Keras' own functions are."""
+    """Compile as Keras' own functions are."""
     return torch.compile(step) if model.jit_compile and not model.run_eagerly else step
 
 

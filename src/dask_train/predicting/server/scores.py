@@ -76,7 +76,7 @@ def joined_predictions(parts: list[Predictions | None]) -> Predictions | None:
 
 
 def added(parts: list[Any]) -> Any:
-    """All parts together; None, which is no rows, counts nothing."""
+    """Return all parts together; None, which is no rows, counts nothing."""
     some: list[Any] = [one for one in parts if one is not None]
     return reduce(lambda total, one: total.plus(one), some) if some else None
 

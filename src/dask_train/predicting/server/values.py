@@ -136,7 +136,7 @@ def views(memory: Any, columns: Sequence[Column], num_rows: int, text_sizes: Seq
 
 
 def _offsets(columns: Sequence[Column], num_rows: int, text_sizes: Sequence[int]) -> list[int]:
-    """Where each column begins, and where the last ends."""
+    """Return where each column begins, and where the last ends."""
     found, sizes = [0], iter(text_sizes)
     for column in columns:
         size = next(sizes) if column.is_text else column.row_bytes * num_rows
@@ -171,7 +171,7 @@ def fitting(what: str, arrays: Sequence[Any], columns: Sequence[Column]) -> list
 
 
 def holds(dtype: Any, other: Any) -> bool:
-    """Whether each value of another dtype has its place, unchanged, in a dtype."""
+    """Return whether each value of another dtype has its place, unchanged, in a dtype."""
     to, of = np.dtype(dtype), np.dtype(other)
     if to == of or to.kind == "O":
         return True

@@ -133,7 +133,7 @@ def folds_of(cv: Any, segments: SharedSegments, columns: Columns, client: Client
 
 
 def _values(segments: SharedSegments, number: int, client: Client) -> np.ndarray:
-    """All values of a column, in this process."""
+    """Return all values of a column, in this process."""
     arrays = segments.arrays()
     several: Sequence[Any] = (
         list(arrays.values()) if isinstance(arrays, dict) else list(arrays) if isinstance(arrays, tuple) else [arrays]

@@ -120,7 +120,7 @@ class GridWork:
             self._kept.save(state, now=now)
 
     def _all_units(self) -> list[Candidates]:
-        """All candidates of a first step on a fold that have no scores, and so on: the largest ones first."""
+        """Return all candidates of a first step on a fold that have no scores, and so on: the largest ones first."""
         groups: dict[Any, dict[int, Mapping[str, Any]]] = {}
         for number, params in enumerate(self._candidates):
             made = candidate_of(number, self._estimator, params)

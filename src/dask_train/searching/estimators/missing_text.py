@@ -36,7 +36,7 @@ def unmarked(values: np.ndarray) -> np.ndarray:
 
 
 def is_text(dtype: Any) -> bool:
-    """Whether columns of a dtype hold text, or perhaps do, as objects."""
+    """Return whether columns of a dtype hold text, or perhaps do, as objects."""
     is_object = isinstance(dtype, np.dtype) and dtype.kind == "O"
     return is_object or str(dtype).removeprefix("large_").startswith(("str", "binary"))
 

@@ -69,7 +69,7 @@ class RowTable:
             yield self.take(split.train), self.take(tested) if lent is None else FoldRows.of(self.columns, lent)
 
     def all(self) -> FoldRows:
-        """All rows: one copy."""
+        """Return all rows: one copy."""
         return self.take(np.arange(len(self.rows)))
 
 

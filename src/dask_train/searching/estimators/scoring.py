@@ -51,7 +51,7 @@ class Scoring:
 
 
 def scoring_of(estimator: Any, scoring: Any, *, has_weights: bool) -> Scoring:
-    """How candidates are scored, as ``GridSearchCV`` takes it; names go by scikit-learn's own scorers.
+    """Return how candidates are scored, as ``GridSearchCV`` takes it; names go by scikit-learn's own scorers.
 
     Raises
     ------

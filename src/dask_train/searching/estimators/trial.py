@@ -180,7 +180,7 @@ def _last(estimator: Any) -> Any:
 
 
 def _is_to_end(order: TrialOrder, session: Session) -> bool:
-    """Whether the client, or the run, has the trial end."""
+    """Return whether the client, or the run, has the trial end."""
     while True:
         try:
             word = session.receive(timeout_s=0)

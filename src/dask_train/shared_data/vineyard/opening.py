@@ -94,7 +94,7 @@ def describe(socket: str | None, object_id: str | None, name: str) -> OpenedObje
 def segment(
     socket: str | None, object_id: str, picks: Sequence[str | Sequence[str] | None], limit: int | None
 ) -> Segment:
-    """One partition as a segment: in the daemon's own memory where its layout allows, else copied once.
+    """Return one partition as a segment: in the daemon's own memory where its layout allows, else copied once.
 
     Parameters
     ----------

@@ -132,7 +132,7 @@ async def restart(scheduler: Any, wave: list[str], deadline: float) -> list[str]
 
 
 async def _is_gone(nanny: str) -> bool:
-    """Whether nothing listens at a nanny's address any more, so that it will not start its Dask worker again."""
+    """Return whether nothing listens at a nanny's address any more, so that it will not start its Dask worker again."""
     try:
         _, writer = await asyncio.open_connection(*get_address_host_port(nanny))
     except ConnectionRefusedError:

@@ -103,7 +103,7 @@ def only_on(scheduler: Any, addresses: Iterable[str]) -> list[Any]:
 
 
 def computable(task: Any, leaving: set[str]) -> bool:
-    """Whether Dask could compute ``task`` again once the Dask workers ``leaving`` are gone.
+    """Return whether Dask could compute ``task`` again once the Dask workers ``leaving`` are gone.
 
     It needs a recipe that is not pinned to them, and so do the inputs that no longer lie in memory elsewhere.
     """

@@ -210,7 +210,7 @@ class NetworksPlugin(SchedulerPlugin):
     async def train_feed_watch(
         self, *, network: str, feed: str, seen: int, known: int, timeout_s: float
     ) -> dict[str, Any]:
-        """How a feed stands, as soon as its version is above ``seen``; a feed that is over is then forgotten."""
+        """Return how a feed stands, as soon as its version is above ``seen``; a feed that is over is then forgotten."""
         entry = self.feeds.by_id.get(feed)
         if entry is not None and entry.version <= seen:
             await changed_within(entry.changed, timeout_s)

@@ -94,7 +94,7 @@ class Checkpointer:
         self._failed: BaseException | None = None
 
     def due(self, steps: int, *, epoch_ends: bool) -> bool:
-        """Whether to keep one now, after so many steps in all.
+        """Return whether to keep one now, after so many steps in all.
 
         While one is being written others wait, but for those at the ends of epochs, which wait with what they hold.
 
@@ -349,5 +349,5 @@ class Checkpointer:
 
 
 def _outlasts(waiting: _Candidate, newer: _Candidate) -> bool:
-    """Whether one that is the best so far, and not written yet, is still to be written."""
+    """Return whether one that is the best so far, and not written yet, is still to be written."""
     return waiting.score is not None and newer.score is None

@@ -70,11 +70,11 @@ class Epochs:
         return self.initial_epoch + (turn - self.initial_epoch) * self._of_a_turn + place, batch
 
     def begins_turn(self, epoch: int) -> bool:
-        """Whether an epoch begins with the data."""
+        """Return whether an epoch begins with the data."""
         return self.first(epoch) % self.batches_of_data == 0
 
     def in_call(self, epoch: int, batch: int) -> int:
-        """How many batches a call of Keras' that begins there takes."""
+        """Return how many batches a call of Keras' that begins there takes."""
         return min(self.steps_per_execution, self.size(epoch) - batch)
 
     def batches(self, session: Session, task: LoopTask, position: int) -> Any:
