@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -329,22 +330,30 @@ def packed(case: Case, rows: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     return tuple(filled(places, rows.__getitem__) for places in columns.places().values() if places is not None)
 
 
-@pytest.fixture(scope="module")
-def alone() -> Iterator[Callable[[str], tuple[dict[str, list[float]], list[np.ndarray]]]]:
-    """What one process makes of a case, by its name: history and weights."""
+@contextmanager
+def one_process(
+    cases: Mapping[str, Case],
+) -> Iterator[Callable[[str], tuple[dict[str, list[float]], list[np.ndarray]]]]:
+    """Give what one process makes of each of these cases, by its name: history and weights."""
     floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     let_float64_be()
     if keras.backend.backend() == "torch":
         import torch
 
         torch.set_num_threads(1)  # as its models are small, several only wait for each other
-    yield functools.cache(lambda name: fitted(CASES[name]))
+    yield functools.cache(lambda name: fitted(cases[name]))
     if keras.backend.backend() == "jax":
         import jax
 
         jax.config.update("jax_enable_x64", False)
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Any]:
+    with one_process(CASES) as found:
+        yield found
 
 
 def fitted(case: Case) -> tuple[dict[str, list[float]], list[np.ndarray]]:

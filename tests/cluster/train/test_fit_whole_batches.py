@@ -73,16 +73,8 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Any]:
-    """What one process makes of a case, by its name."""
-    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
-    equal.let_float64_be()
-    yield functools.cache(lambda name: equal.fitted(CASES[name]))
-    if keras.backend.backend() == "jax":
-        import jax
-
-        jax.config.update("jax_enable_x64", False)
-    keras.config.set_floatx(floatx)
-    keras.config.set_dtype_policy(policy)
+    with equal.one_process(CASES) as found:
+        yield found
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
