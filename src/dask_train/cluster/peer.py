@@ -235,6 +235,8 @@ class Peer:
     async def cancel(self, futures: Sequence[Future]) -> None:
         """Give up results of Dask, from a client, whoever else waits for them."""
         await self.dask_end._cancel(list(futures))
+        for future in futures:  # or the client goes on to ask for their keys, of which the scheduler warns
+            future.release()
 
     async def on_scheduler(self, function: Any, *args: Any) -> Any:
         """Run ``function`` in the scheduler, from a client."""

@@ -86,6 +86,8 @@ def test_a_lost_dask_worker_takes_its_roles_and_they_start_elsewhere(client, unt
     assert result.results["worker"][1] == (0, roles["worker", 1]["pid"])
     assert result.attempts[0].reason == f"worker 0 is lost: the Dask worker {address} left the cluster."
     assert result.attempts[1].places["worker/0"] != address
+    asked_for = [key for key in client.refcount if run.id in str(key)]
+    assert not asked_for, "get_dataset() asks the scheduler for it, which knows it no longer"
 
 
 def test_role_processes_die_with_their_dask_worker_even_with_the_gil_held(
