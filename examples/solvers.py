@@ -28,6 +28,7 @@ import dask_train as dt
 from dask_train.cluster.local import local_client
 from dask_train.linear_model.families import Logistic
 from dask_train.linear_model.objective import Objective
+from dask_train.linear_model.ranks import SessionRanks
 from dask_train.linear_model.rows import rows_of
 from dask_train.linear_model.solving import SOLVERS, solved
 
@@ -50,15 +51,16 @@ class Watched(Objective):
 
 def worker(session: Any) -> dict[str, Curve]:
     """Solve the same problem with each solver."""
-    parts = [rows_of(*part) for part in session.partitions()]
+    ranks = SessionRanks(session, list(session.partitions()))
+    parts = [rows_of(*part) for part in ranks.partitions()]
     (columns,) = session.schema.columns[0].row_shape
     curves = {}
     for solver in SOLVERS:
         objective = Watched(
-            session, parts, Logistic(), columns, fit_intercept=True, penalty=PENALTY, total=float(session.num_rows)
+            ranks, parts, Logistic(), columns, fit_intercept=True, penalty=PENALTY, total=float(session.num_rows)
         )
         curves[solver] = objective.watch()
-        solved(session, objective, solver, np.zeros(objective.size), tol=1e-8, max_iter=500)
+        solved(ranks, objective, solver, np.zeros(objective.size), tol=1e-8, max_iter=500)
     return curves
 
 

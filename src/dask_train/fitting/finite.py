@@ -9,6 +9,8 @@ import numpy as np
 
 from dask_train.fitting.kinds import FIT, is_keras_model, kind_of
 
+# How the notice begins.
+NOT_FINITE = "Weights are NaN or infinite"
 # Of the weights that are named, the rest is counted.
 _NUM_NAMED = 3
 
@@ -27,7 +29,7 @@ def told_of_weights(model: Any) -> str | None:
         return None
     more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
     return (
-        f"Weights are NaN or infinite: {', '.join(names[:_NUM_NAMED])}{more}. What the model predicts is of no use. "
+        f"{NOT_FINITE}: {', '.join(names[:_NUM_NAMED])}{more}. What the model predicts is of no use. "
         "Features with missing numbers lead there, and so does a learning rate that is too high. Fill missing numbers "
         "in before training, such as by frame.fillna(frame.mean().compute())."
     )

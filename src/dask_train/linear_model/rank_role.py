@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from dask_train.frameworks.base import Framework
 from dask_train.linear_model.packed import unpacked
-from dask_train.linear_model.ranks import Ranks
+from dask_train.linear_model.ranks import Ranks, SessionRanks
 from dask_train.linear_model.run_steps import LedAgreement, RunSteps
-from dask_train.linear_model.steps import UNASKED, Steps
+from dask_train.linear_model.steps import UNASKED
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
@@ -81,27 +81,11 @@ class LinearRole(Refusing):
             # To agree costs a symmetric solver another sum in each step, and in `fit` of an estimator nobody would ask.
             asks = self.is_held or not is_symmetric
             steps = RunSteps(loop, has_own=is_symmetric, keeps=keeps) if asks else UNASKED
-            found = self.problem(_RunRanks(session, parts, steps))
+            found = self.problem(SessionRanks(session, parts, steps))
             loop.rounds_done()
             return loop.outcome(lambda: {FOUND: found})
         finally:
             loop.settle()
-
-
-class _RunRanks:
-    """The ranks of a run: a session, whose partitions have been read, and the sync points of the solver's steps."""
-
-    def __init__(self, session: Session, parts: list[Any], steps: Steps) -> None:
-        self._session, self._parts, self.steps = session, parts, steps
-
-    def partitions(self) -> Iterator[Any]:
-        """Yield this rank's own, once: what is made of them may take their place in memory."""
-        while self._parts:
-            yield self._parts.pop(0)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what a session has besides."""
-        return getattr(self._session, name)
 
 
 def _told_apart(session: Session, parts: Sequence[Any]) -> dict[str, Any]:

@@ -60,6 +60,32 @@ class Alone:
         return rows
 
 
+class SessionRanks:
+    """The ranks of a run, each of which has a session; see :class:`Ranks`.
+
+    Parameters
+    ----------
+    session : Session
+        This rank's own.
+    parts : list
+        Its partitions, which have been read. They are taken out of the list.
+    steps : Steps
+        What happens between two steps of the solver; nothing by default.
+    """
+
+    def __init__(self, session: Any, parts: list[Any], steps: Steps = UNASKED) -> None:
+        self._session, self._parts, self.steps = session, parts, steps
+
+    def partitions(self) -> Iterator[Any]:
+        """Yield this rank's own, once: what is made of them may take their place in memory."""
+        while self._parts:
+            yield self._parts.pop(0)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what a session has besides."""
+        return getattr(self._session, name)
+
+
 Evaluate = Callable[[np.ndarray, int], list[np.ndarray]]
 
 

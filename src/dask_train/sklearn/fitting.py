@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import is_in_task
 from dask_train.data.ledger import Ledger
 from dask_train.fitting.api import fit
+from dask_train.fitting.finite import NOT_FINITE, told_of_weights
 from dask_train.fitting.settings import KerasKeywords
 from dask_train.linear_model.collections import check_waits, is_dask
 
@@ -70,9 +71,12 @@ def fitted(model: Any, X: Any, y: Any, settings: Mapping[str, Any]) -> Ledger | 
         return None
     if settings.get("wait", True) is not True:
         raise ValueError("wait=False is of dt.fit; an estimator's fit returns when it is fitted. Leave it out.")
-    result = fit(model, X, y, **settings)
-    if is_dask(X, y):
-        _check_finite(model, result.history.get("loss", []))
+    if not is_dask(X, y):
+        return fit(model, X, y, **settings).ledger
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NOT_FINITE)  # of an estimator that is an error
+        result = fit(model, X, y, **settings)
+    _check_finite(model, result.history.get("loss", []))
     return result.ledger
 
 
@@ -86,8 +90,8 @@ def _check_finite(model: Any, losses: Sequence[float]) -> None:
     """
     if not all(map(math.isfinite, losses)):
         what = f"The loss was {next(each for each in losses if not math.isfinite(each))}"
-    elif not all(np.isfinite(weight).all() for weight in model.get_weights()):
-        what = "Weights are NaN or infinite at the end"
+    elif told_of_weights(model) is not None:
+        what = f"{NOT_FINITE} at the end"
     else:
         return
     raise ValueError(
