@@ -6,7 +6,6 @@ agree on what they have changed: learning rates, weights, whether to stop. The o
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -15,8 +14,7 @@ from typing import Any
 from keras import callbacks as keras_callbacks
 
 from dask_train.fitting.roles.aside import Aside
-from dask_train.fitting.roles.control import Flags
-from dask_train.fitting.roles.weights import WatchedWeights
+from dask_train.fitting.roles.callback_sync import CallbackSync
 
 # Keras' own callbacks that look neither at the optimizer, but for its learning rate, nor at other weights than those
 # that the first worker has computed with.
@@ -126,9 +124,9 @@ class Leader(keras_callbacks.CallbackList):
         self._then(super().on_epoch_begin, epoch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self._moment.epoch_ends(epoch)
+        self._moment.epoch_ends()
         logs = {} if logs is None else logs  # callbacks may add scores
-        self._then(super().on_epoch_end, epoch, logs, then=partial(self._moment.epoch_done, epoch, logs))
+        self._then(super().on_epoch_end, epoch, logs, then=partial(self._moment.epoch_done, logs))
         self.first_batch = 0
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
@@ -194,7 +192,7 @@ class Follower(keras_callbacks.CallbackList):
     on_epoch_begin = on_test_begin = on_test_end = _at_every
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        self._moment.epoch_done(epoch, {})
+        self._moment.epoch_done({})
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         self._moment.step_done({})
@@ -208,63 +206,6 @@ class Follower(keras_callbacks.CallbackList):
             self._moment.pass_on()
 
     on_test_batch_begin = on_test_batch_end = _at_test_batches
-
-
-class CallbackSync(ABC):
-    """What all workers do at each moment.
-
-    Attributes
-    ----------
-    model, control, weights
-        Of this worker.
-    """
-
-    model: Any
-    control: Flags
-    weights: WatchedWeights
-
-    @property
-    @abstractmethod
-    def report_due(self) -> bool:
-        """Whether it is time to report scores between two steps."""
-
-    @abstractmethod
-    def pass_on(self, *, new_weights: bool = False, new_rates: bool = True) -> None:
-        """Let all workers have what callbacks have changed.
-
-        Parameters
-        ----------
-        new_weights
-            Whether they have set weights, or what optimizers hold. Default: false.
-        new_rates
-            Whether they may have set learning rates. Default: true.
-        """
-
-    @abstractmethod
-    def step_done(self, scores: dict[str, Any], *, new_weights: bool = False, new_rates: bool = True) -> None:
-        """Do as :meth:`pass_on`, after the steps of one call, with scores over all workers where there are some."""
-
-    @abstractmethod
-    def epoch_done(self, epoch: int, scores: dict[str, Any], *, new_weights: bool = False) -> None:
-        """Do as :meth:`pass_on`, after an epoch; callbacks have had their say on it."""
-
-    def epoch_ends(self, epoch: int) -> None:  # noqa: B027 - not all have something to do
-        """Note that an epoch ends on which no callback has had its say; in the first worker."""
-
-    def settle(self) -> None:  # noqa: B027 - not all have something to do
-        """Note that training is over, and ``on_train_end`` comes next; in the first worker."""
-
-    def validated(self) -> None:  # noqa: B027 - not all have something to do
-        """Note that a validation has ended on which no callback has had its say; in the first worker."""
-
-    def stop_here(self) -> None:
-        """Let no validation follow where the run is to end."""
-        if self.control.halt:
-            self.model._should_eval = _never
-
-
-def _never(*_: Any) -> bool:
-    return False
 
 
 def _overrides(callback: Any, *names: str) -> bool:

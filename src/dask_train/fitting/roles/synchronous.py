@@ -13,12 +13,11 @@ from dask_train.collectives import ProcessGroup
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.agreement import CallbackAgreement
 from dask_train.fitting.roles.compiled import compiled_of_all
-from dask_train.fitting.roles.configuration import rates_of, set_rates
 from dask_train.fitting.roles.control import Control
 from dask_train.fitting.roles.global_batch import global_batch_of_all
 from dask_train.fitting.roles.gradients import summed_gradients
 from dask_train.fitting.roles.in_place import left_as_keras_would
-from dask_train.fitting.roles.loop import CALLBACKS, METRICS, OWN, KerasLoop
+from dask_train.fitting.roles.loop import METRICS, OWN, KerasLoop
 from dask_train.fitting.roles.metrics import MetricSums, Told
 from dask_train.fitting.roles.moments import moments_of_all
 from dask_train.fitting.roles.reductions import losses_of_all
@@ -27,15 +26,10 @@ from dask_train.fitting.roles.validated_beside import ValidationBeside
 from dask_train.fitting.roles.weights import Weights, assign, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask
-from dask_train.keras_models.serialization import restore_parts
 from dask_train.role.session import Session
-from dask_train.trainers.common.checkpointing import Checkpointer
-from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, Held
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
 from dask_train.trainers.common.outcome import Outcome
-from dask_train.trainers.common.rank_state import RankState
-from dask_train.trainers.common.sync_point import Position
 
 
 def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], None] | None = None) -> Outcome | None:
@@ -46,7 +40,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
         worker = SynchronousWorker(task, session, backend, replicas)
         if task.scored_elsewhere and session.rank == 0:
             spool = Spool(session.peers["worker"][0], spool_credentials(task, session), worker.keeper)
-            worker.loop.beside = stack.enter_context(closing(ValidationBeside(worker, spool)))
+            worker.loop.beside = stack.enter_context(closing(ValidationBeside(task, session, worker.model, spool)))
         if task.in_place is not None:
             stack.enter_context(left_as_keras_would(worker))
         if shown is not None:
@@ -61,13 +55,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
 
 
 class SynchronousWorker(Worker):
-    """A worker that agrees with the others in every step.
-
-    Attributes
-    ----------
-    loop
-        Where it is, and what happens between two steps.
-    """
+    """A worker that agrees with the others in every step."""
 
     metrics: MetricSums
     moment: CallbackAgreement
@@ -85,33 +73,19 @@ class SynchronousWorker(Worker):
             model, replicas, self._control, self.weights, session.should_stop, self._cut_short
         )
         self.loop = self.moment.loop = KerasLoop(task, session, self.moment, model, self.data.schema)
-        self.epochs = self.loop.plan
-        self._take_callbacks: Callable[[], Any] = tuple  # lets them hold what those of a checkpoint held
         self._has_told = False  # of weights that may be no averages
         self._ungathered: Told | None = None  # the logs of the last step, where they are of this worker alone
-
-    @property
-    def position(self) -> Position:
-        """See :attr:`Worker.position`."""
-        return self.loop.position
-
-    @property
-    def keeper(self) -> Checkpointer:
-        """See :attr:`Worker.keeper`."""
-        return self.loop.checkpointer
 
     def begin(self, callbacks: Any) -> None:
         """Go on with the last checkpoint, if there is one to go on with; all workers with the first one's weights."""
         self.weights.send(optimizers=True)
         metrics = self.metrics
-        state = RankState().shared(MODEL, self._model_state, self._restore_model)
-        state.shared(CALLBACKS, self._callbacks_state, self._restore_callbacks, trained=False)
+        state = self.state()
         state.own(OWN, self.weights.own, self.weights.set_own, may_begin_anew=True)
         state.own(METRICS, self._counted, metrics.carry, within_epoch=True, regroup=metrics.regrouped)
-        start = self.loop.keep(state)
-        if self.leads:
-            callbacks.resume(start.batch, self.loop.follow, self._take_callbacks)
-            self.loop.validate_again()
+        self.loop.keep(state)
+        self.resume(callbacks)
+        self.loop.validate_again()
         if self.backend.graphs_tell_more and self.model.run_eagerly and self.leads and self._replicas.size > 1:
             self.session.notice(
                 f"Model {self.model.name!r} runs eagerly on {self._replicas.size} workers, where less is known of a "
@@ -119,25 +93,6 @@ class SynchronousWorker(Worker):
                 "tables that are looked up by row and once a batch count as looked up by row, and logs under other "
                 "names than their metrics' are averaged. Compile it with run_eagerly=False, or pass workers=1."
             )
-
-    def _model_state(self) -> dict[str, Any]:
-        header, arrays = self.model_kept()
-        kept = {name: value for name, value in header.items() if name not in MAKING}
-        return {"parts": [kept, arrays], "rates": rates_of(self.model)}
-
-    def _restore_model(self, kept: dict[str, Any]) -> None:
-        restore_parts(self.model, *kept["parts"])
-        seeds_of_rank(self.model, self._replicas.rank)
-        rates, self.loop.new_rates = self.loop.new_rates, None
-        if rates is not None:
-            set_rates(self.model, rates)  # others get them with the first agreement
-
-    def _callbacks_state(self) -> list[list[Any]]:
-        return [list(held) for held in self.states_kept()]
-
-    def _restore_callbacks(self, kept: list[list[Any]]) -> None:
-        if self.leads:
-            self._take_callbacks = self.taking_kept([Held(*held) for held in kept])
 
     def _counted(self) -> list[np.ndarray]:
         return self.metrics.held() if self.position.batch else []

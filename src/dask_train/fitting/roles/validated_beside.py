@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dask_train.fitting.roles.spool import Spool
-from dask_train.fitting.roles.worker import Worker
+from dask_train.fitting.spec import FitTask
+from dask_train.role.session import Session
 
 # What part of a worker's patience the scorer has at the end for each step that it takes: a run in which no worker gets
 # on for two thirds of that is ended.
@@ -19,21 +20,20 @@ class ValidationBeside:
 
     Parameters
     ----------
-    worker
-        The first one.
+    task, session, model
+        Of the first worker.
     spool
         On which the scorer finds weights; closed with this.
     """
 
-    def __init__(self, worker: Worker, spool: Spool) -> None:
-        self._worker, self._spool = worker, spool
+    def __init__(self, task: FitTask, session: Session, model: Any, spool: Spool) -> None:
+        self._task, self._session, self._model, self._spool = task, session, model, spool
 
     def epoch_ends(self, epoch: int) -> bool:
         """Let the weights of the moment be validated, if they are to be, and have not been; whether they will."""
-        model = self._worker.model
-        if epoch in self._spool.scores or not model._should_eval(epoch, self._worker.task.validation_freq):
+        if epoch in self._spool.scores or not self._is_validated(epoch):
             return False
-        self._spool.put(epoch, model)
+        self._spool.put(epoch, self._model)
         return True
 
     def found(self, epochs: Sequence[int]) -> dict[str, list[float]]:
@@ -42,13 +42,12 @@ class ValidationBeside:
 
     def take_known(self, history: dict[str, list[Any]], epochs: Sequence[int]) -> None:
         """Take what a checkpoint has of validation out of its history: Keras goes on with the rest."""
-        worker = self._worker
-        validated = [epoch for epoch in epochs if worker.model._should_eval(epoch, worker.task.validation_freq)]
+        validated = [epoch for epoch in epochs if self._is_validated(epoch)]
         for name in [name for name in history if name.startswith("val_")]:
             values = history.pop(name)
             of = epochs if len(values) == len(epochs) else validated
             if len(of) != len(values):
-                worker.session.notice(
+                self._session.notice(
                     f"The checkpoint has {len(values)} values of {name} for {len(epochs)} epochs, and does not tell "
                     "of which: the history begins without them. Pass validation_freq as it was then to keep them."
                 )
@@ -59,7 +58,7 @@ class ValidationBeside:
 
     def finish(self) -> None:
         """Wait for the last epoch's scores, unless the run is to stop; a notice tells where they do not come."""
-        session, patience_s = self._worker.session, self._worker.task.patience_s * _PATIENCE
+        session, patience_s = self._session, self._task.patience_s * _PATIENCE
         session._link.moved("waiting for the scorer")
         in_time = self._spool.wait_for_last(
             patience_s, moved=lambda: session._link.moved("waiting for the scorer"), should_stop=session.should_stop
@@ -73,3 +72,6 @@ class ValidationBeside:
     def close(self) -> None:
         """Hang up."""
         self._spool.close()
+
+    def _is_validated(self, epoch: int) -> bool:
+        return bool(self._model._should_eval(epoch, self._task.validation_freq))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import Aside
-from dask_train.fitting.roles.callbacks import CallbackSync, Follower, Leader
+from dask_train.fitting.roles.callback_sync import CallbackSync
+from dask_train.fitting.roles.callbacks import Follower, Leader
+from dask_train.fitting.roles.configuration import rates_of, set_rates
 from dask_train.fitting.roles.gradients import RowFraction
+from dask_train.fitting.roles.loop import CALLBACKS, KerasLoop
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.models import build, built_already
 from dask_train.fitting.roles.sent_callbacks import held_by, matched, open_callbacks, states_of, take_states
@@ -22,17 +23,18 @@ from dask_train.fitting.roles.steps import BatchFeed, Rank, Steps
 from dask_train.fitting.roles.trackers import means_of_all
 from dask_train.fitting.roles.validation import Validation
 from dask_train.fitting.roles.variables import Variables
-from dask_train.fitting.roles.weights import Weights
+from dask_train.fitting.roles.weights import Weights, seeds_of_rank
 from dask_train.fitting.spec import VALIDATION, FitTask
-from dask_train.keras_models.serialization import model_to_parts, parts_to_model
+from dask_train.keras_models.serialization import model_to_parts, parts_to_model, restore_parts
 from dask_train.keras_models.torch_state import seed_torch
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
 from dask_train.trainers.common.checkpointing import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
-from dask_train.trainers.common.fit_checkpoint import Held
+from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, Held
 from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.sync_point import Position
 
 
@@ -45,8 +47,8 @@ class Worker(ABC):
         What it trains on.
     model
         Put together and built.
-    epochs
-        Which batches each of them has.
+    loop
+        Where it is, and what happens between two steps.
     callbacks
         The user's, in the first worker.
     share, metrics, moment
@@ -55,7 +57,7 @@ class Worker(ABC):
         What workers agree on in steps; None where they do not.
     """
 
-    epochs: Epochs
+    loop: KerasLoop
     metrics: Metrics
     moment: CallbackSync
     weights: Weights | None = None
@@ -74,16 +76,22 @@ class Worker(ABC):
             self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
         self.share = RowFraction()
         self._warnings: list[str | None] = []
+        self._take_callbacks: Callable[[], Any] = tuple  # lets them hold what those of a checkpoint held
 
     @property
-    @abstractmethod
     def position(self) -> Position:
         """The next batch, and how many steps were taken."""
+        return self.loop.position
 
     @property
-    @abstractmethod
+    def epochs(self) -> Epochs:
+        """Which batches each of them has."""
+        return self.loop.plan
+
+    @property
     def keeper(self) -> Checkpointer:
         """What keeps checkpoints."""
+        return self.loop.checkpointer
 
     @abstractmethod
     def begin(self, callbacks: Any) -> None:
@@ -211,25 +219,40 @@ class Worker(ABC):
         """Return the validation data, of which this worker goes through its share."""
         return self.session.dataset(VALIDATION)
 
-    def states_kept(self) -> list[Held]:
-        """Return what callbacks hold, for a checkpoint."""
-        return held_by(self.callbacks, self.variables)
+    def state(self) -> RankState:
+        """Return the state that all workers have alike: the model, and what callbacks hold."""
+        state = RankState().shared(MODEL, self._model_state, self._restore_model)
+        return state.shared(CALLBACKS, self._callbacks_state, self._restore_callbacks, trained=False)
 
-    def taking_kept(self, kept: Sequence[Held]) -> Callable[[], Any]:
-        """Return what lets callbacks hold what those of a checkpoint held; a notice tells of those that begin anew."""
-        states, lost = matched(self.callbacks, kept, self.variables)
+    def resume(self, callbacks: Any) -> None:
+        """Let the first worker's callbacks go on where the loop begins."""
+        if self.leads:
+            callbacks.resume(self.loop.start.batch, self.loop.follow, self._take_callbacks)
+
+    def _model_state(self) -> dict[str, Any]:
+        with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
+            header, arrays = model_to_parts(self.model, checksums=False)
+        kept = {name: value for name, value in header.items() if name not in MAKING}
+        return {"parts": [kept, arrays], "rates": rates_of(self.model)}
+
+    def _restore_model(self, kept: dict[str, Any]) -> None:
+        restore_parts(self.model, *kept["parts"])
+        seeds_of_rank(self.model, self.session.rank)
+        rates, self.loop.new_rates = self.loop.new_rates, None
+        if rates is not None:
+            set_rates(self.model, rates)  # others get them from this one
+
+    def _callbacks_state(self) -> list[list[Any]]:
+        return [list(held) for held in held_by(self.callbacks, self.variables)]
+
+    def _restore_callbacks(self, kept: list[list[Any]]) -> None:
+        """Let callbacks hold what others held, once training begins; a notice tells of those that begin anew."""
+        if not self.leads:
+            return
+        states, lost = matched(self.callbacks, [Held(*held) for held in kept], self.variables)
         for name in lost:
             self.session.notice(f"Callback {name} begins anew: what it held can't be pickled, so no checkpoint has it.")
-        return self.taking(states)
-
-    def model_kept(self) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Return the model taken apart, for a checkpoint."""
-        with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
-            return model_to_parts(self.model, checksums=False)
-
-    def taking(self, states: list[bytes]) -> Callable[[], Any]:
-        """Return what lets callbacks and variables hold what others held."""
-        return partial(take_states, self.callbacks, states, self.variables)
+        self._take_callbacks = partial(take_states, self.callbacks, states, self.variables)
 
     def handed_over(self, outcome: Outcome) -> Outcome:
         """Return what the first worker does: an outcome with the model and callbacks as they are now."""

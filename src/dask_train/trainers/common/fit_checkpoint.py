@@ -61,13 +61,9 @@ class FitCheckpoint:
         As in ``History``.
     read
         What was trained on so far, by which runs.
-    rates, arrays, callbacks
-        With parameter servers, whose ``header`` is that of a Keras model, taken apart: its learning rates, arrays, and
-        what each callback holds. Before format 3 without servers as well, where ``own`` has a list of each worker's
-        seeds and moving averages, and ``metrics`` what was counted of the epoch.
-    steps_by_rank, progress, counted
-        With parameter servers: how many steps each worker has taken; the same as each server has it, with how often
-        gradients of the step after were applied; and what metrics have counted in each epoch.
+    rates, arrays, callbacks, metrics, steps_by_rank, progress, counted
+        Of Keras models that earlier versions have kept; now in ``header`` and ``own``. There ``header`` is that of the
+        model, taken apart, and ``own`` has a list of each worker's seeds and moving averages.
     """
 
     run: str

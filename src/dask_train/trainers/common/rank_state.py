@@ -170,6 +170,13 @@ class RankState:
         }
 
     @property
+    def course(self) -> RankState:
+        """The shared parts that are no part of what is trained, as a state of their own."""
+        course = RankState()
+        course._shared = {name: part for name, part in self._shared.items() if not part.trained}
+        return course
+
+    @property
     def names(self) -> dict[str, list[str]]:
         """Names of all parts, by kind."""
         return {"shared": sorted(self._shared), "own": sorted(self._own)}

@@ -121,13 +121,9 @@ def test_one_whose_worker_has_ended_ends_with_the_run(ends):
 )
 def test_scores_of_a_checkpoint_keep_their_epochs(freq, values, known, notices):
     told = []
-    worker = SimpleNamespace(
-        model=network(0.0),
-        task=SimpleNamespace(validation_freq=freq),
-        session=SimpleNamespace(notice=told.append),
-    )
+    task, session = SimpleNamespace(validation_freq=freq), SimpleNamespace(notice=told.append)
     spool = SimpleNamespace(scores={})
     history = {"loss": [3.0, 2.0, 1.0], "val_loss": list(values)}
-    ValidationBeside(worker, spool).take_known(history, [0, 1, 2])
+    ValidationBeside(task, session, network(0.0), spool).take_known(history, [0, 1, 2])
     assert (spool.scores, history) == (known, {"loss": [3.0, 2.0, 1.0]})
     assert len(told) == notices

@@ -44,7 +44,7 @@ def beside():
         notice=it.notices.append, should_stop=lambda: it.stops, _link=SimpleNamespace(moved=it.doing.append)
     )
     task = SimpleNamespace(validation_freq=2, patience_s=30.0)
-    it.validation = ValidationBeside(SimpleNamespace(model=it.model, session=session, task=task), it.spool)
+    it.validation = ValidationBeside(task, session, it.model, it.spool)
     return it
 
 

@@ -70,3 +70,17 @@ def test_what_tells_of_the_course_of_training_does_not_go_back_with_what_is_trai
     state.shared("metrics", lambda: 3, restored.append, within_epoch=True)
     state.restore_trained(state.take_shared())
     assert restored == [1]
+
+
+def test_the_course_of_training_is_what_is_shared_and_not_trained():
+    held, now = {"weights": [1.0], "callbacks": b"held"}, {}
+    states = []
+    for values in (held, now):
+        state = RankState().shared("weights", partial(values.get, "weights"), partial(values.__setitem__, "weights"))
+        state.own("seed", dict, dict)
+        restore = partial(values.__setitem__, "callbacks")
+        states.append(state.shared("callbacks", partial(values.get, "callbacks"), restore, trained=False))
+    course = states[0].course.take_shared()
+    assert course == {"callbacks": b"held"}
+    states[1].course.restore_shared(course, within_epoch=True)
+    assert now == {"callbacks": b"held"}
