@@ -13,12 +13,12 @@ from typing import Any
 from dask_train.checkpoint.best import Best, check_best, is_better
 from dask_train.checkpoint.claim import Claiming
 from dask_train.checkpoint.listing import is_of_run, known_checkpoints, next_name, number_of, refuse_old_format
+from dask_train.checkpoint.local_files import checkpoint_error, write_locally
 from dask_train.checkpoint.manifest import Cover, DamagedError, LoadedCheckpoint, Manifest
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import is_due
 from dask_train.checkpoint.retention import Retention
 from dask_train.checkpoint.syncing import sync_files
-from dask_train.checkpoint.writing import refused, written
 from dask_train.errors import CheckpointError
 
 
@@ -89,7 +89,7 @@ class CheckpointFolder:
         except CheckpointError:
             raise
         except Exception as error:
-            raise refused(self._place, "written", error) from error
+            raise checkpoint_error(self._place, "written", error) from error
 
     def release(self) -> None:
         """Let other runs have the place; never an error."""
@@ -113,7 +113,7 @@ class CheckpointFolder:
             system.rm_file(trial)
             self._before = set(known_checkpoints(system, root))
         except Exception as error:
-            raise refused(self._place, "written", error) from error
+            raise checkpoint_error(self._place, "written", error) from error
 
     def save(
         self,
@@ -154,7 +154,7 @@ class CheckpointFolder:
         """
         folder = scratch / "checkpoint-being-written"
         try:
-            files = written(write, folder)
+            files = write_locally(write, folder)
             place = self._place
             manifest = Manifest(run=place.run, began=place.began, attempt=self._attempt, files=files, covers=covers)
             try:
@@ -162,7 +162,7 @@ class CheckpointFolder:
             except CheckpointError:
                 raise
             except Exception as error:  # whatever the store's package raises
-                raise refused(self._place, "written", error) from error
+                raise checkpoint_error(self._place, "written", error) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -191,7 +191,7 @@ class CheckpointFolder:
             known.pop(last, None)
             self._remove_old(system, root, known, last)
         except Exception as error:
-            raise refused(self._place, "written", error) from error
+            raise checkpoint_error(self._place, "written", error) from error
 
     def _best_of(self, name: str, score: float | None, mode: str) -> Best | None:
         """Return the best one, with one of that score."""
@@ -257,7 +257,7 @@ class CheckpointFolder:
         except CheckpointError:
             raise
         except Exception as error:
-            raise refused(self._place, "read", error) from error
+            raise checkpoint_error(self._place, "read", error) from error
         if self._damaged:
             raise CheckpointError(
                 f"No checkpoint at {self._place.url} is whole: {self._damages()}.",
@@ -301,7 +301,7 @@ class CheckpointFolder:
                 "Restore it from a copy, or go on with the last one, without the best.",
             ) from error
         except Exception as error:
-            raise refused(self._place, "read", error) from error
+            raise checkpoint_error(self._place, "read", error) from error
         return LoadedCheckpoint(folder=folder, manifest=manifest, notice="")
 
     def _checked(self, best: Best | None) -> Best | None:

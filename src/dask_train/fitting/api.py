@@ -19,7 +19,7 @@ from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
 from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, split_off, validation_of
-from dask_train.fitting.kinds import FIT, by_kind_of_model
+from dask_train.fitting.kinds import FIT_BY_CLASS, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
 from dask_train.fitting.result import FitResult, trained
@@ -102,7 +102,7 @@ def fit(
 ) -> FitResult | Run[FitResult]: ...
 @raises_at_the_call
 @frees_its_thread
-@by_kind_of_model(FIT, ModuleSettings, XGBoostSettings, LightGBMSettings)
+@by_kind_of_model(FIT_BY_CLASS, ModuleSettings, XGBoostSettings, LightGBMSettings)
 def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,
     x: Any = None,

@@ -13,7 +13,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.errors import in_words
 from dask_train.fitting.backends import BACKENDS, backend_of
 from dask_train.fitting.data import FitData
-from dask_train.fitting.kinds import FIT, named
+from dask_train.fitting.kinds import FIT_BY_CLASS, named
 
 # To go on with a checkpoint, but for its learning rate.
 NEW_LEARNING_RATE = "new_learning_rate"
@@ -36,7 +36,7 @@ def check_model(model: Any) -> None:
             "dask_train.sklearn.Incremental trains what has partial_fit."
         )
         raise TypeError(
-            f"model is a {type(model).__name__}; pass a compiled keras.Model{named(FIT)}."
+            f"model is a {type(model).__name__}; pass a compiled keras.Model{named(FIT_BY_CLASS)}."
             f"{estimator if hasattr(model, 'get_params') else ''}"
         )
     from dask_train.keras_models.private_parts import check_private_parts

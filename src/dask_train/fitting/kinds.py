@@ -17,7 +17,7 @@ from dask_train.arguments import CheckedSettings, keywords_of, nearest
 R = TypeVar("R")
 
 # The class of a kind of models, by its public name, and the function of ``fit`` that trains them, or where it is.
-FIT: dict[str, str | Callable[..., Any]] = {
+FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:fit_linear",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
     "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",

@@ -15,7 +15,7 @@ from dask_train.driver.handle import Run
 from dask_train.driver.result import Result
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData, fit_data, inputs_of
-from dask_train.fitting.kinds import FIT
+from dask_train.fitting.kinds import FIT_BY_CLASS
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.settings import of_run
 from dask_train.fitting.stop_checks import check_stop_names
@@ -57,7 +57,7 @@ def register_trainer(trainer: Trainer) -> None:
         )
     if not issubclass(trainer.settings, LoopSettings):
         raise TypeError(f"settings of {trainer!r} is {trainer.settings!r}; extend dask_train.trainers.LoopSettings.")
-    FIT[f"{kind.__module__}.{kind.__qualname__}"] = _fit_of(trainer)
+    FIT_BY_CLASS[f"{kind.__module__}.{kind.__qualname__}"] = _fit_of(trainer)
 
 
 def _fit_of(trainer: Trainer) -> Callable[..., FitResult | Run[FitResult]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dask_train.run import events, losses
+from dask_train.run import events, lost_roles
 from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.state import ALIVE, Phase, RolePhase, name_of
 from dask_train.run.state_update import StateUpdate
@@ -15,7 +15,7 @@ RENDEZVOUS_MARGIN_S = 5.0
 
 def ticked(turn: StateUpdate, _: events.Ticked) -> None:
     """Time has passed."""
-    losses.resolve_suspicion(turn)
+    lost_roles.resolve_suspicion(turn)
     if turn.phase in (Phase.ENDING, Phase.RESTARTING):
         _give_up_on_killed(turn)
     elif turn.phase is Phase.STOPPING:
@@ -67,9 +67,9 @@ def _end_launch(turn: StateUpdate, keys: Sequence[Key], what: str, cause: str, c
 def _late_replacements(turn: StateUpdate) -> None:
     for key in _late(turn, RolePhase.STARTING, turn.plan.launch_s):
         cause = f"it did not start on {turn.roles[key].address} within {turn.plan.launch_s:g} s."
-        losses.give_up(turn, key, cause)
+        lost_roles.give_up(turn, key, cause)
     for key in _late(turn, RolePhase.READY, turn.plan.progress_s):
-        losses.give_up(turn, key, f"its data did not reach it within {turn.plan.progress_s:g} s.")
+        lost_roles.give_up(turn, key, f"its data did not reach it within {turn.plan.progress_s:g} s.")
     limit_s = turn.plan.rendezvous_s + RENDEZVOUS_MARGIN_S
     meeting = _late(turn, RolePhase.MEETING, limit_s)
     if meeting:
@@ -92,7 +92,7 @@ def _services_linger(turn: StateUpdate) -> None:
 def _others_linger(turn: StateUpdate) -> None:
     """Look into roles that don't train and work on, or hang, though they were asked to stop as well, and end them."""
     if late(turn):
-        losses.look(turn)
+        lost_roles.look(turn)
 
 
 def late(turn: StateUpdate) -> list[Key]:
@@ -109,7 +109,7 @@ def _stalled(turn: StateUpdate) -> None:
     if placing:
         return
     if turn.time - turn.last_progress() > turn.plan.progress_s:
-        losses.look(turn)
+        lost_roles.look(turn)
         return
     hanging = roles_that_hang(turn)
     # Where nobody has got on of late, the whole run may hang, see above.
@@ -118,7 +118,7 @@ def _stalled(turn: StateUpdate) -> None:
     if others_go_on and any(turn.time - turn.roles[key].looked_into > turn.plan.progress_s for key in hanging):
         for key in hanging:  # one that works for long, and answers, is looked into again after the same time
             turn.change(key, looked_into=turn.time)
-        losses.look(turn)
+        lost_roles.look(turn)
 
 
 def roles_that_hang(turn: StateUpdate) -> list[Key]:

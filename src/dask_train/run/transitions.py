@@ -1,7 +1,7 @@
 """The course of a run: ``step(state, event) -> (state, commands)``, without a clock, a thread or a file.
 
-What happens to roles is decided here; losses and deadlines have rooms of their own (:mod:`dask_train.run.losses`,
-:mod:`dask_train.run.deadlines`), and all of them write on a :class:`~dask_train.run.state_update.StateUpdate`.
+What happens to roles is decided here, but for lost roles (:mod:`dask_train.run.lost_roles`) and deadlines
+(:mod:`dask_train.run.deadlines`), and all of them write on a :class:`~dask_train.run.state_update.StateUpdate`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dask_train.run import deadlines, events, losses
+from dask_train.run import deadlines, events, lost_roles
 from dask_train.run.commands import (
     AskToStop,
     Command,
@@ -80,7 +80,7 @@ def _no_room(turn: StateUpdate, event: events.NoRoom) -> None:
             Finish(
                 verdict=Verdict.ROLE_LOST,
                 what=f"{turn.losses[-1]} There is no room to replace it: {event.why}",
-                cause=losses.earlier(turn.losses[:-1]),
+                cause=lost_roles.earlier(turn.losses[:-1]),
                 change=event.change,
             )
         )
@@ -220,14 +220,14 @@ def _diagnosed(turn: StateUpdate, event: events.Diagnosed) -> None:
     silent = [key for key in event.silent if key in blamed and turn.roles[key].phase in ALIVE]
     frozen = [key for key in event.frozen if key in blamed and turn.roles[key].phase in ALIVE]
     if silent:
-        losses.cut_off(turn, silent)
-    elif frozen and losses.can_be_replaced(turn, frozen):
-        losses.give_up_frozen(turn, frozen, alone=others_move)
+        lost_roles.cut_off(turn, silent)
+    elif frozen and lost_roles.can_be_replaced(turn, frozen):
+        lost_roles.give_up_frozen(turn, frozen, alone=others_move)
     elif frozen:  # also where another role has raised, which has waited for it in vain
         who = ", ".join(map(name_of, frozen)) if others_move else "No role"
         _stall(turn, event, f"{who} made {'no ' if others_move else ''}progress")
     elif has_raised:
-        losses.resolve_suspicion(turn, at_once=True)
+        lost_roles.resolve_suspicion(turn, at_once=True)
     elif not others_move:  # else something moved while the picture was taken, or what hangs answers, and works
         _stall(turn, event, "No role made progress")
 
@@ -277,9 +277,9 @@ _ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {
     events.StopAsked: _stop_asked,
     events.DriverFailed: _driver_failed,
     events.Diagnosed: _diagnosed,
-    events.RoleFailed: losses.failed,
-    events.RoleExited: losses.exited,
-    events.DaskWorkerLost: losses.worker_lost,
-    events.AgentFailed: losses.agent_failed,
+    events.RoleFailed: lost_roles.failed,
+    events.RoleExited: lost_roles.exited,
+    events.DaskWorkerLost: lost_roles.worker_lost,
+    events.AgentFailed: lost_roles.agent_failed,
     events.Ticked: deadlines.ticked,
 }

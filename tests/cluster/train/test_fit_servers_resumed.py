@@ -114,7 +114,7 @@ def test_a_run_that_had_ended_goes_on_with_more_epochs(client, tmp_path):
     fitted(client, made(), 2, checkpoint=tmp_path)
     result = fitted(client, made(), 3, checkpoint=tmp_path, resume=True)
     check(result, 3)
-    with pytest.raises(dt.CheckpointError, match="begun with initial_epoch=0, and this run has 1"):
+    with pytest.raises(dt.RoleFailedError, match="begun with initial_epoch=0, and this run has 1"):
         fitted(client, made(), 4, checkpoint=tmp_path, resume=True, initial_epoch=1)
 
 

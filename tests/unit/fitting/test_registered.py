@@ -52,11 +52,11 @@ def _registered(monkeypatch):
     module.Model = Model
     monkeypatch.setitem(sys.modules, "models_of_mine", module)
     monkeypatch.setattr(Model, "__module__", "models_of_mine")
-    before = dict(kinds.FIT)
+    before = dict(kinds.FIT_BY_CLASS)
     dt.register_trainer(Totals())
     yield
-    kinds.FIT.clear()
-    kinds.FIT.update(before)
+    kinds.FIT_BY_CLASS.clear()
+    kinds.FIT_BY_CLASS.update(before)
 
 
 def test_it_is_trained_in_this_process():

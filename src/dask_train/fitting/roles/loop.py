@@ -16,7 +16,7 @@ from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.torch_state import torch_buffers
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
-from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import MODEL, FitCheckpoint
 from dask_train.trainers.common.guard import checksum
@@ -113,7 +113,7 @@ class KerasLoop(TrainingLoop):
                 "The checkpoint is of no Keras model.",
                 change="Pass the model of then, or checkpoint= another folder to begin anew.",
             )
-        rates = self._in_parts(kept).header[MODEL]["rates"]
+        rates = self._in_parts(kept).shared[MODEL]["rates"]
         check_same(then, now, rates_then=rates, new_rate=self._new_rate)
         if self._new_rate:
             self.new_rates = now["learning_rate"]
@@ -124,12 +124,12 @@ class KerasLoop(TrainingLoop):
         """Return a checkpoint in parts, as versions before format 3 have not written it."""
         if not kept.arrays:
             return kept
-        header = {
-            MODEL: {"parts": [kept.header, kept.arrays], "rates": kept.rates},
+        shared = {
+            MODEL: {"parts": [kept.shared, kept.arrays], "rates": kept.rates},
             CALLBACKS: [list(held) for held in kept.callbacks],
         }
         own = [{OWN: values, METRICS: [] if rank else kept.metrics} for rank, values in enumerate(kept.own)]
-        return replace(kept, header=header, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
+        return replace(kept, shared=shared, own=own, arrays=[], callbacks=[], metrics=[], rates=[])
 
     def _take_over(self, kept: FitCheckpoint) -> None:
         if self.beside is not None:

@@ -121,7 +121,7 @@ class ServerLoop(KerasLoop):
                 change=f"Pass initial_epoch={first}, or checkpoint= another folder to begin anew.",
             )
         super()._take_over(kept)
-        self._remember({name: kept.header[name] for name in self._state.course.names["shared"]})
+        self._remember({name: kept.shared[name] for name in self._state.course.names["shared"]})
 
     def _remember(self, course: dict[str, Any]) -> None:
         """Let a server keep what would be lost with the first worker."""
@@ -140,10 +140,10 @@ class ServerLoop(KerasLoop):
 
     def _in_parts(self, kept: FitCheckpoint) -> FitCheckpoint:
         found = super()._in_parts(kept)
-        if SERVERS in found.header:
+        if SERVERS in found.shared:
             return found
         servers = {"steps": kept.steps_by_rank, "progress": kept.progress, "counted": kept.counted}
-        return replace(found, header={**found.header, SERVERS: servers}, steps_by_rank={}, progress=[], counted={})
+        return replace(found, shared={**found.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={})
 
     def _after(self, steps: int) -> Position:
         """Return where a worker is that has taken so many steps since training was begun."""

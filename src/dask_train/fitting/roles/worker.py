@@ -30,7 +30,7 @@ from dask_train.keras_models.torch_state import seed_torch
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
-from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, Held
 from dask_train.trainers.common.outcome import Outcome

@@ -14,7 +14,7 @@ from dask_train.errors import CheckpointError
 from dask_train.trainers.common.outcome import Read
 
 # Raised when what is stored means something else than before.
-FORMAT = 3
+FORMAT = 4
 # The part of the state that a Keras model is, with its optimizers: see ``fitting/roles/loop.py``.
 MODEL = "model"
 # Of a model that was taken apart: what it takes to make one, which is known where training resumes.
@@ -53,7 +53,7 @@ class FitCheckpoint:
         The next batch, as Keras counts.
     steps
         How many have been taken.
-    header
+    shared
         The parts of the state that all ranks share, by name.
     own
         Of each rank its own parts, by name.
@@ -62,8 +62,8 @@ class FitCheckpoint:
     read
         What was trained on so far, by which runs.
     rates, arrays, callbacks, metrics, steps_by_rank, progress, counted
-        Of Keras models that earlier versions have kept; now in ``header`` and ``own``. There ``header`` is that of the
-        model, taken apart, and ``own`` has a list of each worker's seeds and moving averages.
+        Of Keras models that earlier versions have kept, and now parts of ``shared`` and ``own``. With them ``shared``
+        is the header of the model, taken apart, and ``own`` has a list of each worker's seeds and moving averages.
     """
 
     run: str
@@ -72,7 +72,7 @@ class FitCheckpoint:
     epoch: int
     batch: int
     steps: int
-    header: dict[str, Any] = field(repr=False)
+    shared: dict[str, Any] = field(repr=False)
     history: dict[str, list[Any]]
     epochs: list[int]
     read: list[Read]
@@ -88,7 +88,7 @@ class FitCheckpoint:
     @property
     def model(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         """The Keras model, taken apart."""
-        return tuple(self.header[MODEL]["parts"]) if MODEL in self.header else (self.header, self.arrays)
+        return tuple(self.shared[MODEL]["parts"]) if MODEL in self.shared else (self.shared, self.arrays)
 
     def check_parts(self, names: dict[str, list[str]]) -> None:
         """Check that it has the parts of a state, whose sorted names are those, by kind.
@@ -104,7 +104,7 @@ class FitCheckpoint:
                 change="Go on with that version, or pass checkpoint= another folder to begin anew.",
             )
         own = self.own[0] if self.own else dict.fromkeys(names["own"])
-        there = {"shared": sorted(self.header), "own": sorted(own)}
+        there = {"shared": sorted(self.shared), "own": sorted(own)}
         if there != names:
             parts = [", ".join(each["shared"] + each["own"]) or "none" for each in (there, names)]
             raise CheckpointError(
@@ -121,7 +121,7 @@ class FitCheckpoint:
             Something in it is of a kind that can't be stored, such as what a callback has put into the history.
         """
         told = {each.name: getattr(self, each.name) for each in fields(self)}
-        told["header"] = {name: value for name, value in self.header.items() if name not in MAKING}
+        told["shared"] = {name: value for name, value in self.shared.items() if name not in MAKING}
         told["read"] = [
             (run, size, {rank: [astuple(stretch) for stretch in stretches] for rank, stretches in by_rank.items()})
             for run, size, by_rank in self.read
@@ -153,6 +153,8 @@ class FitCheckpoint:
                 "A later version has written it.",
                 "Install that version where the roles run, or pass checkpoint= another folder.",
             )
+        if version < 4:
+            told["shared"] = told.pop("header")
         told["callbacks"] = [Held(*held) for held in told["callbacks"]]
         told["read"] = [
             (

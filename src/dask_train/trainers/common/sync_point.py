@@ -12,7 +12,7 @@ from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
-from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.comparing import check_same
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
@@ -64,7 +64,7 @@ class SyncedLoop(ABC):
         Called with the configuration in a checkpoint of another run and the one of this run; raises where training
         can't go on with it.
     mode_of
-        As of :class:`~dask_train.trainers.common.checkpointing.Checkpointer`. Default: the policy has to say it.
+        As of :class:`~dask_train.trainers.common.checkpointer.Checkpointer`. Default: the policy has to say it.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class SyncedLoop(ABC):
             kept.check_parts(state.names)
             self._check_size(kept)
             self._take_over(kept)
-        told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.header, kept.own)
+        told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own)
         agreed = self._agreement.of_first(told)
         if agreed is not None:
             epoch, batch, steps, shared, own = agreed
@@ -173,7 +173,7 @@ class SyncedLoop(ABC):
         self._checkpointer.finish()
         best = self._checkpointer.best()
         if best is not None:
-            self._state.restore_trained(self._in_parts(best).header)
+            self._state.restore_trained(self._in_parts(best).shared)
         header = trained() if trained is not None else self._state.take_shared(within_epoch=False)
         self._let_go()
         applied = self._taken_by_all()
@@ -278,7 +278,7 @@ class SyncedLoop(ABC):
             epoch=self.position.epoch,
             batch=self.position.batch,
             steps=self.position.steps,
-            header=self._state.take_shared(),
+            shared=self._state.take_shared(),
             own=own,
             history=self._told_history(),
             epochs=list(self._epochs_told),

@@ -56,7 +56,7 @@ def test_a_checkpoint_of_format_1_is_gone_on_with_also_by_another_number_of_work
     assert again.history["loss"][:2] == result.history["loss"], "what is kept since is in parts"
     assert result.history["loss"][1] * 12 > counted[0]
     assert [held.metrics for held in [_last(tmp_path)]] == [[]]
-    assert sorted(_last(tmp_path).header) == ["callbacks", "model"]
+    assert sorted(_last(tmp_path).shared) == ["callbacks", "model"]
 
 
 def _last(folder):

@@ -103,7 +103,7 @@ def kept(**more):
         "epoch": 1,
         "batch": 3,
         "steps": 13,
-        "header": {MODEL: "weights of then", CALLBACKS: "held then", SERVERS: HELD},
+        "shared": {MODEL: "weights of then", CALLBACKS: "held then", SERVERS: HELD},
         "history": {"loss": [0.5]},
         "epochs": [0],
         "read": [("another", 2, {rank: [taken(steps)] for rank, steps in HELD["steps"].items()})],
@@ -148,7 +148,7 @@ def test_a_checkpoint_is_brought_and_remembered(num_servers, progress):
 
 def test_a_checkpoint_of_an_earlier_version_is_brought():
     then = kept(
-        header={"name": "model"},
+        shared={"name": "model"},
         arrays=[np.ones(1)],
         rates=[0.5],
         callbacks=[("Counting", b"held")],
@@ -181,7 +181,7 @@ def test_a_checkpoint_holds_what_servers_hold_and_what_each_worker_has_taken():
     loop.epoch_done(loss=0.25)
     (saved,) = loop.saved
     assert (saved.epoch, saved.batch, saved.steps) == (2, 0, 20)
-    assert saved.header == {MODEL: "weights", CALLBACKS: "held", SERVERS: servers.held}
+    assert saved.shared == {MODEL: "weights", CALLBACKS: "held", SERVERS: servers.held}
     (_, _, before), (run, size, now) = saved.read
     assert (run, size) == ("this", 2)
     assert {rank: sum(each.done for each in ranges) for rank, ranges in before.items()} == {0: 13, 1: 9}

@@ -18,7 +18,7 @@ from dask_train.data.columns import Column, Columns, Origin
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.role.time_spent import TimeSpent
-from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.checkpointer import Checkpointer
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(600, 4)).round(1)

@@ -24,7 +24,7 @@ def checkpoint(**more):
         "epoch": 2,
         "batch": 3,
         "steps": 13,
-        "header": {"layers": 2, "config": object(), "compilations": object(), "custom_objects": object()},
+        "shared": {"layers": 2, "config": object(), "compilations": object(), "custom_objects": object()},
         "arrays": [np.arange(6.0).reshape(2, 3)],
         "history": {"loss": [1.0, float("nan")]},
         "epochs": [0, 1],
@@ -43,7 +43,7 @@ def test_it_comes_back_as_it_was_without_what_makes_a_model(tmp_path):
     written = checkpoint()
     written.write(tmp_path)
     read = FitCheckpoint.opened(tmp_path)
-    assert read.header == {"layers": 2}, "classes are known where training goes on"
+    assert read.shared == {"layers": 2}, "classes are known where training goes on"
     for name in ("run", "order", "configuration", "rates", "epoch", "batch", "steps", "epochs", "callbacks", "read"):
         assert getattr(read, name) == getattr(written, name), name
     assert read.steps_by_rank == {0: 7, 1: 6}

@@ -12,7 +12,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.errors import CheckpointError
 from dask_train.role.time_spent import TimeSpent
 from dask_train.trainers.common.agreement import GroupAgreement
-from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.rounds import RoundLoop
 from dask_train.trainers.common.task import LoopTask

@@ -1,4 +1,4 @@
-"""Losses: a role that raises, a process or a Dask worker that is gone, and what becomes of the run then."""
+"""Lost roles: a role that raises, a process or a Dask worker that is gone, and what becomes of the run then."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from dask_train.stores import trouble_of
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def written(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, str]]:
-    """Return the files that were written, with their checksums.
+def write_locally(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, str]]:
+    """Write the files of a checkpoint into a local folder; return them with their checksums.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def written(write: Callable[[Path], Any], folder: Path) -> dict[str, tuple[int, 
     return files
 
 
-def refused(place: CheckpointPlace, done: str, error: Exception) -> CheckpointError:
+def checkpoint_error(place: CheckpointPlace, done: str, error: Exception) -> CheckpointError:
     """Return the error for a checkpoint that can't be "read" or "written", from an error of its file system."""
     trouble = trouble_of(error, place.url, place.storage_options)
     what = f"A checkpoint can't be {done} at {place.url}: {trouble.why}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dask_train.run import events
-from dask_train.run.losses import SETTLE_S
+from dask_train.run.lost_roles import SETTLE_S
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.state import Phase, RolePhase
 

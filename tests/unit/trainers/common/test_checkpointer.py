@@ -22,7 +22,7 @@ from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.serialization import restore_parts
 from dask_train.role.time_spent import TimeSpent
-from dask_train.trainers.common.checkpointing import Checkpointer
+from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint, Held
 
@@ -80,7 +80,7 @@ def kept(keeper, run="this", steps=10, **more):
         "epoch": 1,
         "batch": 2,
         "steps": steps,
-        "header": {"keys": [["a", "0"]], "custom_objects": b"of no use here"},
+        "shared": {"keys": [["a", "0"]], "custom_objects": b"of no use here"},
         "arrays": [np.arange(3)],
         "history": {},
         "epochs": [],
@@ -330,7 +330,7 @@ def test_all_comes_back(make, tmp_path):
     before = kept(keeper, **more)
     before.write(tmp_path)
     found = FitCheckpoint.opened(tmp_path)
-    assert found.header == {"keys": [["a", "0"]]}, "what makes a model is known where training goes on"
+    assert found.shared == {"keys": [["a", "0"]]}, "what makes a model is known where training goes on"
     assert (found.order, found.read, found.callbacks) == (before.order, before.read, before.callbacks)
     assert (found.configuration, found.rates) == (before.configuration, before.rates)
     assert found.history["rate"] == [0.25, 1]
@@ -361,10 +361,10 @@ def test_one_that_is_not_of_fit(make, tmp_path):
 
 def test_one_of_a_later_version(make, tmp_path, monkeypatch):
     keeper, _ = make()
-    monkeypatch.setattr("dask_train.trainers.common.fit_checkpoint.FORMAT", 4)
+    monkeypatch.setattr("dask_train.trainers.common.fit_checkpoint.FORMAT", 5)
     kept(keeper).write(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"format 4 of dt.fit, and this dask-train reads up to 3"):
+    with pytest.raises(CheckpointError, match=r"format 5 of dt.fit, and this dask-train reads up to 4"):
         FitCheckpoint.opened(tmp_path)
 
 
@@ -420,6 +420,6 @@ def test_one_that_was_stored_long_ago_is_read(tmp_path):
         ]
     )
     model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
-    restore_parts(model, kept.header, kept.arrays)
+    restore_parts(model, kept.shared, kept.arrays)
     assert int(model.optimizer.iterations) == 4
     np.testing.assert_allclose(model(np.ones((1, 3))), [[1.35176804]], rtol=1e-5)
