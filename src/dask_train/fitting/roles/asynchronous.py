@@ -196,17 +196,16 @@ class AsynchronousWorker(Worker):
         if found is None:
             return None
         held = self.loop.held
-        history = self._of_all_workers(callbacks._history, held["counted"])
-        return self.handed_over(replace(found, history=history, steps=sum(held["steps"].values())))
+        self._count_all_rows(found, held["counted"])
+        return self.handed_over(replace(found, steps=sum(held["steps"].values())))
 
-    def _of_all_workers(self, history: Any, counted: dict[int, list[np.ndarray]]) -> dict[str, list[Any]]:
-        """Return the history with the metrics of all rows of each epoch, as the servers have counted them."""
-        found = {name: list(values) for name, values in history.history.items()}
-        told = self._last or Told({name: None for name in found if not name.startswith("val_")})
-        for place, epoch in enumerate(history.epoch):
+    def _count_all_rows(self, outcome: Outcome, counted: dict[int, list[np.ndarray]]) -> None:
+        """Let the history have the metrics of all rows of each epoch, as the servers have counted them."""
+        history = outcome.history
+        told = self._last or Told({name: None for name in history if not name.startswith("val_")})
+        for place, epoch in enumerate(outcome.epoch):
             if epoch in counted:
                 self.metrics.set(counted[epoch])
                 for name, value in self.metrics.renewed(told).items():
-                    if name in found and place < len(found[name]):
-                        found[name][place] = pythonify_logs({name: value})[name]
-        return found
+                    if name in history and place < len(history[name]):
+                        history[name][place] = pythonify_logs({name: value})[name]
