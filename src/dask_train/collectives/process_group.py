@@ -66,6 +66,8 @@ class ProcessGroup:
     it is.
     """
 
+    _look_s = _LOOK_S
+
     def __init__(
         self, hosts: Hosts, rank: int, memory: SharedMemory, across: InterHostSum | None, timeout_s: float
     ) -> None:
@@ -274,15 +276,19 @@ class ProcessGroup:
 
     def _wait_for(self, place: int, started: float) -> None:
         spins = 0
-        while not self._memory.wait_for(place, 0.0 if spins < _SPINS else _LOOK_S):
+        while not self._memory.wait_for(place, 0.0 if spins < _SPINS else self._look_s):
             spins += 1
-            if time.perf_counter() - started > self._timeout_s:
-                raise StalledError(
-                    f"Rank {self._group[place]} did not come to where rank {self.rank} waits for the others, for "
-                    f"{self._timeout_s:g} s.",
-                    "It hangs, or it is much slower than the others.",
-                    "See what it does with run.diagnose(), or raise train.progress.timeout.",
-                )
+            self._look(place, started)
+
+    def _look(self, place: int, started: float) -> None:
+        """Look whether to wait on for a rank of this host, which has not come since ``started``."""
+        if time.perf_counter() - started > self._timeout_s:
+            raise StalledError(
+                f"Rank {self._group[place]} did not come to where rank {self.rank} waits for the others, for "
+                f"{self._timeout_s:g} s.",
+                "It hangs, or it is much slower than the others.",
+                "See what it does with run.diagnose(), or raise train.progress.timeout.",
+            )
 
     def close(self) -> None:
         """Give the memory up."""

@@ -53,9 +53,14 @@ class SharedMemory:
 
     def channel(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> SumBuffer:
         """Room for arrays of these shapes, summed in ``dtype``; all ranks ask for the same ones in the same order."""
-        channel = SumBuffer(self, self._top, shapes, dtype)
-        self._top += channel.size_bytes
+        channel = SumBuffer(shapes, dtype)
+        self.make_room(channel)
         return channel
+
+    def make_room(self, channel: SumBuffer) -> None:
+        """Make room for a channel, which may have had room in another file; all ranks do so in the same order."""
+        channel.lie_in(self, self._top)
+        self._top += channel.size_bytes
 
     @property
     def top(self) -> int:
@@ -69,6 +74,17 @@ class SharedMemory:
     def map(self, offset: int, size_bytes: int) -> mmap.mmap:
         """Return a part of the file, shared."""
         return mmap.mmap(self._descriptor, size_bytes, offset=offset)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write into the file, beyond channels; the others see it before whatever this rank tells them next."""
+        view = memoryview(data)
+        while view:
+            count = os.pwrite(self._descriptor, view, offset)
+            view, offset = view[count:], offset + count
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Return what lies in the file; zeros where nobody has written."""
+        return os.pread(self._descriptor, size_bytes, offset)
 
     def arrive(self) -> None:
         """Tell the others that this rank has come to the next point."""
@@ -92,23 +108,29 @@ class SharedMemory:
 class SumBuffer:
     """A slot for each rank of the host and one for the sum, all of the same layout; each rank sums a part of it.
 
+    Parameters
+    ----------
+    shapes, dtype
+        Of the arrays. It has no room before :meth:`lie_in`.
+
     Attributes
     ----------
-    dtype
-        In which is summed.
     totals
         The arrays of the sum; no copies.
     total
         All of it, ``(n,)``.
     """
 
-    def __init__(self, memory: SharedMemory, offset: int, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> None:
-        self.dtype = np.dtype(dtype)
+    def __init__(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str) -> None:
+        self.dtype, self.shapes = np.dtype(dtype), list(shapes)
+
+    def lie_in(self, memory: SharedMemory, offset: int) -> None:
+        """Take room in a file in memory, from there on."""
         self._place = memory.place
         step = ALIGNMENT_BYTES // self.dtype.itemsize
         bounds: list[tuple[int, int]] = []
         length = 0
-        for shape in shapes:
+        for shape in self.shapes:
             size = int(np.prod(shape, dtype=np.int64))
             bounds.append((length, length + size))
             length = rounded(length + size, step)
@@ -119,7 +141,7 @@ class SumBuffer:
             np.frombuffer(mapped, self.dtype, length, number * slot_bytes) for number in range(memory.num_ranks + 1)
         ]
         self.totals = [
-            self.total[start:stop].reshape(shape) for (start, stop), shape in zip(bounds, shapes, strict=True)
+            self.total[start:stop].reshape(shape) for (start, stop), shape in zip(bounds, self.shapes, strict=True)
         ]
         edges = [rounded(length * number // memory.num_ranks, step) for number in range(memory.num_ranks)]
         edges = [min(edge, length) for edge in [*edges, length]]

@@ -1,0 +1,99 @@
+"""The results of collective calls since a border: what a newcomer is answered with until it has come up."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dask_train.collectives.shared_memory import SumBuffer
+
+# What results are kept of, beside those that lie in channels anyway; with more, nobody is replaced until the border.
+MOST_BYTES = 64 << 20
+
+Answer = tuple[str, list[np.ndarray]]
+
+
+@dataclass
+class _Call:
+    """A call, and what it came to; in a channel's memory, until that is used again."""
+
+    text: str
+    results: list[np.ndarray]
+    channel: Hashable
+
+
+class Calls:
+    """Calls since the last border, on a rank that has made them, or is to go through them once more.
+
+    Attributes
+    ----------
+    number
+        How many there were.
+    is_whole
+        Whether the results of all of them are still there.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[_Call] = []
+        self._to_answer: list[Answer] = []
+        self.number, self._bytes = 0, 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the results of all calls are still there."""
+        return len(self._made) == self.number
+
+    @property
+    def answers(self) -> bool:
+        """Whether the next call is one that others have made already."""
+        return bool(self._to_answer)
+
+    def begin_again(self) -> None:
+        """Forget all: this is a border."""
+        self._made, self.number, self._bytes = [], 0, 0
+
+    def used(self, channel: SumBuffer) -> None:
+        """Copy what lies in a channel's memory, which is used again now."""
+        for call in self._made:
+            if call.channel is channel:
+                call.results, call.channel = [array.copy() for array in call.results], None
+                self._count(call.results)
+
+    def made(self, text: str, results: Sequence[np.ndarray], channel: SumBuffer | None = None) -> None:
+        """Keep what a call came to: where it lies in a channel, or as a copy, as its caller may change it."""
+        self.number += 1
+        if self.number > len(self._made) + 1:
+            return
+        kept = list(results) if channel is not None else [array.copy() for array in results]
+        self._made.append(_Call(text, kept, channel))
+        if channel is None:
+            self._count(kept)
+
+    def _count(self, arrays: Sequence[np.ndarray]) -> None:
+        self._bytes += sum(array.nbytes for array in arrays)
+        if self._bytes > MOST_BYTES:
+            self._made.clear()
+
+    def told(self) -> list[Answer]:
+        """Return all, for a newcomer."""
+        return [(call.text, call.results) for call in self._made]
+
+    def go_through(self, told: Sequence[Answer]) -> None:
+        """Answer the next calls with these results."""
+        self._to_answer = list(told)
+
+    def answer(self, text: str) -> list[np.ndarray]:
+        """Return what the next call came to.
+
+        Raises
+        ------
+        ValueError
+            The others have made another one.
+        """
+        theirs, results = self._to_answer.pop(0)
+        if theirs != text:
+            raise ValueError(f"it makes {text} where the others have made {theirs}")
+        self.made(text, results)
+        return results

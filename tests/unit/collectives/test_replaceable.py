@@ -1,0 +1,136 @@
+"""Ranks that go on where one of them is lost: a thread each, through real shared memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+_found = importlib.util.spec_from_file_location("losing_ranks", Path(__file__).with_name("losing_ranks.py"))
+_module = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(_module)
+Course, Lost, RestartError = _module.Course, _module.Lost, _module.RestartError
+joined, lived = _module.joined, _module.lived
+
+SIZE, STEPS = 3, 6
+
+
+def train(course, rank, dies, steps=STEPS):
+    """Sum and gather, by the rank's own number, which grows; ``dies(step, point)`` tells when the rank is lost."""
+    with closing(joined(course, rank)) as group:
+        channel = group.channel([(5,), ()], "f8")
+        state = {"weights": np.zeros(5), "own": float(rank), "step": 0}
+
+        def at_border():
+            group.border(state["step"], lambda: (state["weights"].copy(), state["step"]))
+
+        def look(point):
+            if dies(state["step"], point):
+                raise Lost
+
+        if group.received is None:
+            group.mirror(0, repr(state["own"]).encode())
+            at_border()
+        else:
+            weights, step = group.received.shared
+            state = {"weights": weights, "own": float(group.received.own), "step": step}
+            at_border()
+        if state["step"] == 0:
+            group.confirm()
+        while state["step"] < steps:
+            look("gather")
+            (rows,) = group.gather("rows", [np.full((rank, 2), state["own"])])  # the first rank has none
+            look("mirror")
+            state["own"] += 0.1 * len(rows)
+            group.mirror(state["step"] + 1, repr(state["own"]).encode())
+            look("sum")
+            total, one = group.sum(channel, [np.arange(5) * state["own"] + rows.sum(), np.ones(())], weight=0.3)
+            state["weights"], state["step"] = state["weights"] + total / one, state["step"] + 1
+            look("border")
+            at_border()
+        group.confirm()
+        return state
+
+
+def run(in_threads, *losses):
+    """What ranks come to of which these are lost, as (rank, step, point); and who was replaced how often."""
+    course, left = Course(SIZE), list(losses)
+
+    def life(rank):
+        def dies(step, point):
+            if (rank, step, point) not in left:
+                return False
+            left.remove((rank, step, point))
+            return True
+
+        return train(course, rank, dies)
+
+    found = lived(in_threads, course, life)
+    assert not left, "all were lost that should be"
+    return found, course.attempts
+
+
+@pytest.fixture(scope="module")
+def undisturbed(in_threads):
+    return run(in_threads)[0]
+
+
+@pytest.mark.parametrize("point", ["gather", "mirror", "sum", "border"])
+@pytest.mark.parametrize("step", [0, 3, STEPS - 1])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_lost_rank_changes_nothing(in_threads, undisturbed, rank, step, point):
+    # Behind the sum of a step the rank is one step further than where it was before.
+    found, attempts = run(in_threads, (rank, step + (point == "border"), point))
+    for state, wanted in zip(found, undisturbed, strict=True):
+        np.testing.assert_array_equal(state["weights"], wanted["weights"])
+        assert (state["own"], state["step"]) == (wanted["own"], wanted["step"])
+    assert attempts == [int(each == rank) for each in range(SIZE)]
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [(0, 2, "sum"), (1, 2, "sum")],
+        [(0, 2, "gather"), (2, 2, "sum")],
+        [(1, 2, "gather"), (1, 2, "sum")],  # the newcomer, in the same step
+        [(1, 2, "sum"), (0, 2, "border"), (2, 4, "gather"), (1, 4, "mirror")],
+    ],
+)
+def test_several_lost_ranks_change_nothing(in_threads, undisturbed, losses):
+    losses = [(rank, step + (point == "border"), point) for rank, step, point in losses]
+    found, attempts = run(in_threads, *losses)
+    for state, wanted in zip(found, undisturbed, strict=True):
+        np.testing.assert_array_equal(state["weights"], wanted["weights"])
+        assert state["own"] == wanted["own"]
+    assert sum(attempts) == len(losses)
+
+
+@pytest.mark.parametrize(
+    ("own", "width", "why"),
+    [(None, 1, "what was worker 1's own is not in its mirror"), (b"own", 2, "can't follow: it makes gather of")],
+)
+def test_all_start_again_where_a_successor_could_not_follow(in_threads, own, width, why):
+    """Without a mirror; or where it makes another call than the others did."""
+    course, reasons = Course(SIZE), []
+
+    def life(rank):
+        try:
+            with closing(joined(course, rank)) as group:
+                begins = group.received is None
+                if begins:
+                    group.mirror(0, own)
+                group.border(0, lambda: "weights")
+                group.confirm()
+                group.gather("made", [np.zeros((1, 1 if begins else width))])
+                if rank == 1 and begins:
+                    raise Lost
+                group.gather("interrupted", [np.zeros((1, 3))])
+        except RestartError as restart:
+            reasons.append(str(restart))
+            course.end_all()
+
+    lived(in_threads, course, life)
+    assert why in reasons[0]
