@@ -108,12 +108,19 @@ class Dispatch:
                 return messages.Load()
             case commands.EnterFunction():
                 return messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
-            case commands.Meet():
-                return messages.Met(addresses=command.addresses, error=command.error, secret=self._secret)
+            case commands.Meet() | commands.TellOfLoss():
+                return self._of_peers(command)
             case commands.AskToStop():
                 return messages.Stop(reason=command.reason)
             case _:
                 return messages.Kill()
+
+    def _of_peers(self, command: commands.Meet | commands.TellOfLoss) -> Message:
+        if isinstance(command, commands.TellOfLoss):
+            return messages.PeerLost(peer=command.peer, lost_attempt=command.lost_attempt)
+        return messages.Met(
+            addresses=command.addresses, error=command.error, secret=self._secret, attempts=command.attempts
+        )
 
     def _send(self, address: str, message: Message, of: RoleProcess | None = None) -> None:
         self._orders.put_nowait(("message", (address, to_plain(message, of))))

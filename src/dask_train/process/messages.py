@@ -115,6 +115,13 @@ class Meets(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CannotGoOn(Message):
+    """The role can't go on where another one was replaced: all have to start again."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ended(Message):
     """The user's function has returned; its result is pickled.
 
@@ -298,12 +305,22 @@ class Go(Message):
 class Met(Message):
     """All training roles wait for each other: their addresses in order; or why they never will.
 
-    ``secret`` is what they know each other by.
+    ``secret`` is what they know each other by; ``attempts`` tells which start of each it is, where one that is lost is
+    replaced in place.
     """
 
     addresses: Sequence[str]
     error: str
     secret: bytes = field(repr=False)
+    attempts: Sequence[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerLost(Message):
+    """The process of a training role is gone, by its number among these; it will be replaced in place."""
+
+    peer: int
+    lost_attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)

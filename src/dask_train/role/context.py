@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from weakref import WeakSet
 
 import numpy as np
@@ -66,6 +66,12 @@ class Link(Protocol):
 
     def meet(self, address: str) -> Met:
         """Wait until all training roles wait for each other: where they are."""
+
+    def lost_attempt(self, peer: int) -> int:
+        """Return the last start of a training role whose process is gone, by its number among them; -1 for none."""
+
+    def start_all_again(self, why: str) -> NoReturn:
+        """Let the run start all roles again, as this one can't go on, and wait for the end of this process."""
 
     def notice(self, text: str) -> None:
         """Tell whoever holds the run what is out of the ordinary."""

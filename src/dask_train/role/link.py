@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dask_train.data.table import Table
 from dask_train.errors import ClosedError, DataError, StalledError
 from dask_train.process.messages import (
     Answer,
+    CannotGoOn,
     DataSetWanted,
     GroupWanted,
     Mapped,
@@ -29,6 +30,7 @@ from dask_train.process.messages import (
     Message,
     Met,
     Notice,
+    PeerLost,
     Progress,
     Question,
     Reported,
@@ -72,6 +74,7 @@ class SocketLink:
         self._awaits_until = 0.0  # a role that asks for a value again and again awaits the client in between as well
         self._orders: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._met: queue.SimpleQueue[Met] = queue.SimpleQueue()
+        self._lost: dict[int, int] = {}  # the last start of a training role whose process is gone, by its number
         self._values: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # None: the run stops
         self._asked: dict[int, queue.SimpleQueue[Answer]] = {}
         self._numbers = itertools.count()
@@ -254,6 +257,16 @@ class SocketLink:
                 "Let all make the same calls; see what they do with run.diagnose(), or raise train.progress.timeout.",
             ) from None
 
+    def lost_attempt(self, peer: int) -> int:
+        """Return the last start of a training role whose process is gone; -1 where none is."""
+        return self._lost.get(peer, -1)
+
+    def start_all_again(self, why: str) -> NoReturn:
+        """Let the run start all roles again, as this one can't go on, and wait for the end of this process."""
+        self.tell(CannotGoOn(why=why))
+        while True:
+            self.stay()
+
     def _ask(self, question: Question) -> Answer:
         """Ask the agent for data; from any thread.
 
@@ -310,6 +323,8 @@ class SocketLink:
                 self._values.put(message.value)
             case Met():
                 self._met.put(message)
+            case PeerLost():
+                self._lost[message.peer] = max(message.lost_attempt, self.lost_attempt(message.peer))
             case Answer():
                 if (asked := self._asked.get(message.question)) is not None:
                     asked.put(message)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from contextlib import ExitStack, closing
+from typing import NoReturn
 
 from dask_train.collectives.checked import CheckedCollectives
 from dask_train.collectives.hosts import Hosts
 from dask_train.collectives.process_group import ProcessGroup
 from dask_train.collectives.rendezvous import meet
+from dask_train.collectives.replaceable import Formation
 from dask_train.collectives.ring import Ring
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.ports import address_of, hold_port
+from dask_train.process.messages import Met
 from dask_train.role.context import Link
 from dask_train.transport.connections import Credentials
 
@@ -76,12 +80,42 @@ class Meeting:
         memory = SharedMemory(SharedMemory.create(), 0, 1)
         return ProcessGroup(Hosts.of(["here:0"]), 0, memory, None, self._patience_s)
 
-    def _met(self, opened: ExitStack) -> ProcessGroup:
-        me, rank = self._me, self._me.members.index((self._me.role, self._me.rank))
-        holder = opened.enter_context(hold_port())
+    def _met_at(self, holder: socket.socket) -> Met:
+        """Tell the run that this role waits for the others, and return where all are."""
+        me = self._me
         met = self._link.meet(address_of(me.host, holder))
         if met.error:
             raise ValueError(f"{me.role} {me.rank} waits for the other training roles, and {met.error}.")
+        return met
+
+    def form(self) -> Formation:
+        """Meet all training roles of a run whose lost ones are replaced in place, those that were replaced among them.
+
+        Raises
+        ------
+        ValueError
+            One that trains has returned.
+        StalledError, LaunchError
+            Another one did not come in time.
+        """
+        rank = self._me.members.index((self._me.role, self._me.rank))
+        with hold_port() as holder:
+            met = self._met_at(holder)
+            hosts = Hosts.of(met.addresses)
+            memory = meet(hosts, rank, met.secret, self._timeout_s)
+        return Formation(hosts=hosts, rank=rank, memory=memory, attempts=met.attempts)
+
+    def lost_attempt(self, rank: int) -> int:
+        """Return the last start of a training role whose process is gone; -1 where none is."""
+        return self._link.lost_attempt(rank)
+
+    def start_all_again(self, why: str) -> NoReturn:
+        """Let the run start all roles again, as this one can't go on, and wait for the end of this process."""
+        self._link.start_all_again(why)
+
+    def _met(self, opened: ExitStack) -> ProcessGroup:
+        me, rank = self._me, self._me.members.index((self._me.role, self._me.rank))
+        met = self._met_at(opened.enter_context(hold_port()))
         hosts, credentials = Hosts.of(met.addresses), Credentials(key=met.secret, tls=me.tls)
         memory, across = meet(hosts, rank, met.secret, self._timeout_s), None
         with ExitStack() as undone:

@@ -68,10 +68,22 @@ class EnterFunction(RoleCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class Meet(RoleCommand):
-    """All training roles wait for each other: tell the role where they are, in order, or why they never will."""
+    """All training roles wait for each other: tell the role where they are, in order, or why they never will.
+
+    ``attempts`` are told where a lost role is replaced in place.
+    """
 
     addresses: tuple[str, ...] = ()
     error: str = ""
+    attempts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellOfLoss(RoleCommand):
+    """Tell the role that a training role is lost, by its number among these, and will be replaced in place."""
+
+    peer: int
+    lost_attempt: int
 
 
 @dataclass(frozen=True, kw_only=True)

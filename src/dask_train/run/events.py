@@ -85,6 +85,13 @@ class RoleMeets(RoleEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RestartNeeded(RoleEvent):
+    """The role can't go on where another one was replaced in place: all have to start again."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoleEnded(RoleEvent):
     """The user's function has returned."""
 

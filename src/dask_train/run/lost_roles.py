@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dask_train.run import events
-from dask_train.run.commands import DiagnoseRoles, Finish, Key, PlaceRoles, Verdict
+from dask_train.run.commands import DiagnoseRoles, Finish, Key, PlaceRoles, TellOfLoss, Verdict
 from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
 from dask_train.run.state_update import StateUpdate
@@ -69,7 +69,7 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
 def exited(turn: StateUpdate, event: events.RoleExited) -> None:
     """Note that a process is gone without a last word, unless it was told to go."""
     if turn.roles[event.key].phase in ALIVE:
-        _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}")
+        _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}", in_place=True)
 
 
 def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
@@ -135,21 +135,23 @@ def give_up(turn: StateUpdate, key: Key, cause: str) -> None:
     _lose(turn, [key], f"{name_of(key)} is lost: {cause}")
 
 
-def _lose(turn: StateUpdate, keys: Sequence[Key], cause: str) -> None:
+def _lose(turn: StateUpdate, keys: Sequence[Key], cause: str, *, in_place: bool = False) -> None:
     ends_in_order = turn.phase in _GOING_DOWN or _needed_no_more(turn, keys)
     for key in keys:
         turn.move(key, RolePhase.GONE)
     if ends_in_order:
         return
-    _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), raised=False)
+    _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), raised=False, in_place=in_place)
 
 
-def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, *, raised: bool) -> None:
+def _mend(
+    turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, *, raised: bool, in_place: bool = False
+) -> None:
     """Replace what was lost, start all again, or end the run; when all have trained, only note it."""
     if turn.phase is Phase.COMPLETING:
         turn.note(cause)
         return
-    failure = _failure(turn, keys, raised=raised)
+    failure = _failure(turn, keys, raised=raised, in_place=in_place)
     decision = "end" if turn.plan.recovery is None else turn.plan.recovery.decide(failure)
     if decision == "end":
         turn.end(_with_earlier(ending, turn))
@@ -157,7 +159,9 @@ def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, *,
         return
     turn.losses = (*turn.losses, cause)
     turn.num_restarts += 1
-    if decision == "role":
+    if decision == "in_place":
+        _tell_of_loss(turn, keys)
+    if decision in ("role", "in_place"):
         for key in keys:
             turn.place_anew(key)
         turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.launch_s))
@@ -167,9 +171,42 @@ def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, *,
         turn.kill_all()
 
 
-def _failure(turn: StateUpdate, keys: Sequence[Key], *, raised: bool = False) -> Failure:
+def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:
+    """Tell those who go on that they wait for others in vain, and will meet their successors."""
+    members = turn.plan.training_keys()
+    for key in members:
+        if key not in keys and turn.roles[key].phase in (RolePhase.MEETING, RolePhase.RUNNING):
+            for lost in keys:
+                turn.tell(TellOfLoss, key, peer=members.index(lost), lost_attempt=turn.roles[lost].attempt)
+
+
+def restart_needed(turn: StateUpdate, event: events.RestartNeeded) -> None:
+    """Start all again, since a role can't go on where another one was replaced in place."""
+    if turn.phase in _GOING_DOWN or turn.roles[event.key].phase not in ALIVE:
+        return
+    cause = f"{name_of(event.key)} could not go on in place: {event.why}."
+    _mend(turn, [event.key], cause, _blame(Verdict.ROLE_LOST, event.key, cause), raised=False, in_place=False)
+
+
+def _failure(turn: StateUpdate, keys: Sequence[Key], *, raised: bool = False, in_place: bool = False) -> Failure:
     replaceable = all(key[0] in turn.plan.replaceable and not _agrees(turn, key) for key in keys)
-    return Failure(role=keys[0][0], raised=raised, replaceable=replaceable, num_restarts=turn.num_restarts)
+    return Failure(
+        role=keys[0][0],
+        raised=raised,
+        replaceable=replaceable,
+        num_restarts=turn.num_restarts,
+        in_place=in_place and _others_can_go_on(turn, keys),
+    )
+
+
+def _others_can_go_on(turn: StateUpdate, keys: Sequence[Key]) -> bool:
+    """Return whether the other training roles can go on in place: they have met on a host, and none has returned."""
+    if not (turn.plan.in_place and turn.met and turn.on_one_host and turn.suspicion is None):
+        return False
+    members = turn.plan.training_keys()
+    others = [turn.roles[key].phase for key in members if key not in keys]
+    ended = (RolePhase.RETURNED, RolePhase.KILLED, RolePhase.GONE)
+    return set(keys) <= set(members) and RolePhase.RUNNING in others and not any(each in ended for each in others)
 
 
 def _needed_no_more(turn: StateUpdate, keys: Sequence[Key]) -> bool:

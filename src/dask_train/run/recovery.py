@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from dask_train.arguments import check_flags
 from dask_train.input_errors import made_at_the_call
 
-Scope = Literal["role", "gang"]
+Scope = Literal["role", "gang", "in_place"]
+_SCOPES = get_args(Scope)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +26,15 @@ class Failure:
         Whether the framework lets this role be replaced while the others go on.
     num_restarts
         How often the run has been mended before.
+    in_place
+        Whether the others can go on where they are, with a new role in place of the lost one. Default: false.
     """
 
     role: str
     raised: bool
     replaceable: bool
     num_restarts: int
+    in_place: bool = False
 
 
 @made_at_the_call
@@ -42,7 +46,8 @@ class RecoveryPolicy:
     ----------
     scope
         ``"role"``: only the lost role starts again, and the others never pause. ``"gang"``: all start again, as the
-        next attempt. Where the framework can't replace a role alone, all start again in either case.
+        next attempt. ``"in_place"``, for ``dt.fit`` of torch modules: a new process takes the place of the lost worker
+        within the step, and the others keep theirs. Where that can't be, all start again in any case.
     max_restarts
         How often in a run; the loss after that ends it.
     retry_errors
@@ -55,14 +60,14 @@ class RecoveryPolicy:
     retry_errors: bool = False
 
     def __post_init__(self) -> None:
-        if self.scope not in ("role", "gang"):
-            raise ValueError(f"scope is {self.scope!r}; it is 'role' or 'gang'.")
+        if self.scope not in _SCOPES:
+            raise ValueError(f"scope is {self.scope!r}; it is 'role', 'gang' or 'in_place'.")
         count: Any = self.max_restarts
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"max_restarts is {self.max_restarts!r}; it is a whole number from 0.")
         check_flags(retry_errors=self.retry_errors)
 
-    def decide(self, failure: Failure) -> Literal["role", "gang", "end"]:
+    def decide(self, failure: Failure) -> Literal["role", "gang", "in_place", "end"]:
         """Decide what to start again after a loss, or ``"end"``.
 
         Parameters
@@ -72,11 +77,13 @@ class RecoveryPolicy:
 
         Returns
         -------
-        'role', 'gang' or 'end'
-            Only the lost role, all, or nothing.
+        'role', 'gang', 'in_place' or 'end'
+            Only the lost role, all, the lost role while the others wait for it, or nothing.
         """
         if failure.num_restarts >= self.max_restarts or (failure.raised and not self.retry_errors):
             return "end"
+        if self.scope == "in_place" and failure.in_place:
+            return "in_place"
         return "role" if self.scope == "role" and failure.replaceable else "gang"
 
 
@@ -91,7 +98,9 @@ def check_recovery(recovery: str | RecoveryPolicy | None) -> RecoveryPolicy | No
     if recovery is None or isinstance(recovery, RecoveryPolicy):
         return recovery
     if isinstance(recovery, str):
-        if recovery not in ("role", "gang"):
-            raise ValueError(f"recovery is {recovery!r}; it is 'role', 'gang', None or a RecoveryPolicy.")
-        return RecoveryPolicy(scope="role" if recovery == "role" else "gang")
-    raise TypeError(f"recovery is a {type(recovery).__name__}; it is 'role', 'gang', None or a RecoveryPolicy.")
+        if recovery not in _SCOPES:
+            raise ValueError(f"recovery is {recovery!r}; it is 'role', 'gang', 'in_place', None or a RecoveryPolicy.")
+        return RecoveryPolicy(scope=cast(Scope, recovery))
+    raise TypeError(
+        f"recovery is a {type(recovery).__name__}; it is 'role', 'gang', 'in_place', None or a RecoveryPolicy."
+    )

@@ -58,6 +58,8 @@ class RunPlan:
         The roles that the framework can replace while the others go on.
     agree
         Whether the training roles wait for each other, so that the loss of one is an exception in the others.
+    in_place
+        Whether these can go on with a new one in place of one that is lost, where they share a host.
     recovery
         What becomes of a loss; None ends the run.
     placement_s, launch_s, rendezvous_s, progress_s, stop_s
@@ -70,6 +72,7 @@ class RunPlan:
     with_data: frozenset[str] = frozenset()
     replaceable: frozenset[str] = frozenset()
     agree: bool = False
+    in_place: bool = False
     recovery: RecoveryPolicy | None = None
     placement_s: float = 60.0
     launch_s: float = 60.0
@@ -159,6 +162,8 @@ class RunState:
         Whether all partitions are computed.
     met
         Whether the training roles have met, and wait for each other from then on, as where the plan says so.
+    on_one_host
+        Whether they have met on one host.
     progressed
         When anything last made progress.
     losses
@@ -183,6 +188,7 @@ class RunState:
     roles: Mapping[Key, Role] = field(default_factory=dict)
     data_ready: bool = False
     met: bool = False
+    on_one_host: bool = False
     progressed: float = 0.0
     losses: tuple[str, ...] = ()
     num_restarts: int = 0

@@ -22,7 +22,7 @@ class StateUpdate:
         self.phase, self.since = state.phase, state.since
         self.roles = dict(state.roles)
         self.data_ready = state.data_ready
-        self.met = state.met
+        self.met, self.on_one_host = state.met, state.on_one_host
         self.progressed = state.progressed
         self.losses = state.losses
         self.num_restarts = state.num_restarts

@@ -162,6 +162,9 @@ def _let_meet(turn: StateUpdate) -> None:
     elif len(waiting) == len(members):
         told = {"addresses": tuple(waiting.values())}
         turn.met = True
+        turn.on_one_host = len({address.rpartition(":")[0] for address in waiting.values()}) == 1
+        if turn.plan.in_place:
+            told["attempts"] = tuple(turn.roles[key].attempt for key in members)
     else:
         return
     for key in waiting:
@@ -279,6 +282,7 @@ _ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {
     events.Diagnosed: _diagnosed,
     events.RoleFailed: lost_roles.failed,
     events.RoleExited: lost_roles.exited,
+    events.RestartNeeded: lost_roles.restart_needed,
     events.DaskWorkerLost: lost_roles.worker_lost,
     events.AgentFailed: lost_roles.agent_failed,
     events.Ticked: deadlines.ticked,

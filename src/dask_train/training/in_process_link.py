@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -126,6 +126,14 @@ class InProcessLink:
         raise NotImplementedError
 
     def meet(self, address: str) -> Met:
+        """Never asked: there is one rank."""
+        raise NotImplementedError
+
+    def lost_attempt(self, peer: int) -> int:
+        """Never asked: there is one rank."""
+        raise NotImplementedError
+
+    def start_all_again(self, why: str) -> NoReturn:
         """Never asked: there is one rank."""
         raise NotImplementedError
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from dask_train.errors import ClosedError, DataError, StalledError
 from dask_train.process.messages import (
     Answer,
     Begin,
+    CannotGoOn,
     DataSetWanted,
     Ended,
     Enter,
@@ -31,6 +33,7 @@ from dask_train.process.messages import (
     Message,
     Met,
     Notice,
+    PeerLost,
     Progress,
     Ready,
     Reported,
@@ -438,6 +441,20 @@ def test_it_meets_the_others(ends, in_background):
     link.wait_at_most(0.1)
     with pytest.raises(StalledError, match=r"did not all come to a collective call within 0.1 s"):
         link.meet("h:1")
+
+
+def test_it_knows_whose_process_is_gone_and_asks_for_a_restart(ends, in_background):
+    link, agent = ends
+    assert link.lost_attempt(1) == -1
+    for lost_attempt in (2, 1):
+        agent.say(PeerLost(peer=1, lost_attempt=lost_attempt))
+    agent.say(Met(addresses=[], error="", secret=b""))
+    in_background(link.meet, "h:1").result(10)  # what was said before has come
+    assert (link.lost_attempt(1), link.lost_attempt(0)) == (2, -1), "an earlier start of it is lost as well"
+    link.stay = Mock(side_effect=SystemExit)  # its agent ends it
+    with pytest.raises(SystemExit):
+        link.start_all_again("there is no mirror")
+    assert agent.next(CannotGoOn).why == "there is no mirror"
 
 
 def test_an_answer_for_which_nobody_waits_any_more(ends, in_background):

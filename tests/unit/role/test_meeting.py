@@ -34,7 +34,7 @@ class Run:
             self.num_asked += 1
             self.addresses[rank] = address
             self._all.wait(LONG_S)
-            return Met(addresses=list(self.addresses), error=self._error, secret=b"of the run")
+            return Met(addresses=list(self.addresses), error=self._error, secret=b"of the run", attempts=[0, 3])
 
         return SimpleNamespace(meet=meet, spent=TimeSpent())
 
@@ -126,3 +126,25 @@ def test_where_one_does_not_come_in_time_nothing_stays_open(no_leaks, other):
         with pytest.raises(LaunchError):
             meeting.group()
         assert not meeting.has_met
+
+
+def test_all_meet_again_in_new_memory_as_often_as_they_like(no_leaks, in_threads):
+    run = Run(2)
+
+    def take_part(rank: int) -> None:
+        meeting = Meeting(run.link(rank), info(rank, 2), LONG_S, LONG_S)
+        for _ in range(2):
+            formation = meeting.form()
+            assert (formation.rank, formation.hosts.groups, list(formation.attempts)) == (rank, [[0, 1]], [0, 3])
+            formation.memory.arrive()
+            while not formation.memory.wait_for(1 - rank, LONG_S):
+                pass
+            formation.memory.close()
+
+    with no_leaks():
+        in_threads(*(partial(take_part, rank) for rank in range(2)))
+
+
+def test_nobody_meets_again_where_one_has_returned(no_leaks):
+    with no_leaks(), pytest.raises(ValueError, match="worker 0 waits for the other training roles, and 1 has returned"):
+        Meeting(Run(1, "1 has returned").link(0), info(0, 2), LONG_S, LONG_S).form()

@@ -448,3 +448,63 @@ def test_nobody_waits_for_one_that_has_returned(a_run, returns_first):
     assert said == ["Meet worker/0#0@a"]
     (told,) = run.log[-1][1]
     assert told.error == "worker 1 has returned, and takes part in no collective call any more"
+
+
+# Training roles that go on in place of those that are lost
+
+IN_PLACE = {"counts": {"worker": 3}, "agree": True, "in_place": True, "recovery": RecoveryPolicy(scope="in_place")}
+
+
+def meets_on(run, *hosts):
+    """All workers wait for each other, on these hosts."""
+    return [
+        text
+        for rank, host in enumerate(hosts)
+        for text in run.happens(events.RoleMeets, f"worker/{rank}", address=f"{host}:{rank}")
+    ]
+
+
+def test_those_who_go_on_in_place_are_told_of_a_loss_and_where_its_successor_is(a_run):
+    run = a_run(**IN_PLACE).running()
+    meets_on(run, "a", "a", "a")
+    assert {told.attempts for told in run.log[-1][1]} == {(0, 0, 0)}
+    assert run.exits("worker/1") == ["TellOfLoss worker/0#0@a", "TellOfLoss worker/2#0@c", "PlaceRoles worker/1"]
+    assert {(told.peer, told.lost_attempt) for told in run.log[-1][1][:2]} == {(1, 0)}
+    run.placed("worker/1", on="b")
+    run.up("worker/1")
+    run.starts("worker/1")
+    assert meets_on(run, "a", "a", "a") == ["Meet worker/0#0@a", "Meet worker/1#1@b", "Meet worker/2#0@c"]
+    assert {told.attempts for told in run.log[-1][1]} == {(0, 1, 0)}
+
+
+def test_another_loss_while_they_meet_again_is_one_more_replacement(a_run):
+    run = a_run(**IN_PLACE).running()
+    meets_on(run, "a", "a", "a")
+    run.exits("worker/1")
+    assert run.exits("worker/2") == ["TellOfLoss worker/0#0@a", "PlaceRoles worker/2"]
+    assert (run.phase, run.state.num_restarts) == (Phase.RUNNING, 2)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda run: run.exits("worker/1"),  # they have not met
+        lambda run: meets_on(run, "a", "a", "b") and run.exits("worker/1"),
+        lambda run: (meets_on(run, "a", "a", "a"), run.returns("worker/0"), run.exits("worker/1"))[-1],
+        lambda run: meets_on(run, "a", "a", "a") and run.happens(events.DaskWorkerLost, address="b"),
+        lambda run: meets_on(run, "a", "a", "a") and run.happens(events.RestartNeeded, "worker/0", why="it is so"),
+    ],
+    ids=["not met", "two hosts", "one has returned", "its Dask worker is lost", "another can't follow"],
+)
+def test_all_start_again_where_there_is_a_doubt(a_run, happens):
+    run = a_run(**IN_PLACE).running()
+    assert not [text for text in happens(run) if text.startswith("TellOfLoss")]
+    assert (run.phase, run.state.num_restarts) == (Phase.RESTARTING, 1)
+
+
+def test_who_asks_for_a_restart_says_why(a_run):
+    run = a_run(**IN_PLACE).running()
+    meets_on(run, "a", "a", "a")
+    run.happens(events.RestartNeeded, "worker/2", why="there is no mirror")
+    assert run.state.losses == ("worker 2 could not go on in place: there is no mirror.",)
+    assert run.happens(events.RestartNeeded, "worker/1", why="there is no mirror") == [], "they are being killed"

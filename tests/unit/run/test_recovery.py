@@ -18,6 +18,12 @@ def test_only_what_is_lost_or_all():
     assert decided(RecoveryPolicy(scope="gang")) == "gang"
 
 
+def test_in_place_where_the_others_can_go_on():
+    assert decided(RecoveryPolicy(scope="in_place"), in_place=True, replaceable=False) == "in_place"
+    assert decided(RecoveryPolicy(scope="in_place"), in_place=False) == "gang"
+    assert decided(RecoveryPolicy(scope="role"), in_place=True, replaceable=False) == "gang"
+
+
 def test_so_often():
     policy = RecoveryPolicy(max_restarts=2)
     assert [decided(policy, num_restarts=number) for number in range(4)] == ["role", "role", "end", "end"]
@@ -36,13 +42,14 @@ def test_what_users_pass():
     assert check_recovery(None) is None
     assert check_recovery("role") == RecoveryPolicy(scope="role")
     assert check_recovery("gang") == RecoveryPolicy(scope="gang")
+    assert check_recovery("in_place") == RecoveryPolicy(scope="in_place")
 
 
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ("all", ValueError, "recovery is 'all'; it is 'role', 'gang', None or a RecoveryPolicy"),
-        (True, TypeError, "recovery is a bool; it is 'role', 'gang', None or a RecoveryPolicy"),
+        ("all", ValueError, "recovery is 'all'; it is 'role', 'gang', 'in_place', None or a RecoveryPolicy"),
+        (True, TypeError, "recovery is a bool; it is 'role', 'gang', 'in_place', None or a RecoveryPolicy"),
     ],
 )
 def test_what_is_no_recovery(given, error, text):
@@ -51,7 +58,7 @@ def test_what_is_no_recovery(given, error, text):
 
 
 def test_settings_are_checked():
-    with pytest.raises(ValueError, match="scope is 'host'; it is 'role' or 'gang'"):
+    with pytest.raises(ValueError, match="scope is 'host'; it is 'role', 'gang' or 'in_place'"):
         RecoveryPolicy(scope="host")
     for count in (-1, 1.5, True, "3"):
         with pytest.raises(ValueError, match=r"max_restarts is .*; it is a whole number from 0"):
