@@ -263,7 +263,8 @@ PIECES: dict[Place, Piece] = {
     ("docs/contrastive.md", 3): Piece(given=CONTRASTED, then="assert float(loss) == 8.0"),
     ("docs/deployment.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/faults.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
-    ("docs/faults.md", 1): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
+    ("docs/faults.md", 1): Piece(given=DATA.format(columns=4) + MODULE, then="assert result.ledger.dropped == 0"),
+    ("docs/faults.md", 2): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/files.md", 1): Piece(
         given=PICTURES + "pictures('bucket/train')", then="assert files.shape == (2, 40, 30, 3)"
     ),

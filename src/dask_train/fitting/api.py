@@ -237,7 +237,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         ``resume="new_learning_rate"`` it is the one that the model is compiled with.
     recovery
         What a lost worker means: all start again, from the last checkpoint of this call (the default), or, with None,
-        an error; or a :class:`~dask_train.RecoveryPolicy`.
+        an error; or a :class:`~dask_train.RecoveryPolicy`. ``"in_place"``, for torch modules on CPUs of one host: a new
+        process takes its place within the step, and the others keep theirs.
     gpus
         Device of each worker and scorer. ``"auto"`` (default): a device that the cluster gave the Dask worker
         (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles

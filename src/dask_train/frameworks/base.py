@@ -132,6 +132,11 @@ class Framework:
         """
         return True
 
+    @property
+    def replaces_in_place(self) -> bool:
+        """Whether its training roles go on in place where one of them is lost: with ``recovery="in_place"``."""
+        return False
+
     def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
         """Whether a role process whose function has returned stays, because the others may still need its server.
 

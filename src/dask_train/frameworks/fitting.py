@@ -25,16 +25,19 @@ class FitFramework(Framework):
     ----------
     inner
         The adapter of the framework, which gives processes their threads, and makes tensors.
+    in_place
+        Whether a lost worker is replaced while the others wait. They meet as they begin to train then. Default: false.
 
     Notes
     -----
     The session has ``meeting``: the :class:`~dask_train.collectives.hosts.Hosts` of all workers, and the
-    :class:`~dask_train.collectives.shared_memory.SharedMemory` of this worker's host; with parameter servers it has
-    ``host`` instead. And ``tls``: by what certificates roles of different hosts know each other.
+    :class:`~dask_train.collectives.shared_memory.SharedMemory` of this worker's host; None where lost workers are
+    replaced in place, as they meet when they train. With parameter servers it has ``host`` instead. And ``tls``: by
+    what certificates roles of different hosts know each other.
     """
 
-    def __init__(self, inner: Framework) -> None:
-        self._inner = inner
+    def __init__(self, inner: Framework, *, in_place: bool = False) -> None:
+        self._inner, self._in_place = inner, in_place
         self._key = secrets.token_bytes(32)  # travels with this to the roles of the run
         self.views, self.role_bytes, self.shared_bytes = inner.views, inner.role_bytes, inner.shared_bytes
         self._port_holder: socket.socket | None = None
@@ -46,6 +49,11 @@ class FitFramework(Framework):
     def can_replace(self, role: str) -> bool:
         """Return whether a lost role can be replaced: not a parameter server, which has lost its weights."""
         return role != "ps"
+
+    @property
+    def replaces_in_place(self) -> bool:
+        """Whether a lost worker is replaced while the others wait."""
+        return self._in_place
 
     def load(self, me: RoleInfo) -> None:
         """As the framework's adapter has it."""
@@ -64,6 +72,9 @@ class FitFramework(Framework):
         """Meet the workers of this host; those of other hosts meet when they train."""
         if me.role != "worker" or "ps" in me.counts:
             yield {"host": me.host, "tls": me.tls}
+            return
+        if self._in_place and me.counts["worker"] > 1:
+            yield {"meeting": None, "tls": me.tls}
             return
         hosts = Hosts.of(peers["worker"])
         with closing(meet(hosts, me.rank, self._key, timeout_s)) as memory:

@@ -82,6 +82,7 @@ def launch(
     """
     settings = Settings.here()
     adapter = find_framework(framework)
+    check_replaces(run.recovery, adapter)
     functions = functions_of(function)
     counts = None if roles is None else check_jobs(roles, {}, "roles")
     given_roles = counts or functions
@@ -284,6 +285,21 @@ def check_roles(
     adapter.check(counts)
 
 
+def check_replaces(policy: RecoveryPolicy | None, adapter: Framework) -> None:
+    """See that lost roles can be replaced in place, where that is asked for.
+
+    Raises
+    ------
+    ValueError
+        They can't.
+    """
+    if policy is not None and policy.scope == "in_place" and not adapter.replaces_in_place:
+        raise ValueError(
+            "recovery='in_place' replaces lost workers of dt.fit that train a torch module, and this run is of "
+            f"framework {adapter.name!r}. Leave recovery= out: then all start again, from the last checkpoint."
+        )
+
+
 def _is_default(adapter: Framework, functions: Mapping[str, Any], role: str) -> bool:
     return functions[role] is adapter.default_role(role)
 
@@ -314,6 +330,7 @@ def plan_of(
         with_data=frozenset(sources.by_role),
         replaceable=frozenset(replaceable),
         agree=agree,
+        in_place=agree and adapter.replaces_in_place,
         recovery=policy,
         placement_s=deadlines.placement_s,
         launch_s=deadlines.launch_s,

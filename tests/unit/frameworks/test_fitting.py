@@ -92,6 +92,15 @@ def test_the_workers_of_a_host_agree_in_one_memory():
         each._port_holder.close()
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_workers_that_are_replaced_in_place_meet_as_they_begin_to_train(num_workers):
+    framework = FitFramework(Inner(), in_place=True)
+    me = info("worker", worker=num_workers)
+    with framework.rendezvous(me, AddressBook(worker=["127.0.0.1:1", "127.0.0.1:2"][:num_workers]), 20.0) as extras:
+        assert (extras["meeting"] is None) == (num_workers > 1), "there is nobody to replace"
+    assert (framework.replaces_in_place, FitFramework(Inner()).replaces_in_place) == (True, False)
+
+
 def test_one_that_does_not_come_is_an_error_in_time():
     with pytest.raises(LaunchError):
         meet([FitFramework(Inner())], AddressBook(worker=["127.0.0.1:1", "127.0.0.1:2"]), timeout_s=0.1)

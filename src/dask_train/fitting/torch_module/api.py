@@ -145,7 +145,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         {"worker": 0 if settings.in_process else workers},
         inputs,
         run,
-        framework=TorchFitFramework(),
+        framework=TorchFitFramework(in_place=run.recovery is not None and run.recovery.scope == "in_place"),
         params=told_of(task),
         display=settings.display,
         finish=partial(module_trained, model=model, module=module, optimizer=optimizer, schema=data.schema),

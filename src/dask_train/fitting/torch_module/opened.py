@@ -38,6 +38,7 @@ class Opened:
             self.optimizer.load_state_dict(self.optimizer.state_dict())  # to where the parameters are
         elif self.optimizer is not None:
             self.optimizer = self.optimizer(list(self.module.parameters()))
+        self._num_scheduled = 0  # epochs that the scheduler has seen
         self.scheduler = None if given.scheduler is None else given.scheduler(self.optimizer)
         self.metrics = ModuleMetrics.like(given.metrics, device)
         self.metrics_of_validation = ModuleMetrics.like(given.metrics, device)
@@ -48,10 +49,14 @@ class Opened:
         if self.scheduler is not None and self._by_step:
             self.scheduler.step()
 
-    def schedule(self, logs: dict[str, Any]) -> None:
-        """Let the scheduler go on after an epoch, where it does so; one that looks at a score gets the loss."""
-        if self.scheduler is None or self._by_step:
+    def schedule(self, epoch: int, logs: dict[str, Any]) -> None:
+        """Let the scheduler go on after an epoch, where it does so; one that looks at a score gets the loss.
+
+        One that has seen the epoch already, as in a worker that was replaced within it, does not see it again.
+        """
+        if self.scheduler is None or self._by_step or epoch < self._num_scheduled:
             return
+        self._num_scheduled = epoch + 1
         if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             self.scheduler.step(logs.get("val_loss", logs["loss"]))
         else:
@@ -63,12 +68,14 @@ class Opened:
             "module": state_of(self.module),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "num_scheduled": self._num_scheduled,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set all of that."""
         set_state(self.module, state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self._num_scheduled = state.get("num_scheduled", 0)  # checkpoints of earlier versions are of ends of epochs
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
 
@@ -77,5 +84,10 @@ def _device(session: Session) -> torch.device:
     """Return this worker's GPU, where there is one; workers of a host that see the same ones take turns."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
+    if session.meeting is None:
+        raise ValueError(
+            "recovery='in_place' is for workers that compute on CPUs, and this one has a GPU, whose random numbers "
+            "are in no mirror. Pass gpus=0, or leave recovery= out."
+        )
     hosts, _ = session.meeting
     return torch.device("cuda", hosts.group_of(session.rank).index(session.rank) % torch.cuda.device_count())

@@ -104,8 +104,27 @@ class ModuleSteps:
             weight = weight.to(torch.promote_types(taken(self._module, weight[:0]).dtype, torch.float32))
         return ModuleBatch(x, _with_class_numbers(y), weight, rows)
 
-    def train(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], step: Callable[[], Any]) -> Done:
-        """Take a step of training; ``some_row`` gives a row of the data, to a worker that has none."""
+    def train(
+        self,
+        batch: ModuleBatch,
+        some_row: Callable[[], ModuleBatch],
+        step: Callable[[], Any],
+        known: Callable[[Done], Any] = lambda _: None,
+    ) -> Done:
+        """Take a step of training.
+
+        Parameters
+        ----------
+        batch
+            This worker's share.
+        some_row
+            Gives a row of the data, to a worker that has none.
+        step
+            Applies the gradients.
+        known
+            Called with what the step has come to: of several workers before gradients are summed, which is the last
+            thing that they do together in it. Default: nobody asks.
+        """
         for parameter in self._trained:
             parameter.grad = None
         if self._is_alone:
@@ -113,13 +132,16 @@ class ModuleSteps:
             loss = self._loss_of(batch)(outputs, batch.y, batch.weight)
             loss.backward()
             step()
-            return Done(loss.item(), _detached(outputs), batch.y, batch.rows)
+            done = Done(loss.item(), _detached(outputs), batch.y, batch.rows)
+            known(done)
+            return done
         made = self._made(batch, some_row, training=True)
         if (by_rows := self._by_rows(made, batch)) is not None:
             loss, done = self._added(by_rows, made, batch)
             if batch.rows:
                 _check_derived(loss)
                 loss.backward()
+            known(done)
             self._sums.sum([None] * len(self._trained))
             step()
             return done
@@ -135,6 +157,7 @@ class ModuleSteps:
         ]
         if pairs:
             torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+        known(done)
         self._sums.sum(found[len(inputs) :])
         step()
         return done

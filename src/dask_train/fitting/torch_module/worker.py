@@ -13,7 +13,7 @@ from dask_train.fitting.torch_module.checkpoints import check_same
 from dask_train.fitting.torch_module.in_place import left_as_after_a_run
 from dask_train.fitting.torch_module.metrics import ModuleMetrics
 from dask_train.fitting.torch_module.opened import Opened
-from dask_train.fitting.torch_module.steps import ModuleBatch, ModuleSteps
+from dask_train.fitting.torch_module.steps import Done, ModuleBatch, ModuleSteps
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.fitting.torch_module.values import opened, plain
 from dask_train.role.dataset import DataSet
@@ -117,7 +117,7 @@ class ModuleWorker:
         loop, own = self.loop, self._own
         state = RankState().own("buffers", self._buffers.own, self._buffers.set_own, may_begin_anew=True)
         state.shared("training", self._state, lambda state: own.restore(opened(state)))
-        state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True)
+        state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)
         loop.keep(state)
         for epoch in loop.epochs():
             if loop.position.batch == 0:
@@ -132,11 +132,14 @@ class ModuleWorker:
                 break
             self._guard.look(loop.position.steps)
             logs = {**self._results(), **self._validated(epoch)}
-            own.schedule(self._agreement.of_first(logs))
+            own.schedule(epoch, self._agreement.of_first(logs))
             loop.epoch_done(**logs)
-        return loop.outcome(
+        outcome = loop.outcome(
             lambda: {} if self._task.in_place is not None else {"training": plain(own.state(), copies=False)}
         )
+        if self._agreement.replaceable is not None:
+            self._agreement.replaceable.confirm()  # one that is lost before needs the others
+        return outcome
 
     def _state(self) -> Any:
         return plain(self._own.state())
@@ -151,16 +154,20 @@ class ModuleWorker:
             )
 
     def _step(self, columns: Any) -> None:
-        steps, meant = self._steps, self._task.columns
+        steps, meant, position = self._steps, self._task.columns, self.loop.position
+        if position.batch and position.steps == self.loop.start.steps + 1:
+            self._guard.look(position.steps)  # after the first step, as after each epoch
 
         def some_row() -> ModuleBatch:
             return steps.packed(meant, self._data.some_row())
 
-        done = steps.train(steps.packed(meant, columns), some_row, self._own.step)
+        steps.train(steps.packed(meant, columns), some_row, self._own.step, self._count)
+
+    def _count(self, done: Done) -> None:
+        """Count what the step in hand has come to, and mirror what is this worker's own then."""
         if self.loop.leads:
             self._metrics.update(done.loss, done.outputs, done.y, done.rows)
-        if not self._guard.num_looks:
-            self._guard.look(self.loop.position.steps + 1)
+        self.loop.mirror_step()
 
     def _results(self) -> dict[str, Any]:
         return self._metrics.results() if self.loop.leads else {}

@@ -8,10 +8,10 @@ from dask_train.frameworks.torch.imports import TORCH_IMPORTS
 
 
 class TorchFitFramework(FitFramework):
-    """The adapter of ``fit`` for torch modules."""
+    """The adapter of ``fit`` for torch modules; ``in_place`` as of :class:`FitFramework`."""
 
     name = "torch"
     imports = TORCH_IMPORTS
 
-    def __init__(self) -> None:
-        super().__init__(TorchFramework())
+    def __init__(self, *, in_place: bool = False) -> None:
+        super().__init__(TorchFramework(), in_place=in_place)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_train.collectives import ProcessGroup, SumBuffer
+from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.role.session import Session
 
 
@@ -21,10 +22,13 @@ class Agreement(ABC):
     ----------
     rank, size
         Number of this rank, and how many there are.
+    replaceable
+        The group, where a lost rank is replaced in place; else None.
     """
 
     rank: int
     size: int
+    replaceable: ReplaceableGroup | None = None
 
     @abstractmethod
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
@@ -73,6 +77,7 @@ class GroupAgreement(Agreement):
 
     def __init__(self, replicas: ProcessGroup) -> None:
         self._replicas, self.rank, self.size = replicas, replicas.rank, replicas.size
+        self.replaceable = replicas if isinstance(replicas, ReplaceableGroup) else None
 
     @cached_property
     def _flags(self) -> SumBuffer:

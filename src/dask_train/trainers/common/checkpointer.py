@@ -246,6 +246,15 @@ class Checkpointer:
         self._check_best(kept)
         return kept
 
+    @property
+    def steps(self) -> int:
+        """After how many steps the last checkpoint was taken."""
+        return self._steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self._steps = steps
+
     def order(self) -> dict[str, Any]:
         """Return what fixes the order of rows."""
         task, epochs = self._task, self._epochs

@@ -7,9 +7,16 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Protocol
 
 from dask_train.collectives import ProcessGroup
+from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.collectives.ring import Ring
 from dask_train.role.session import Session
 from dask_train.transport.connections import Credentials
+
+# The notice where recovery="in_place" was asked for.
+SEVERAL_HOSTS = (
+    "The workers are on several hosts, and a lost one is replaced in place on one host only: after a loss all start "
+    "again, from the last checkpoint."
+)
 
 
 class Patient(Protocol):
@@ -25,9 +32,24 @@ class Patient(Protocol):
 
 @contextmanager
 def process_group(task: Patient, session: Session) -> Iterator[ProcessGroup]:
-    """Connect the workers of a run, met through the session; the first one of each host with those of others."""
+    """Connect the workers of a run, met through the session; the first one of each host with those of others.
+
+    Where lost workers are replaced in place they meet here, and on one host the group replaces them.
+    """
     with ExitStack() as stack:
-        hosts, memory = session.meeting
+        group: ProcessGroup
+        formation = session._meeting.form() if session.meeting is None else None
+        if formation is not None and len(formation.hosts.groups) == 1:
+            group = stack.enter_context(closing(ReplaceableGroup(session._meeting, formation, task.patience_s)))
+            stack.enter_context(session._link.spent.following(group))
+            yield group
+            return
+        if formation is None:
+            hosts, memory = session.meeting
+        else:
+            hosts, memory = formation.hosts, stack.enter_context(closing(formation.memory))
+            if session.rank == 0:
+                session.notice(SEVERAL_HOSTS)
         across = None
         if len(hosts.groups) > 1 and session.rank in hosts.leaders:
             addresses, place = [hosts.addresses[rank] for rank in hosts.leaders], hosts.leaders.index(session.rank)

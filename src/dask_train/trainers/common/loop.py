@@ -95,6 +95,10 @@ class TrainingLoop(SyncedLoop):
 
         Every batch ends with a call of :meth:`step_done`.
         """
+        if self._behind_step:
+            self._behind_step = False
+            if not self.ends_epoch:
+                self._pass_sync_point(epoch_ends=False)
         while not (self.stopped or self.ends_epoch):
             steps = self.position.steps
             yield next(self._turns)
@@ -119,6 +123,7 @@ class TrainingLoop(SyncedLoop):
     def count_step(self) -> None:
         """Count a step, where the framework takes several of them before the next sync point."""
         self.position = Position(self.position.epoch, self.position.batch + 1, self.position.steps + 1)
+        self._at_border()
 
     def steps_done(self, /, **scores: Any) -> bool:
         """Pass the sync point after steps that were counted, but for the end of an epoch; see :meth:`step_done`."""

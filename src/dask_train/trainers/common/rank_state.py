@@ -21,6 +21,8 @@ class _Part:
         Whether it means something within an epoch only.
     trained
         Whether it is part of what is trained.
+    led
+        Whether only the first rank has it, and others restore it without having one to take.
     may_begin_anew
         Whether a rank may do without it, where there are other ranks than then.
     regroup
@@ -31,6 +33,7 @@ class _Part:
     restore: Callable[[Any], Any]
     within_epoch: bool = False
     trained: bool = True
+    led: bool = False
     may_begin_anew: bool = False
     regroup: Callable[[list[Any], int], Any] | None = None
 
@@ -60,6 +63,7 @@ class RankState:
         *,
         within_epoch: bool = False,
         trained: bool = True,
+        led: bool = False,
     ) -> Self:
         """Register a part that all ranks have alike, such as weights: saved by rank 0, restored by all.
 
@@ -74,6 +78,8 @@ class RankState:
         trained
             Whether it is part of what is trained, such as weights. False for the course of training, such as what
             callbacks hold: it does not go back where training ends with the best checkpoint. Default: true.
+        led
+            Whether only the first rank has it, such as metrics over all rows. Default: false.
 
         Returns
         -------
@@ -81,7 +87,7 @@ class RankState:
             This one.
         """
         _check_new(name, self._shared)
-        self._shared[name] = _Part(take, restore, within_epoch, trained)
+        self._shared[name] = _Part(take, restore, within_epoch, trained, led)
         return self
 
     def own(
@@ -135,6 +141,19 @@ class RankState:
     def take_shared(self, *, within_epoch: bool = True) -> dict[str, Any]:
         """Return the values of shared parts; those of an epoch as well, or not."""
         return {name: part.take() for name, part in self._shared.items() if within_epoch or not part.within_epoch}
+
+    def take_alike(self) -> dict[str, Any]:
+        """Return the values of shared parts that every rank has, not only the first one."""
+        return {name: part.take() for name, part in self._shared.items() if not part.led}
+
+    def take_led(self) -> dict[str, Any]:
+        """Return the values of shared parts that only the first rank has."""
+        return {name: part.take() for name, part in self._shared.items() if part.led}
+
+    def restore_some(self, values: Mapping[str, Any]) -> None:
+        """Take over shared parts of a rank that goes on in place of a lost one, as many as were given."""
+        for name, value in values.items():
+            self._shared[name].restore(value)
 
     def take_own(self) -> dict[str, Any]:
         """Return the values of this rank's own parts."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from dask_train.collectives.replaceable import State
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
 from dask_train.role.session import Session
@@ -16,6 +18,7 @@ from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.comparing import check_same
 from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.in_place import Borders, OwnState
 from dask_train.trainers.common.outcome import Outcome, Read
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.score_names import check_stop_told, scores_of
@@ -99,6 +102,8 @@ class SyncedLoop(ABC):
         self._epochs_told: list[int] = []
         self._read: list[Read] = []
         self._saved_steps = 0
+        self._borders: Borders | None = None
+        self._behind_step = False  # whether this rank begins behind a step, whose sync point comes next
 
     @property
     @abstractmethod
@@ -130,6 +135,13 @@ class SyncedLoop(ABC):
             The checkpoint was begun with something else, can't be read, or was written by an earlier version.
         """
         self._state = state
+        if (group := self._agreement.replaceable) is not None:
+            self._borders = Borders(group, state)
+            if group.received is not None:
+                self._take_place(group.received)
+                if not self._behind_step:
+                    group.confirm()  # as below
+                return self.start
         kept = self._checkpointer.load(self._check_begun) if self.leads else None
         if kept is not None:
             kept = self._in_parts(kept)
@@ -146,7 +158,52 @@ class SyncedLoop(ABC):
             rank, size = self._agreement.rank, self._agreement.size
             mine = own[rank] if len(own) == size else state.regroup_own(own, rank)
             state.restore_own(mine, within_epoch=batch > 0)
+        if group is not None:
+            self._at_border()
+            group.confirm()  # the mirrors of all are whole
         return self.start
+
+    def mirror_step(self) -> None:
+        """Mirror what is this rank's own after the step in hand, before the last sum of the step.
+
+        Needed where a lost rank is replaced in place alone; from here to :meth:`TrainingLoop.step_done` nothing of the
+        rank's own state changes.
+        """
+        if self._borders is not None:
+            self._borders.mirror(self.position.steps + 1, self._led())
+
+    def _at_border(self) -> None:
+        """Note that this rank is between two steps, before the sync point: a new one in its place begins here."""
+        if self._borders is not None:
+            alike = {"position": self.position, "start": self.start, "saved_steps": self._saved_steps}
+            self._borders.reached(self.position.steps, self._led(), alike)
+
+    def _led(self) -> dict[str, Any] | None:
+        """Return what only the first rank's loop has, of which a part may change later on; None in others."""
+        if not self.leads:
+            return None
+        known = {"history": self._told_history(), "epochs": list(self._epochs_told), "read": list(self._read)}
+        return {**known, "checkpoint_steps": self._checkpointer.steps}
+
+    def _take_place(self, received: State) -> None:
+        """Go on at the border of the others, in place of a rank that is lost."""
+        task = self._task
+        if self.leads and (task.stop_names or (task.checkpoint is not None and task.checkpoint.best)):
+            self._session._link.start_all_again(
+                "worker 0 was lost, which knew the best checkpoint or a score to stop by"
+            )
+        shared, alike = received.shared
+        self.position, self.start, self._saved_steps = alike["position"], alike["start"], alike["saved_steps"]
+        self._state.restore_some(shared)
+        own: OwnState = pickle.loads(received.own)  # noqa: S301 - of a worker of this run
+        if own.led is not None:
+            parts, led = own.led
+            self._state.restore_some(parts)
+            self.history, self._epochs_told, self._read = led["history"], led["epochs"], led["read"]
+            self._checkpointer.steps = led["checkpoint_steps"]
+        self._state.restore_own(pickle.loads(own.parts), within_epoch=True)  # noqa: S301 - as above
+        self._behind_step = self.position.steps > self.start.steps
+        self._at_border()
 
     def settle(self) -> None:
         """Wait for a checkpoint that is being written, however training has ended."""
@@ -241,7 +298,7 @@ class SyncedLoop(ABC):
 
     def _let_go(self) -> None:
         """Refer no more to who trains, who refers to this loop: in the user's process rows would stay for so long."""
-        self._state = RankState()
+        self._state, self._borders = RankState(), None
 
     def _warning(self) -> str | None:
         """Return what the user is to be warned of, besides checkpoints."""

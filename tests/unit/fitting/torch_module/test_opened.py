@@ -90,14 +90,14 @@ def test_a_scheduler_goes_on_by_step_or_by_epoch_and_never_by_both(by_step, afte
     found = opened(training(scheduler=HALVED), by_step=by_step)
     found.step()
     assert lr_of(found) == after_step
-    found.schedule({"loss": 1.0})
+    found.schedule(0, {"loss": 1.0})
     assert lr_of(found) == after_epoch
 
 
 def test_without_a_scheduler_steps_and_epochs_change_no_rate():
     found = opened(training())
     found.step()
-    found.schedule({"loss": 1.0})
+    found.schedule(0, {"loss": 1.0})
     assert lr_of(found) == 1.0
 
 
@@ -108,8 +108,8 @@ def test_without_a_scheduler_steps_and_epochs_change_no_rate():
 )
 def test_a_scheduler_that_looks_at_a_score_gets_the_loss(second, lr):
     found = opened(training(scheduler=ON_A_PLATEAU))
-    found.schedule({"loss": 1.0})
-    found.schedule(second)
+    found.schedule(0, {"loss": 1.0})
+    found.schedule(1, second)
     assert lr_of(found) == lr
 
 
@@ -117,7 +117,7 @@ def test_a_scheduler_that_looks_at_a_score_gets_the_loss(second, lr):
 def test_what_is_restored_is_what_was_there(scheduler):
     found, other = opened(training(scheduler=scheduler)), opened(training(scheduler=scheduler))
     found.step()
-    found.schedule({"loss": 1.0})
+    found.schedule(0, {"loss": 1.0})
     other.restore(found.state())
     assert torch.equal(other.module.weight, found.module.weight)
     assert lr_of(other) == lr_of(found)
@@ -130,3 +130,15 @@ def test_workers_of_a_host_take_turns_with_its_gpus(monkeypatch, rank, gpu):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     hosts = Hosts.of([f"10.0.0.{5 + rank % 2}:{7000 + rank}" for rank in range(5)])
     assert _device(SimpleNamespace(rank=rank, meeting=(hosts, None))) == torch.device("cuda", gpu)
+
+
+def test_a_scheduler_sees_each_epoch_once_where_a_worker_goes_on_within_it():
+    found, other = (opened(training(scheduler=HALVED)) for _ in range(2))
+    found.optimizer.step()
+    found.schedule(0, {"loss": 1.0})
+    other.restore(found.state())
+    other.schedule(0, {"loss": 1.0})
+    assert other.optimizer.param_groups[0]["lr"] == found.optimizer.param_groups[0]["lr"]
+    other.optimizer.step()
+    other.schedule(1, {"loss": 1.0})
+    assert other.optimizer.param_groups[0]["lr"] == found.optimizer.param_groups[0]["lr"] / 2

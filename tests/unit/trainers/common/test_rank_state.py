@@ -84,3 +84,14 @@ def test_the_course_of_training_is_what_is_shared_and_not_trained():
     assert course == {"callbacks": b"held"}
     states[1].course.restore_shared(course, within_epoch=True)
     assert now == {"callbacks": b"held"}
+
+
+def test_the_successor_of_a_lost_rank_gets_what_all_have_and_the_first_one_what_it_alone_has():
+    def state_of_first(held):
+        state = RankState().shared("weights", partial(held.get, "weights"), partial(held.__setitem__, "weights"))
+        return state.shared("metrics", partial(held.get, "metrics"), partial(held.__setitem__, "metrics"), led=True)
+
+    then, now = state_of_first(dict(THEN)), {}
+    assert (then.take_alike(), then.take_led()) == ({"weights": [1.0]}, {"metrics": b"counted"})
+    state_of_first(now).restore_some(then.take_alike())
+    assert now == {"weights": [1.0]}

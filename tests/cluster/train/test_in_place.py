@@ -1,0 +1,205 @@
+"""``fit(recovery="in_place")``: lost workers of torch modules are replaced, and the others keep their processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import torch
+import torchmetrics
+
+import dask_train as dt
+
+ROWS, BATCH_SIZE, EPOCHS = 173, 16, 3  # 11 steps an epoch; the last batch has 13 rows
+STEPS = -(-ROWS // BATCH_SIZE)
+_random = np.random.default_rng(0)
+X = _random.normal(size=(ROWS, 8))
+Y = (X @ _random.normal(size=(8, 3))).argmax(1)
+
+
+def own_rank():
+    """Of the worker in whose step this is called; None in the client, which tries a module before it is trained."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "fit_module_synchronously":
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals["session"].rank
+
+
+class Fate:
+    """Ends the processes of these workers when they have come so often to a point; each once.
+
+    Parameters
+    ----------
+    folder
+        Where is noted who was there, and who has ended.
+    losses
+        ``(rank, point, count)``; a count is of all calls that a process has made.
+    """
+
+    def __init__(self, folder, *losses):
+        self.folder, self.losses, self.counts = Path(folder), losses, {}
+        self.folder.mkdir(exist_ok=True)
+
+    def at(self, point):
+        if (rank := own_rank()) is None:
+            return
+        self.counts[point] = self.counts.get(point, 0) + 1
+        (self.folder / f"{rank}-{os.getpid()}").touch()
+        for loss in self.losses:
+            mark = self.folder / "lost {} {} {}".format(*loss)
+            if loss == (rank, point, self.counts[point]) and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    @property
+    def processes(self):
+        """How many there were of each rank."""
+        names = [path.name.split("-")[0] for path in self.folder.iterdir() if path.name[0].isdigit()]
+        return [names.count(str(rank)) for rank in range(3)]
+
+    @property
+    def num_lost(self):
+        return len(list(self.folder.glob("lost*")))
+
+
+class Fated(torch.nn.Module):
+    def __init__(self, fate):
+        super().__init__()
+        self.fate = fate
+
+    def forward(self, x):
+        if len(x) > 3:  # a trial is of less rows
+            self.fate.at("training" if self.training else "validation")
+        return x
+
+
+class FatedAdam(torch.optim.AdamW):
+    fate = None
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.fate.at("optimizer")
+
+
+class FatedSchedule(torch.optim.lr_scheduler.StepLR):
+    def __init__(self, optimizer, fate):
+        self.fate = None
+        super().__init__(optimizer, step_size=1, gamma=0.5)
+        self.fate = fate
+
+    def step(self, epoch=None):
+        super().step(epoch)
+        if self.fate is not None:
+            self.fate.at("schedule")
+
+    def state_dict(self):
+        return {name: value for name, value in super().state_dict().items() if name != "fate"}
+
+
+def adam(parameters, fate):
+    made = FatedAdam(parameters, lr=0.02)
+    made.fate = fate
+    return made
+
+
+def fitted(client, fate, **settings):
+    torch.manual_seed(3)
+    between = torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3), Fated(fate)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), *between, torch.nn.Linear(16, 3)).double()
+    return dt.fit(
+        module,
+        da.from_array(X, chunks=(40, 8)),
+        da.from_array(Y, chunks=40),
+        loss=torch.nn.CrossEntropyLoss(),
+        optimizer=partial(adam, fate=fate),
+        scheduler=partial(FatedSchedule, fate=fate),
+        metrics={"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
+        validation_data=(X[:50], Y[:50]),
+        validation_batch_size=24,
+        **{
+            "epochs": EPOCHS,
+            "batch_size": BATCH_SIZE,
+            "workers": 3,
+            "seed": 5,
+            "client": client,
+            "verbose": 0,
+            **settings,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train_client, tmp_path_factory):
+    """The result of a run without a loss."""
+    return fitted(train_client, Fate(tmp_path_factory.mktemp("whole") / "fate"))
+
+
+def check_same(result, wanted):
+    for one, other in zip(result.model.state_dict().values(), wanted.model.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert (result.history, result.epoch) == (wanted.history, wanted.epoch)
+    for name in ("trained", "repeated", "dropped"):
+        assert getattr(result.ledger, name) == getattr(wanted.ledger, name), name
+
+
+MOMENTS = [
+    ("training", 1),
+    ("training", STEPS + 5),
+    ("optimizer", STEPS + 5),
+    ("training", STEPS + 1),
+    ("validation", 4),
+    ("schedule", 2),
+    ("optimizer", STEPS * EPOCHS),
+    ("training", STEPS * EPOCHS),
+    ("schedule", EPOCHS),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: f"{moment[0]} {moment[1]}")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_lost_worker_is_replaced_and_the_others_keep_their_processes(client, tmp_path, undisturbed, rank, moment):
+    fate = Fate(tmp_path / "fate", (rank, *moment))
+    result = fitted(client, fate, recovery="in_place", checkpoint=dt.Checkpoint(tmp_path / "kept", every_steps=3))
+    assert (fate.num_lost, len(result.attempts)) == (1, 2), [attempt.reason for attempt in result.attempts]
+    check_same(result, undisturbed)
+    assert fate.processes == [1 + (each == rank) for each in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [(0, "training", 9), (1, "training", 9)],
+        [(1, "training", 9), (2, "optimizer", 9), (1, "training", 12)],
+    ],
+    ids=["two at once", "one after the other"],
+)
+def test_several_lost_workers_are_replaced(client, tmp_path, undisturbed, losses):
+    fate = Fate(tmp_path / "fate", *losses)
+    policy = dt.RecoveryPolicy(scope="in_place", max_restarts=5)
+    result = fitted(client, fate, recovery=policy)
+    assert fate.num_lost == len(losses)
+    check_same(result, undisturbed)
+    assert fate.processes == [1 + sum(rank == each for rank, *_ in losses) for each in range(3)]
+
+
+@pytest.mark.slow
+def test_all_start_again_where_the_best_checkpoint_was_known_by_the_lost_worker(client, tmp_path, undisturbed):
+    fate = Fate(tmp_path / "fate", (0, "training", STEPS + 5))
+    kept = dt.Checkpoint(tmp_path / "kept", every_steps=3, best="val_loss")
+    result = fitted(client, fate, recovery="in_place", checkpoint=kept)
+    assert [attempt.reason for attempt in result.attempts][1].startswith("worker 0 could not go on in place: worker 0")
+    check_same(result, undisturbed)
+    assert fate.processes == [3, 2, 2]
+
+
+def test_other_kinds_of_run_are_refused(client):
+    with pytest.raises(ValueError, match="that train a torch module"):
+        dt.train(lambda session: None, roles={"worker": 1}, recovery="in_place", client=client)
