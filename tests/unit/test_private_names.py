@@ -1,140 +1,153 @@
-"""The private parts of other packages that the library uses: which, in which rooms, and that they are there."""
+"""Private parts of other libraries are used in the package ``compat`` alone."""
 
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import dask.array as da
-import dask.dataframe as dd
-import distributed
-import pandas as pd
 import pytest
 
 import dask_train
-from dask_train.keras_models.private_parts import ATTRIBUTES as OF_KERAS
-from dask_train.keras_models.private_parts import check_private_parts
 
 SOURCE = Path(dask_train.__file__).parent
 
-# Which private names are used of what, and in which rooms. A new version without one of them fails below by its name.
-OF_DASK = {
-    "client": ("_cancel", "_gather", "_run", "_run_on_scheduler", "_scatter"),
-    "worker": ("_instances",),
-    "multi_lock": ("_request_locks",),
-    "dispatch": ("_lookup",),
-}
-OF_COLLECTIONS = {"collection": ("_meta",), "frame": ("_meta_nonempty",), "expression": ("_parameters",)}
-OF_SOME_KERAS = ("_fn", "_fn_kwargs", "_is_excluded_from_weight_decay", "_load_state", "_save_state")  # not of all
-OF_OPTUNA = {"frozen_trial": ("_trial_id",)}  # of which a trial that a checkpoint holds is made again
-OF_OTHERS = {
-    "os": ("_exit",),
-    "sys": ("_getframe",),
-    "atexit": ("_run_exitfuncs",),
-    "torch.nn.utils.parametrize": ("_inject_new_class", "_inject_property"),
-    "torch": ("_get_sequence_number_for_group", "_rendezvous_handlers", "_set_pg_timeout", "_world"),
-    "autograd_node": ("_input_metadata",),
-    "namedtuple": ("_asdict", "_replace"),
-}
-PRIVATE_MODULES = {
-    "keras.src": ("keras_models", "fitting", "settings"),
-    "pandas._config": ("settings",),
-    "tensorflow.python": ("fitting", "settings"),
-    "dask.dataframe.dask_expr._expr": ("collections",),
-    "torch.utils.data._utils": ("frameworks",),
-}
-ROOMS = {
-    **dict.fromkeys(sum(OF_DASK.values(), ()), ("cluster", "scheduler")),
-    **dict.fromkeys(sum(OF_COLLECTIONS.values(), ()), ("collections", "predicting")),
-    **dict.fromkeys(sum(OF_KERAS.values(), OF_SOME_KERAS), ("keras_models", "fitting")),
-    **dict.fromkeys(sum(OF_OPTUNA.values(), ()), ("searching",)),
-    **dict.fromkeys(sum(OF_OTHERS.values(), ()), None),
+# Modules that are private without an underscore.
+PRIVATE_MODULES = ("keras.src", "tensorflow.python")
+# Names with an underscore that Python's own documentation has.
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
+# Private names of this library that several of its files use, which are told from those of others by no underscore.
+OURS = {
+    "_close",
+    "_context",
+    "_data",
+    "_failure",
+    "_link",
+    "_peer",
+    "_posed",
+    "_save",
+    "_start",
+    "_stop",
+    "_trained",
 }
 
 
-def used() -> Iterator[tuple[str, Path]]:
-    """Attributes of others whose names begin with an underscore, and the files that use them."""
-    trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
-    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
-    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    ours = {node.name for _, node in nodes if isinstance(node, definitions)}
-    ours |= {node.attr for _, node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
-    ours |= {node.id for _, node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for path, node in nodes:
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
-            whose = ast.unparse(node.value)
-            if whose not in ("self", "cls") and (node.attr not in ours or whose.endswith("dask_end")):
-                yield node.attr, path.relative_to(SOURCE)
+# Rooms whose private parts have not moved yet.
+LEFT = ("fitting", "frameworks", "keras_models", "linear_model", "predicting", "searching", "settings", "sklearn")
 
 
-def test_all_of_them_are_listed_here_and_used_in_their_rooms():
-    found = list(used())
-    assert sorted({f"{name} in {path}" for name, path in found if name not in ROOMS}) == []
-    elsewhere = [(name, path) for name, path in found if ROOMS[name] and path.parts[0] not in ROOMS[name]]
-    assert elsewhere == []
-    assert sorted(set(ROOMS) - {name for name, _ in found} - {"_use_weight_decay"}) == []
+def is_private(name: str) -> bool:
+    return name.startswith("_") and name.strip("_") != "" and not name.endswith("__")
 
 
-def test_private_modules_are_imported_in_their_rooms_and_there():
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            room = path.relative_to(SOURCE).parts[0]
-            for prefix, rooms in PRIVATE_MODULES.items():
-                if module.startswith(prefix):
-                    assert room in rooms, f"{path.relative_to(SOURCE)} imports {module}"
-                    found = pytest.importorskip(prefix.partition(".")[0]) and import_module(module)
-                    gone = [each.name for each in node.names if not _has(found, each.name)]
-                    assert gone == [], f"{module} has no {gone} any more"
+def defined(tree: ast.AST) -> set[str]:
+    """Return names that a file defines: functions, classes, variables, and attributes of ``self`` and ``cls``."""
+    names = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                names.add(name)
+    return names
 
 
-def _has(module: Any, name: str) -> bool:
-    return hasattr(module, name) or find_spec(f"{module.__name__}.{name}") is not None
+def imported(node: ast.AST) -> Iterator[str]:
+    """Yield private modules, and private names of modules, that a statement imports from other libraries."""
+    match node:
+        case ast.Import(names=aliases):
+            found = [alias.name for alias in aliases]
+        case ast.ImportFrom(module=str(module), names=aliases, level=0):
+            found = [f"{module}.{alias.name}" for alias in aliases]
+        case _:
+            return
+    for name in found:
+        is_other = name.partition(".")[0] not in ("__future__", "dask_train")
+        if is_other and (any(map(is_private, name.split("."))) or name.startswith(PRIVATE_MODULES)):
+            yield name
 
 
-def missing(owners: dict[str, Any], names: dict[str, tuple[str, ...]]) -> list[str]:
-    return [f"{owner}.{name}" for owner, all_of in names.items() for name in all_of if not hasattr(owners[owner], name)]
+def named(node: ast.AST, own: set[str], ours: set[str]) -> Iterator[str]:
+    """Yield private attributes of other libraries' objects.
+
+    An attribute is another library's where the file does not define its name; that of ``self``, where no file does,
+    since a class may have it of one in another file.
+    """
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if is_private(name) and name not in ours:
+            yield ast.unparse(node)
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return
+        case ast.Attribute(attr=name) if is_private(name) and name not in own:
+            yield ast.unparse(node)
+        case ast.Call(args=[_, ast.Constant(value=str(name)), *_]) if name.isidentifier() and is_private(name):
+            if name not in own:  # of getattr, setattr, hasattr, patch.object
+                yield ast.unparse(node)
 
 
-def test_dask_and_distributed_have_them():
-    from distributed.multi_lock import MultiLockExtension
-    from distributed.protocol.serialize import dask_serialize
+def private_parts(text: str, ours: set[str]) -> list[str]:
+    """Return private parts of other libraries that a file uses, each with its line."""
+    tree = ast.parse(text)
+    own = defined(tree) | OURS | DOCUMENTED
+    return [
+        f"line {node.lineno}: {part}"  # type: ignore[attr-defined]
+        for node in ast.walk(tree)
+        for part in (*imported(node), *named(node, own, ours | own))
+    ]
 
-    frame = dd.from_pandas(pd.DataFrame({"x": [1]}), npartitions=1)
-    owners = {
-        "client": distributed.Client,
-        "worker": distributed.Worker,
-        "multi_lock": MultiLockExtension,
-        "dispatch": dask_serialize,
-        "collection": da.ones(3),
-        "frame": frame,
-        "expression": frame.expr,
+
+def test_they_are_used_in_compat_alone() -> None:
+    texts = {path.relative_to(SOURCE): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    ours = set().union(*(defined(ast.parse(text)) for text in texts.values()))
+    outside = {path: text for path, text in texts.items() if path.parts[0] not in ("compat", *LEFT)}
+    used = [f"{path}, {part}" for path, text in outside.items() for part in private_parts(text, ours)]
+    assert used == [], "give each of these a function in dask_train.compat, or use a public interface"
+
+
+def test_names_of_ours_are_still_used() -> None:
+    used = {
+        node.attr
+        for p in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(p.read_text()))
+        if isinstance(node, ast.Attribute)
     }
-    assert missing(owners, OF_DASK | OF_COLLECTIONS) == []
+    assert OURS - used == set()
 
 
-def test_keras_has_them(monkeypatch):
-    keras = pytest.importorskip("keras")
-    from keras.src.losses import loss
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from keras.src.losses import loss",
+        "from keras import _private",
+        "import torch._subclasses",
+        "import tensorflow.python.framework",
+        "from lightgbm.basic import Booster, _LIB",
+        "frame._meta",
+        "frame._meta.columns",
+        "frame._meta = None",
+        "getattr(frame, '_meta', None)",
+        "patch.object(frame, '_meta')",
+        "self._iterations",
+    ],
+)
+def test_the_check_sees_them(line: str) -> None:
+    assert len(private_parts(line, ours={"_columns"})) == 1
 
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("adam", loss="mse", metrics=["mae"])
-    model.optimizer.build(model.trainable_variables)
-    assert missing({"config": model.layers[0]}, {"config": OF_KERAS["config"]}) == []
-    check_private_parts(model)
-    monkeypatch.setattr(keras.losses.Loss, "__call__", lambda self, *args: 0.0)
-    with pytest.raises(dask_train.VersionMismatchError, match=r"Loss.__call__ does not use reduce_weighted_values\."):
-        check_private_parts(model)
-    monkeypatch.delattr(loss, "squeeze_or_expand_to_same_rank")
-    with pytest.raises(dask_train.VersionMismatchError, match=r"keras\.src\.losses\.loss has no squeeze_or_expand"):
-        check_private_parts(model)
 
+def test_the_check_leaves_other_names_alone() -> None:
+    text = """
+    from dask_train.errors import _drawn
+    from keras import losses
 
-def test_optuna_has_them():
-    trial = pytest.importorskip("optuna").trial
-    owners = {"frozen_trial": trial.create_trial(state=trial.TrialState.FAIL)}
-    assert missing(owners, OF_OPTUNA) == []
+    class Table:
+        def __init__(self):
+            self._rows, _ = [], None
+
+        def joined(self, other):
+            os._exit(1)
+            return type(self)(self._rows + other._rows, self._columns, other.__dict__, getattr(other, "_rows"))
+    """
+    assert private_parts(textwrap.dedent(text), ours={"_columns"}) == []

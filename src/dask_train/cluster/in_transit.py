@@ -13,6 +13,8 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from dask_train.compat.distributed import is_dask_worker_here
+
 
 def reduce_parts(code: bytes, header: dict[str, Any], arrays: list[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Answer ``__reduce__`` for a model in parts.
@@ -37,9 +39,7 @@ def open_model(code: bytes, header: dict[str, Any], arrays: list[Any]) -> Any:
         The latter on a scheduler that reads a graph; and on a Dask worker where the model can't be rebuilt. There an
         exception would end the worker's stream from the scheduler, and the task would wait for ever.
     """
-    from distributed import Worker
-
-    on_worker = bool(Worker._instances)
+    on_worker = is_dask_worker_here()
     if not on_worker and _scheduler_reads_graph():
         return ModelInTransit(code, header, arrays)
     try:

@@ -18,8 +18,8 @@ from typing import Any
 
 from dask.sizeof import sizeof
 from dask.tokenize import normalize_token
-from dask.utils import Dispatch
 
+from dask_train.compat.dask import forget_types
 from dask_train.settings.after_import import call_after_import
 
 
@@ -55,7 +55,7 @@ def _install() -> None:
     from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
     for dispatch in (dask_serialize, dask_deserialize, sizeof, normalize_token):
-        _forget(dispatch, keras.Model)
+        forget_types(dispatch, keras.Model)
     keras.Model.__reduce__ = _reduce
     sizeof.register(keras.Model, _size_bytes)
     normalize_token.register(keras.Model, _token)
@@ -91,16 +91,11 @@ def _token(model: Any) -> tuple[Any, ...]:
 def _code() -> bytes:
     from dask_train.cluster import in_transit
     from dask_train.cluster.by_value import ByValue
+    from dask_train.compat import distributed
 
-    _, (code,) = ByValue(in_transit.open_model, in_transit).__reduce__()
+    _, (code,) = ByValue(in_transit.open_model, in_transit, distributed).__reduce__()
     return code
 
 
 def _nothing() -> None:
     """Register nothing, so that distributed's next way is tried, which is pickle."""
-
-
-def _forget(dispatch: Dispatch, parent: type) -> None:
-    """Drop what a dispatch has for a class and its subclasses: what others registered, and what it remembered."""
-    for cls in [known for known in dispatch._lookup if isinstance(known, type) and issubclass(known, parent)]:
-        del dispatch._lookup[cls]

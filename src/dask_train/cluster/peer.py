@@ -15,6 +15,7 @@ from distributed.comm import connect
 
 from dask_train.cluster.clients import checked_client
 from dask_train.cluster.on_loop import begin
+from dask_train.compat.distributed import gather, scatter
 from dask_train.config import Deadlines
 from dask_train.errors import RoleLostError
 
@@ -170,7 +171,7 @@ class Peer:
             What the function, or the way to one of the Dask workers, raised; with ``on_error="ignore"`` none.
         """
         self._check()
-        asking = self.dask_end._run(function, *args, workers=workers, **kwargs)
+        asking = self.dask_end.run(function, *args, workers=workers, **kwargs)
         try:
             answers: dict[str, Any] = await self.while_it_answers(asking)
         except OSError as error:
@@ -218,7 +219,7 @@ class Peer:
         direct = bool(some) and await self._reaches(some[0])
         broadcast = num_copies if num_copies > 1 else False
         workers = [address] if address else None
-        putting = self.dask_end._scatter({key: value}, workers=workers, direct=direct, broadcast=broadcast)
+        putting = scatter(self.dask_end, {key: value}, workers=workers, direct=direct, broadcast=broadcast)
         futures = await self.while_it_answers(putting)
         future: Future = futures[key]
         return future
@@ -229,18 +230,18 @@ class Peer:
 
     async def gather(self, futures: Sequence[Future]) -> list[Any]:
         """Results of Dask in this process, from a client; of a lost one the error is that of Dask."""
-        results: list[Any] = await self.while_it_answers(self.dask_end._gather(list(futures)))
+        results: list[Any] = await self.while_it_answers(gather(self.dask_end, futures))
         return results
 
     async def cancel(self, futures: Sequence[Future]) -> None:
         """Give up results of Dask, from a client, whoever else waits for them."""
-        await self.dask_end._cancel(list(futures))
+        await self.dask_end.cancel(list(futures))
         for future in futures:  # or the client goes on to ask for their keys, of which the scheduler warns
             future.release()
 
     async def on_scheduler(self, function: Any, *args: Any) -> Any:
         """Run ``function`` in the scheduler, from a client."""
-        return await self.dask_end._run_on_scheduler(function, *args)
+        return await self.dask_end.run_on_scheduler(function, *args)
 
     async def _reaches(self, address: str) -> bool:
         """Return whether a Dask worker answers this client, which may see only the scheduler through a gateway."""

@@ -11,6 +11,7 @@ from distributed.protocol.pickle import dumps
 from dask_train import dashboard, scheduler
 from dask_train.cluster.by_value import ByValue
 from dask_train.cluster.peer import Peer
+from dask_train.compat import distributed
 from dask_train.dashboard.plugin import DashboardPlugin
 from dask_train.scheduler.plugin import TrainPlugin
 
@@ -21,7 +22,7 @@ _known: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
 async def ensure_plugin(peer: Peer) -> None:
     """Register the plug-in for runs where the scheduler has none."""
-    await install(peer, TrainPlugin, scheduler)
+    await install(peer, TrainPlugin, scheduler, distributed)
 
 
 async def ensure_dashboard(peer: Peer) -> None:

@@ -15,6 +15,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
 from dask_train.collections.tensors import as_numpy
+from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Column
 
 # NumPy arrays are cut into blocks of about this size.
@@ -120,7 +121,7 @@ def check_plain(what: str, value: Any) -> None:
         It is sparse, or masked.
     """
     check_unmasked(what, value)
-    block = getattr(value, "_meta", value)
+    block = meta_of(value)
     if not (hasattr(block, "toarray") or hasattr(block, "todense")):
         return
     kind = type(block).__name__
@@ -141,7 +142,7 @@ def check_unmasked(what: str, value: Any) -> None:
     TypeError
         It has.
     """
-    if isinstance(getattr(value, "_meta", value), np.ma.MaskedArray):
+    if isinstance(meta_of(value), np.ma.MaskedArray):
         raise TypeError(f"{what} has a masked array, whose mask would be lost; fill it first, with .filled(value).")
 
 

@@ -16,6 +16,7 @@ from dask_train.collections.frames import frame_source
 from dask_train.collections.partition.form import Picks, open_form, picks_of
 from dask_train.collections.source import OwnRows, Source
 from dask_train.collections.tensors import as_numpy
+from dask_train.compat.dask import has_meta, meta_of
 
 
 def check_data(
@@ -102,7 +103,7 @@ def _is_delayed(value: Any) -> bool:
 
 
 def _is_dask_frame(value: Any) -> bool:
-    return _comes_from(value, "dask.dataframe") and hasattr(getattr(value, "_meta", None), "iloc")
+    return _comes_from(value, "dask.dataframe") and has_meta(value) and hasattr(meta_of(value), "iloc")
 
 
 def _is_pandas(value: Any) -> bool:

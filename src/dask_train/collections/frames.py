@@ -13,6 +13,7 @@ from dask_train.collections.partition.plan import columns_of, make_plan
 from dask_train.collections.persisted import frame_persisted_nbytes
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
+from dask_train.compat.dask import are_co_aligned, has_meta, meta_of
 from dask_train.data.columns import Column
 
 
@@ -54,7 +55,7 @@ def frame_source(what: str, form: PartitionForm) -> Source:
     values = form["values"]
     if len(values) > 1:
         _check_one_origin(what, values)
-    plan = make_plan(what, {**form, "values": [value._meta for value in values]})
+    plan = make_plan(what, {**form, "values": list(map(meta_of, values))})
     if form["picks"] is not None:
         needed = list(dict.fromkeys(column["name"] for one in plan["reads"] for column in one["columns"] or ()))
         values = [in_own_order(values[0], needed)]
@@ -94,9 +95,9 @@ def in_order(frame: Any, names: Sequence[Any]) -> Any:
     chosen = in_own_order(frame, names)
     if list(chosen.columns) == list(names):
         return chosen
-    if not hasattr(chosen, "_meta"):
+    if not has_meta(chosen):
         return chosen[list(names)]
-    return chosen.map_partitions(_reordered, list(names), meta=chosen._meta[list(names)])
+    return chosen.map_partitions(_reordered, list(names), meta=meta_of(chosen)[list(names)])
 
 
 def _reordered(frame: Any, names: list[Any]) -> Any:
@@ -118,7 +119,6 @@ def delayed_pieces(what: str, frames: Sequence[Any]) -> list[Any]:
 def _check_one_origin(what: str, values: Sequence[Any]) -> None:
     """Refuse what does not surely have the same rows in each partition."""
     import dask.dataframe as dd
-    from dask.dataframe.dask_expr._expr import are_co_aligned
 
     change = (
         "Put the columns in one frame, and pass that frame with features= and label=; or pass arrays, with "
@@ -130,7 +130,7 @@ def _check_one_origin(what: str, values: Sequence[Any]) -> None:
             f"a frame does not know how many it has. {change}"
         )
     counts = [value.npartitions for value in values]
-    is_one = are_co_aligned(*(value.expr for value in values)) or _have_equal_divisions(values)
+    is_one = are_co_aligned(values) or _have_equal_divisions(values)
     if len(set(counts)) > 1 or not is_one:
         raise ValueError(
             f"{what} has frames of {', '.join(map(str, counts))} partitions that were not cut from one frame, or not "

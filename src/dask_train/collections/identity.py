@@ -6,6 +6,8 @@ from typing import Any
 
 from dask.tokenize import tokenize
 
+from dask_train.compat.dask import is_expression, parameters_of
+
 # Operands of Dask's Parquet readers that they fill in as they go, which have other tokens in each process; the files
 # themselves, with their sizes and times, are in the reader's checksum.
 _FILLED_IN = {"_dataset_info_cache", "_pq_length_stats"}
@@ -35,9 +37,10 @@ def _told(value: Any) -> Any:
     """Return an expression of Dask's frames by its operands."""
     if isinstance(value, list):
         return [_told(item) for item in value]
-    if not hasattr(value, "_parameters"):
+    if not is_expression(value):
         return value
-    names = [*value._parameters, *[""] * (len(value.operands) - len(value._parameters))]
+    known = parameters_of(value)
+    names = [*known, *[""] * (len(value.operands) - len(known))]
     told = [_told(operand) for name, operand in zip(names, value.operands, strict=True) if name not in _FILLED_IN]
     # Asked of the class, since a frame's expression answers with a column of that name.
     return [type(value).__name__, value.checksum if hasattr(type(value), "checksum") else None, told]

@@ -11,6 +11,7 @@ from dask import delayed
 from dask.delayed import Delayed
 
 from dask_train.collections.partition.form import is_frame
+from dask_train.compat.dask import has_meta, meta_of
 
 
 def exact_ids(what: str, given: Any, names: Sequence[Any] | None = None) -> Any:
@@ -32,7 +33,7 @@ def exact_ids(what: str, given: Any, names: Sequence[Any] | None = None) -> Any:
     """
     if names and isinstance(given, list) and all(isinstance(part, Delayed) for part in given):
         return [delayed(partial(exact_ids, what, names=names), pure=False)(part) for part in given]
-    meta = getattr(given, "_meta", given)
+    meta = meta_of(given)
     if not hasattr(meta, "iloc"):
         return given
     if not is_frame(meta):
@@ -44,13 +45,13 @@ def exact_ids(what: str, given: Any, names: Sequence[Any] | None = None) -> Any:
 
 
 def _exact_in(what: str, name: Any, frame: Any) -> Any:
-    if not hasattr(frame, "_meta"):
+    if not has_meta(frame):
         made = frame.copy(deep=False)
         made[name] = _exact(what, name, frame[name])
         return made
     if isinstance(name, str):  # other columns stay those that Dask may leave unread
         return frame.assign(**{name: _exact(what, name, frame[name])})
-    meta = frame._meta.astype({name: frame._meta[name].dtype.numpy_dtype})
+    meta = meta_of(frame).astype({name: meta_of(frame)[name].dtype.numpy_dtype})
     return frame.map_partitions(partial(_exact_in, what, name), meta=meta)
 
 
@@ -61,9 +62,9 @@ def _is_nullable(dtype: Any) -> bool:
 def _exact(what: str, name: Any, column: Any) -> Any:
     """Return a column of Dask or pandas as integers of NumPy."""
     make = partial(_as_numpy, what, name)
-    if not hasattr(column, "_meta"):
+    if not has_meta(column):
         return make(column)
-    return column.map_partitions(make, meta=column._meta.astype(column.dtype.numpy_dtype))
+    return column.map_partitions(make, meta=meta_of(column).astype(column.dtype.numpy_dtype))
 
 
 def _as_numpy(what: str, name: Any, column: Any) -> Any:

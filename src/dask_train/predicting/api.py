@@ -16,6 +16,7 @@ from dask_train.cluster.sealed import Sealed
 from dask_train.collections.blocks import arrays_by_block
 from dask_train.collections.schema.conformer import check_no_categories
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.compat.dask import meta_of
 from dask_train.config import PredictLimits
 from dask_train.data.structure import filled
 from dask_train.input_errors import raises_at_the_call
@@ -180,7 +181,7 @@ class Prepared:
             )
             return filled(call.places, arrays.__getitem__)
         empty = [column.empty(0) for column in call.outputs]
-        meta = series_or_frame(empty, inputs.frame._meta.index[:0], self.names)
+        meta = series_or_frame(empty, meta_of(inputs.frame).index[:0], self.names)
         task = Sealed(partial(frame_block, call, limits, inputs.plan, self.names))
         return inputs.frame.map_partitions(
             task, as_collection(model), meta=meta, enforce_metadata=False, align_dataframes=False
@@ -211,7 +212,7 @@ def prepared(
     """
     limits, schema, columns = PredictLimits.from_dask_config(), settings.schema, settings.columns
     model, known = opened_model(model, schema, options)
-    if schema is not None and not hasattr(getattr(x, "_meta", x), "iloc"):
+    if schema is not None and not hasattr(meta_of(x), "iloc"):
         raise ValueError(f"schema= describes the columns of a frame, and x is a {type(x).__name__}. Leave it out.")
     travels = settings.client is not None
     found = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)

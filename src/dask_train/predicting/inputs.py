@@ -16,6 +16,7 @@ from dask_train.collections.schema.conformer import unknown_categories
 from dask_train.collections.schema.conforming import Pairs, conformed, matched
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import OwnRows
+from dask_train.compat.dask import has_meta, meta_of
 from dask_train.data.columns import TEXT, Column, Columns
 from dask_train.data.text import may_be_text
 from dask_train.fitting.data import columns_for, places_of
@@ -138,7 +139,7 @@ def _of_frame(
     if as_frames:
         return Inputs(columns=Columns(features=0), frame=_chosen(what, x, features))
     if not is_frame(x):
-        one, column = _read_of(what, x._meta, None, takes_text=takes_text)
+        one, column = _read_of(what, meta_of(x), None, takes_text=takes_text)
         _check_codes(what, [one], known)
         return Inputs(columns=Columns.of_batch(1, (column,)), frame=x, plan=[one])
     features, _ = columns_for(model, x, None, features, None)
@@ -146,7 +147,9 @@ def _of_frame(
     places = places_of(features, picks)
     several = resolved(what, list(x.columns), picks)
     needed = list(dict.fromkeys(name for names, _ in several for name in names))
-    plans = [_read_of(what, x._meta, names if matrix else names[0], takes_text=takes_text) for names, matrix in several]
+    plans = [
+        _read_of(what, meta_of(x), names if matrix else names[0], takes_text=takes_text) for names, matrix in several
+    ]
     _check_codes(what, [one for one, _ in plans], known)
     return Inputs(
         columns=Columns(columns=tuple(column for _, column in plans), features=places),
@@ -203,6 +206,8 @@ def _read_of(what: str, meta: Any, names: Any, *, takes_text: bool) -> tuple[Map
 
 
 def _is_dask_frame(value: Any) -> bool:
-    return any(kind.__module__.startswith("dask.dataframe") for kind in type(value).__mro__) and hasattr(
-        getattr(value, "_meta", None), "iloc"
+    return (
+        any(kind.__module__.startswith("dask.dataframe") for kind in type(value).__mro__)
+        and has_meta(value)
+        and hasattr(meta_of(value), "iloc")
     )

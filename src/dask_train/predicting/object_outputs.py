@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.compat.dask import sample_of
 from dask_train.data.columns import Column, Columns
 from dask_train.data.structure import Places, leaves
 from dask_train.predicting.inputs import Inputs
@@ -64,7 +65,7 @@ def outputs_of(
     if meta is None:
         sample = Call(verb="predict", columns=inputs.columns, batch_size=2)
         rows = [np.zeros((2, *column.row_shape), column.dtype) for column in inputs.columns]
-        given = rows if inputs.frame is None else [_sample(inputs.frame._meta_nonempty)]
+        given = rows if inputs.frame is None else [_sample(sample_of(inputs.frame))]
         try:
             found = value.call(sample, given)
         except Exception as error:

@@ -22,6 +22,7 @@ from dask_train.cluster.sealed import Sealed
 from dask_train.collections.identity import identity
 from dask_train.collections.partition.form import is_name
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.compat.dask import meta_of
 from dask_train.data.structure import leaves
 from dask_train.driver.result import leave_result
 from dask_train.input_errors import raises_at_the_call
@@ -340,5 +341,5 @@ def _token(ready: Prepared) -> str:
 
 
 def _dtypes(frame: Any) -> list[tuple[Any, Any]]:
-    meta = frame._meta
+    meta = meta_of(frame)
     return list(meta.dtypes.items()) if meta.ndim == 2 else [(meta.name, meta.dtype)]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dask_train.compat.distributed import request_locks
+
 
 def lock(scheduler: Any, addresses: list[str], user: str) -> None:
     """Take the ``MultiLock`` of Dask workers that are free, for ``user``."""
-    granted = _multi_locks(scheduler)._request_locks(addresses, user, len(addresses))
+    granted = request_locks(_multi_locks(scheduler), addresses, user)
     assert granted, "a free Dask worker's lock was held"
 
 

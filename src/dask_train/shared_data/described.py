@@ -12,6 +12,7 @@ from distributed import Future
 
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
+from dask_train.compat.distributed import status_known
 from dask_train.config import Deadlines
 from dask_train.data.columns import Column
 from dask_train.errors import DaskTrainError, DataError
@@ -37,7 +38,7 @@ async def check_computed(future: Future, what: str) -> None:
     """
     await _computed_again(future, what)
     if future.status == "error":
-        error = await future._exception()
+        error = await future.exception()
         raise DataError(
             f"A partition of {what} can't be computed: {type(error).__name__}: {str(error).rstrip('.')}.",
             change="Mend what computes it: its traceback is the cause of this error.",
@@ -52,7 +53,7 @@ async def _computed_again(future: Future, what: str) -> None:
     deadline = time.monotonic() + patience_s
     while future.status in ("lost", "pending"):
         with suppress(TimeoutError):
-            await future._state.wait(LOST_LOOK_S)
+            await status_known(future, LOST_LOOK_S)
             continue
         peer = Peer(future.client)
         await ensure_plugin(peer)

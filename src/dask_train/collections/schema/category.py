@@ -13,6 +13,7 @@ from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.number import is_number
 from dask_train.collections.schema.text import is_text
 from dask_train.collections.schema.values import index_from_json, index_to_json
+from dask_train.compat.dask import has_meta
 
 # How many values an error names.
 _NAMED = 10
@@ -97,7 +98,7 @@ class CategoryColumn(FrameColumn):
             if (given is None or len(given)) and of_values not in (own, "objects"):
                 raise self._other(what, column, f"Make values of it that are {own}.")
         task = partial(with_categories, what, self.dtype, None if not coded else "codes")
-        if not hasattr(column, "_meta"):
+        if not has_meta(column):
             return task(column)
         return column.map_partitions(task, meta=pd.Series([], dtype=self.dtype, name=column.name))
 

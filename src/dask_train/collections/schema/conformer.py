@@ -15,6 +15,7 @@ from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.conforming import conformed, matched, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
 from dask_train.collections.schema.kinds import column_for
+from dask_train.compat.dask import meta_of
 
 
 class Conformer:
@@ -62,7 +63,7 @@ class Conformer:
 
     def inputs(self, what: str, value: Any) -> Any:
         """Return a frame or column of features as the model knows them; other values as they are."""
-        meta = getattr(value, "_meta", value)
+        meta = meta_of(value)
         if not hasattr(meta, "iloc"):
             return value
         own = {column.name: column for column in self._known.columns}
@@ -72,7 +73,7 @@ class Conformer:
         return self._with(what, value, [(name, own.get(name)) for name in meta.columns])
 
     def _with(self, what: str, value: Any, columns: Sequence[tuple[Any, FrameColumn | None]]) -> Any:
-        meta = getattr(value, "_meta", value)
+        meta = meta_of(value)
         pairs = []
         for name, own in columns:
             column = own or column_for(what, name, meta.dtypes[name] if is_frame(meta) else meta.dtype)
@@ -85,7 +86,7 @@ class Conformer:
 
     def targets(self, what: str, value: Any, names: Sequence[Any] | None = None) -> Any:
         """Return a frame or column of labels as the model knows them, with none missing; other values as they are."""
-        meta = getattr(value, "_meta", value)
+        meta = meta_of(value)
         if hasattr(meta, "iloc"):
             several = [meta.name] if not is_frame(meta) else list(meta.columns) if names is None else names
             own = {column.name: column for column in self._known.targets}
@@ -177,7 +178,7 @@ def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any])
     ValueError
         A column of a frame has some.
     """
-    meta = getattr(x, "_meta", x)
+    meta = meta_of(x)
     if not hasattr(meta, "iloc"):
         return
     dtypes = dict(meta.dtypes) if is_frame(meta) else {meta.name: meta.dtype}

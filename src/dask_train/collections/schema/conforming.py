@@ -13,6 +13,7 @@ from dask_train.collections.partition.form import is_frame, is_name
 from dask_train.collections.schema.category import CategoryColumn, check_none_missing, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
+from dask_train.compat.dask import has_meta, meta_of
 
 # Names of columns of a frame, each with what the model knows of it.
 Pairs = Sequence[tuple[Any, FrameColumn]]
@@ -132,7 +133,7 @@ def _without_missing(what: str, rows: Any, names: Sequence[Any] | None, *, is_la
     if isinstance(rows, list) and rows and all(isinstance(part, Delayed) for part in rows):
         task = partial(_without_missing, what, names=names, is_label=is_label)
         return [delayed(task, pure=False)(part) for part in rows]
-    meta = getattr(rows, "_meta", rows)
+    meta = meta_of(rows)
     if not hasattr(meta, "iloc"):
         return rows
     columns = [None] if not is_frame(meta) else [name for name in meta.columns if names is None or name in names]
@@ -145,7 +146,7 @@ def _checked(what: str, column: Any, *, is_label: bool) -> Any:
     if not CategoryColumn.has(column.dtype):
         return column
     check = partial(check_none_missing, what, is_label=is_label)
-    return column.map_partitions(check, meta=column._meta) if hasattr(column, "_meta") else check(column)
+    return column.map_partitions(check, meta=meta_of(column)) if has_meta(column) else check(column)
 
 
 def _each(rows: Any, name: Any, change: Callable[[Any], Any]) -> Any:
@@ -158,8 +159,8 @@ def _each(rows: Any, name: Any, change: Callable[[Any], Any]) -> Any:
         return rows
     if isinstance(name, str):  # other columns stay those that Dask may leave unread
         return rows.assign(**{name: made})
-    if hasattr(rows, "_meta"):
-        return rows.map_partitions(_each, name, change, meta=_each(rows._meta, name, change))
+    if has_meta(rows):
+        return rows.map_partitions(_each, name, change, meta=_each(meta_of(rows), name, change))
     changed = rows.copy(deep=False)
     changed[name] = made
     return changed

@@ -16,6 +16,7 @@ from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.kinds import column_for, column_from_json
 from dask_train.collections.schema.values import value_from_json, value_to_json
+from dask_train.compat.dask import meta_of
 
 # Raised when files of later versions can't be read by earlier ones.
 FORMAT = 1
@@ -173,7 +174,7 @@ def only_categories(schema: FrameSchema) -> FrameSchema:
 
 def schema_of(what: str, frame: Any, features: Any, targets: Sequence[Any]) -> FrameSchema:
     """Describe a frame of Dask or pandas, which errors call ``what``; see :meth:`FrameSchema.of`."""
-    dtypes = getattr(frame, "_meta", frame).dtypes
+    dtypes = meta_of(frame).dtypes
     structure = structure_in(what, frame, features, targets)
     names = list(dict.fromkeys(names_in(structure)))
     return FrameSchema(
@@ -200,7 +201,7 @@ def structure_in(what: str, frame: Any, features: Any, others: Sequence[Any]) ->
 
 def structure_of(x: Any) -> Any:
     """Return how one frame or column makes the features; None of anything else."""
-    meta = getattr(x, "_meta", x)
+    meta = meta_of(x)
     if not hasattr(meta, "iloc"):
         return None
     return list(meta.columns) if is_frame(meta) else meta.name

@@ -11,6 +11,7 @@ from dask_train.collections.partition.form import is_frame, picks_of, resolved
 from dask_train.collections.schema.conforming import without_missing_codes, without_missing_labels
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, schema_of, structure_of
 from dask_train.collections.schema.kinds import column_for
+from dask_train.compat.dask import meta_of
 
 
 def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSchema | None, ...]:
@@ -31,7 +32,7 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
         return ()
     picks = picks_of(what, features, label)
     if picks is not None:
-        meta = getattr(data, "_meta", data)
+        meta = meta_of(data)
         several = resolved(what, list(meta.columns if is_frame(meta) else meta), picks["arrays"])
         values = [meta[names if is_frame(meta) and is_matrix else names[0]] for names, is_matrix in several]
     elif isinstance(data, Mapping):
@@ -43,7 +44,7 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
 
 
 def _schema_of(what: str, value: Any) -> FrameSchema | None:
-    meta = getattr(value, "_meta", value)
+    meta = meta_of(value)
     structure = structure_of(meta)
     if structure is None:
         return None

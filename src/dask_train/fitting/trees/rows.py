@@ -18,6 +18,7 @@ from dask_train.collections.partition.reading import read
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
+from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Columns, Origin
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.shared_data.published import as_source
@@ -77,7 +78,7 @@ def tree_data(
     if features is not None or label is not None:
         _check_named(what, x, y, others, label)
         matrix = [features] if features is not None and is_name(features) else features
-        _check_label(what, getattr(x, "_meta", x)[label] if is_name(label) and label in x.columns else None)
+        _check_label(what, meta_of(x)[label] if is_name(label) and label in x.columns else None)
         picked = [matrix, label, *others.values()]
         if not {label, *names_in(list(others.values()))} & {*names_in(matrix)}:  # else it is refused below
             x, picked[0] = like.named(what, x, matrix, [label, *names_in(list(others.values()))])
@@ -91,7 +92,7 @@ def tree_data(
                 f"{what}: {name} is {value!r}, a name. Pass the values; or a frame and "
                 "label=, whose columns go by names."
             )
-    _check_label(what, getattr(y, "_meta", y))
+    _check_label(what, meta_of(y))
     x = like.inputs(what, like.ordered(what, x))
     made = _made(what, (x, y, *others.values()), None, names, workers)
     return replace(made, schema=like.schema(structure_of(x)))
@@ -145,7 +146,7 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
     )
     known = _known(what, source, meant)
     if columns is not None:
-        meta = getattr(frame, "_meta", frame)
+        meta = meta_of(frame)
         origins = tuple(Origin(name=each["name"], dtype=meta[each["name"]].dtype) for each in columns)
         known = known.with_origins({known.features: origins})
     return FitData(value=value, columns=known, made=source)

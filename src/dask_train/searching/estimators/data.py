@@ -14,6 +14,7 @@ from dask_train.collections.partition.form import is_frame, is_name, picks_of, r
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.conforming import conformed
 from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
+from dask_train.compat.dask import meta_of
 from dask_train.data.columns import UNKNOWN, Column, Columns, Origin
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
@@ -77,7 +78,7 @@ def estimator_data(
 
 def _origin(column: Any) -> tuple[Origin, ...]:
     """Return what a column of a frame is; nothing of an array."""
-    meta = getattr(column, "_meta", column)
+    meta = meta_of(column)
     return (Origin(name=meta.name, dtype=meta.dtype),) if hasattr(meta, "iloc") and meta.ndim == 1 else ()
 
 

@@ -16,6 +16,7 @@ from dask_train.cluster.plugin import ensure_plugin
 from dask_train.collections.pickled import carried
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
+from dask_train.compat.distributed import settled, status_known
 from dask_train.config import Deadlines, memory_limit
 from dask_train.data.columns import Columns, same_columns
 from dask_train.errors import DataError
@@ -197,7 +198,7 @@ async def _delete(
     peer: Peer, socket: str | None, beside: Mapping[str, int], futures: Sequence[Future], made: Mapping[int, list[str]]
 ) -> None:
     """Take back what was put; what is still being put is waited for, since nobody else knows of it."""
-    settled = await asyncio.gather(*(future._result(raiseit=False) for future in futures), return_exceptions=True)
+    settled = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
     ids = {instance: list(of) for instance, of in made.items()}
     for part in settled:
         if isinstance(part, Put):
@@ -259,7 +260,7 @@ def _submit(peer: Peer, task: Callable[..., Any], *args: Any, workers: list[str]
 
 async def _computed(futures: Sequence[Future], what: str) -> None:
     for future in futures:
-        await future._state.wait()
-        if future.status == "error" and isinstance(error := await future._exception(), DataError):
+        await status_known(future)
+        if future.status == "error" and isinstance(error := await future.exception(), DataError):
             raise error
         await check_computed(future, what)

@@ -1,0 +1,67 @@
+"""Private parts of distributed: clients, futures, Dask workers, locks. Made for distributed 2026.3 to 2026.8.
+
+This module also travels by value, to schedulers and Dask workers without dask-train: it imports none of our modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+
+def is_dask_worker_here() -> bool:
+    """Return whether this process has a Dask worker.
+
+    Replaces ``Worker._instances``; ``get_worker`` knows of tasks only. Without it a model that can't be opened ends
+    the connection between a Dask worker and the scheduler.
+    """
+    from distributed import Worker
+
+    return bool(Worker._instances)
+
+
+def scatter(client: Any, values: Mapping[str, Any], **options: Any) -> Awaitable[dict[str, Any]]:
+    """Put values into the memory of Dask workers, on the client's event loop.
+
+    Replaces ``Client._scatter``. ``Client.scatter`` within a task puts values on the task's own Dask worker, whichever
+    was asked for.
+    """
+    putting: Awaitable[dict[str, Any]] = client._scatter(dict(values), **options)
+    return putting
+
+
+def gather(client: Any, futures: Sequence[Any]) -> Awaitable[list[Any]]:
+    """Fetch results, on the client's event loop.
+
+    Replaces ``Client._gather``. ``Client.gather`` within a task takes what the task's own Dask worker holds, the
+    objects themselves.
+    """
+    getting: Awaitable[list[Any]] = client._gather(list(futures))
+    return getting
+
+
+def settled(future: Any) -> Awaitable[Any]:
+    """Wait for a future of Dask, on its client's event loop; return what came of it, an error too.
+
+    Replaces ``Future._result``. ``Future.result`` raises the error, also that the future was cancelled.
+    """
+    waiting: Awaitable[Any] = future._result(raiseit=False)
+    return waiting
+
+
+def status_known(future: Any, timeout_s: float | None = None) -> Awaitable[Any]:
+    """Wait until a future of Dask is done, failed or cancelled, on its client's event loop.
+
+    Replaces ``Future._state``. ``distributed.wait`` raises where a future was cancelled, and does not name it.
+    """
+    waiting: Awaitable[Any] = future._state.wait(timeout_s)
+    return waiting
+
+
+def request_locks(multi_locks: Any, names: Sequence[str], user: str) -> bool:
+    """Take locks of ``MultiLock`` in the scheduler, all at once; return whether all were free.
+
+    Replaces ``MultiLockExtension._request_locks``. Its public ``acquire`` waits for those that are not free, and the
+    scheduler would do other things meanwhile.
+    """
+    return bool(multi_locks._request_locks(list(names), user, len(names)))
