@@ -5,7 +5,7 @@ This module also travels by value, to schedulers and Dask workers without dask-t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any
 
 
@@ -20,23 +20,23 @@ def is_dask_worker_here() -> bool:
     return bool(Worker._instances)
 
 
-def scatter(client: Any, values: Mapping[str, Any], **options: Any) -> Awaitable[dict[str, Any]]:
+def scatter(client: Any, values: Mapping[str, Any], **options: Any) -> Coroutine[Any, Any, dict[str, Any]]:
     """Put values into the memory of Dask workers, on the client's event loop.
 
     Replaces ``Client._scatter``. ``Client.scatter`` within a task puts values on the task's own Dask worker, whichever
     was asked for.
     """
-    putting: Awaitable[dict[str, Any]] = client._scatter(dict(values), **options)
+    putting: Coroutine[Any, Any, dict[str, Any]] = client._scatter(dict(values), **options)
     return putting
 
 
-def gather(client: Any, futures: Sequence[Any]) -> Awaitable[list[Any]]:
+def gather(client: Any, futures: Sequence[Any]) -> Coroutine[Any, Any, list[Any]]:
     """Fetch results, on the client's event loop.
 
     Replaces ``Client._gather``. ``Client.gather`` within a task takes what the task's own Dask worker holds, the
     objects themselves.
     """
-    getting: Awaitable[list[Any]] = client._gather(list(futures))
+    getting: Coroutine[Any, Any, list[Any]] = client._gather(list(futures))
     return getting
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from dask_train.checkpoint.policy import Checkpoint
+from dask_train.compat.keras.compiled import arguments_of, compile_loss, compute_loss
+from dask_train.compat.keras.layers import flatten_layers
 from dask_train.errors import in_words
 from dask_train.fitting.backends import BACKENDS, backend_of
 from dask_train.fitting.data import FitData
@@ -39,7 +41,7 @@ def check_model(model: Any) -> None:
             f"model is a {type(model).__name__}; pass a compiled keras.Model{named(FIT_BY_CLASS)}."
             f"{estimator if hasattr(model, 'get_params') else ''}"
         )
-    from dask_train.keras_models.private_parts import check_private_parts
+    from dask_train.compat.keras.check import check_private_parts
 
     if not model.compiled:
         raise ValueError(
@@ -96,7 +98,7 @@ def _check_layers(model: Any, ps: int) -> None:
             "over to the next batch, and each worker has a share of the rows only. Make the model with stateful=False, "
             "or pass workers=1."
         )
-    for layer in model._flatten_layers() if ps else ():
+    for layer in flatten_layers(model) if ps else ():
         if getattr(layer, "synchronized", False) is True:
             raise ValueError(
                 f"Layer {layer.name!r} of model {model.name!r} has synchronized=True, which asks for statistics of the "
@@ -245,14 +247,14 @@ def check_fits(model: Any, data: FitData, what: str, step: str, *, in_place: boo
     if not data.columns.are_known:
         return
     backend = backend_of(keras.backend.backend())
-    compares = not is_own(model, "compute_loss") and model._compile_loss is not None
+    compares = not is_own(model, "compute_loss") and compile_loss(model) is not None
 
     def seen(batch: list[Any]) -> None:
         x, y, sample_weight = packed(data.columns, backend, batch)
         y_pred = called(model, x)
         if compares and _is_of_keras(model.loss):
             _check_outputs(y, y_pred)
-        model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
+        compute_loss(model, x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
 
     texts = [column.is_text or np.dtype(column.dtype).kind in "SU" for column in data.columns]
     told = " and ".join(
@@ -350,7 +352,7 @@ def num_classes_of(model: Any) -> int | None:
         return None
     outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
     shape = outputs[0].shape if len(outputs) == 1 else ()
-    axis = getattr(loss, "_fn_kwargs", {}).get("axis", -1)
+    axis = arguments_of(loss, {}).get("axis", -1)
     return int(shape[axis]) if -len(shape) <= axis < len(shape) and shape[axis] else None
 
 

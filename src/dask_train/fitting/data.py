@@ -15,6 +15,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.collections.tensors import as_numpy
+from dask_train.compat.keras.layers import named_inputs
 from dask_train.data.columns import UNKNOWN, Column, Columns
 from dask_train.data.selection import column_names
 from dask_train.data.structure import filled, leaves
@@ -151,7 +152,7 @@ def columns_for(model: Any, x: Any, y: Any, features: Any, label: Any) -> tuple[
     A frame for a model whose inputs are a dict gives a column to each input of its name. A list of labels is a matrix
     for a model of one output, and one target for each of several.
     """
-    inputs, outputs = getattr(model, "_inputs_struct", None), getattr(model, "outputs", None) or ()
+    inputs, outputs = named_inputs(model), getattr(model, "outputs", None) or ()
     if isinstance(inputs, dict) and is_frame(x) and y is None and not isinstance(features, Mapping):
         names = {name: name for name in inputs}
         if features is None or (not is_name(features) and set(features) == set(names)):

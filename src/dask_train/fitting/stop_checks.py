@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from dask_train.arguments import nearest
+from dask_train.compat.keras.compiled import metrics_passed
 from dask_train.run.stop_rule import EPOCH, StopRule
 from dask_train.trainers.common.score_names import score_name
 
@@ -51,7 +52,6 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
     from dask_train.fitting.roles.models import is_own
 
     own = any(is_own(model, name) for name in ("train_step", "compute_metrics", "compute_loss"))
-    compiled = model._compile_metrics
     if (
         callbacks
         or own
@@ -59,8 +59,8 @@ def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
         or any(layer.metrics for layer in model.layers)
     ):
         return None
-    given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
-    metrics = [each for each in keras.tree.flatten(given) if each is not None]
+    given = metrics_passed(model)
+    metrics = [each for each in keras.tree.flatten(list(given.values())) if each is not None]
     if any(isinstance(each, type) or _may_give_several(each) for each in metrics):
         return None
     names = [

@@ -18,8 +18,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
-from keras.src.models.functional import Functional, functional_like_constructor
 
+from dask_train.compat.keras.internals import Functional, functional_like_constructor
+from dask_train.compat.keras.layers import (
+    flatten_layers,
+    has_init_arguments,
+    is_autocast,
+    is_itself_trainable,
+    metric_variables,
+    own_non_trainable,
+    own_trainable,
+)
 from dask_train.keras_models.remaking import KEY, MakingError, is_of_keras, keras_base, names_of_keras
 
 Keep = Callable[..., str]
@@ -122,7 +131,7 @@ def _better_by_config(found: Any, sendable: Callable[[Any], bool]) -> bool:
     """Whether an attribute can't be sent, but what the layer was called with is known, so that it can be made anew."""
     if not isinstance(found, keras.layers.Layer) or not _takes_what_configs_have(type(found)):
         return False
-    if found._auto_config is None and not isinstance(found, (Functional, keras.Sequential)):
+    if not has_init_arguments(found) and not isinstance(found, (Functional, keras.Sequential)):
         return False
     own = {id(variable) for variable in _own_variables(found)}
     return not all(sendable(value) for value in _leaves(_own_attributes(found).values()) if id(value) not in own)
@@ -141,8 +150,8 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
 def _check_owners(model: Any, by_value: list[Any]) -> None:
     owners = Counter(
         id(variable)
-        for layer in model._flatten_layers()
-        for variable in (*layer._trainable_variables, *layer._non_trainable_variables)
+        for layer in flatten_layers(model)
+        for variable in (*own_trainable(layer), *own_non_trainable(layer))
     )
     for layer in by_value:
         for variable in _own_variables(layer):
@@ -153,10 +162,10 @@ def _check_owners(model: Any, by_value: list[Any]) -> None:
 def _own_variables(found: Any) -> list[Any]:
     """Variables that an object by value brings along: not those that its parent in Keras makes."""
     if isinstance(found, keras.layers.Layer):
-        return [*found._trainable_variables, *found._non_trainable_variables] if _is_plain(type(found)) else []
+        return [*own_trainable(found), *own_non_trainable(found)] if _is_plain(type(found)) else []
     if isinstance(found, keras.metrics.Metric):
         held = _own_attributes(found).values()
-        return [variable for variable in found._variables if any(_holds(each, variable) for each in held)]
+        return [variable for variable in metric_variables(found) if any(_holds(each, variable) for each in held)]
     return []
 
 
@@ -170,11 +179,11 @@ def _describe(found: Any, keep: Keep) -> dict[str, Any]:
         for attribute, value in _own_attributes(found).items()
         if is_layer or places or not _holds(value, keras.Variable)
     }
-    created_trainable = {id(variable) for variable in found._trainable_variables} if is_layer else set()
+    created_trainable = {id(variable) for variable in own_trainable(found)} if is_layer else set()
     return {
         KEY: {
             "base": _config_of_base(found),
-            "layer": {"trainable": found._trainable, "built": found.built if _is_plain(type(found)) else None}
+            "layer": {"trainable": is_itself_trainable(found), "built": found.built if _is_plain(type(found)) else None}
             if is_layer
             else None,
             "variables": [_describe_variable(variable, id(variable) in created_trainable) for variable in own],
@@ -222,7 +231,7 @@ def _describe_variable(variable: Any, created_trainable: bool) -> dict[str, Any]
             "shape": list(variable.shape),
             "dtype": variable.dtype,
             "name": variable.name,
-            "autocast": variable._autocast,
+            "autocast": is_autocast(variable),
             "aggregation": variable.aggregation,
             "overwrite_with_gradient": variable.overwrite_with_gradient,
         },

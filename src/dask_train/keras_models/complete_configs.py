@@ -14,8 +14,9 @@ from functools import wraps
 from typing import Any
 
 import keras
-from keras.src.losses.losses import LossFunctionWrapper
-from keras.src.metrics.reduction_metrics import MeanMetricWrapper
+
+from dask_train.compat.keras.compiled import arguments_of
+from dask_train.compat.keras.internals import LossFunctionWrapper, MeanMetricWrapper
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def _completing(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any], di
     def get_config(self: Any) -> dict[str, Any]:
         config = original(self)
         arguments = inspect.signature(type(self).__init__).parameters
-        made_with = dict(getattr(self, "_fn_kwargs", {}))
+        made_with = dict(arguments_of(self, {}))
         if isinstance(self, keras.Loss) and self.dtype != keras.config.floatx():
             made_with["dtype"] = self.dtype
         missing = {name: value for name, value in made_with.items() if name in arguments and name not in config}

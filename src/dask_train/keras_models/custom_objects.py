@@ -17,6 +17,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import keras
 
+from dask_train.compat.keras.layers import flatten_layers
 from dask_train.keras_models.remaking import Maker, MakingError
 
 # Before every key, so that none is the name of something that is registered with Keras, which would come first.
@@ -164,7 +165,7 @@ class _ObjectPickler(cloudpickle.Pickler):
 
     def __init__(self, file: Any, model: Any) -> None:
         super().__init__(file, protocol=cloudpickle.DEFAULT_PROTOCOL)
-        self._parts = {id(part): part for part in (*model._flatten_layers(), *model.variables)}
+        self._parts = {id(part): part for part in (*flatten_layers(model), *model.variables)}
 
     def reducer_override(self, obj: Any) -> Any:
         """As cloudpickle does; refuse parts of the model, and take functions for what they stand in for."""

@@ -6,27 +6,25 @@ from typing import Any
 
 import keras
 
-_NAMES = ("_preprocessed_features_names", "_crossed_features_names")
+from dask_train.compat.keras.layers import feature_names, is_adapted, set_adapted, unlock
 
 
 def made_late(layer: Any) -> dict[str, Any] | None:
     """Return what a FeatureSpace has made of its data: encoders by feature, and how they are put together."""
-    if not isinstance(layer, keras.utils.FeatureSpace) or not layer._sublayers_built:
+    if not isinstance(layer, keras.utils.FeatureSpace) or not is_adapted(layer):
         return None
     serialize = keras.saving.serialize_keras_object
     return {
         "encoders": {name: serialize(encoder) for name, encoder in layer.one_hot_encoders.items()},
         "concat": None if layer.concat is None else serialize(layer.concat),
-        "names": {name: list(getattr(layer, name)) for name in _NAMES},
+        "names": feature_names(layer),
     }
 
 
 def make_late(space: Any, told: dict[str, Any]) -> None:
     """Give a FeatureSpace that was made from its config what :func:`made_late` told."""
     make = keras.saving.deserialize_keras_object
-    space._tracker.unlock()
+    unlock(space)
     space.one_hot_encoders = {name: make(config) for name, config in told["encoders"].items()}
     space.concat = None if told["concat"] is None else make(told["concat"])
-    for name in _NAMES:
-        setattr(space, name, told["names"][name])
-    space._is_adapted = space._sublayers_built = True
+    set_adapted(space, told["names"])

@@ -10,6 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from dask_train.compat.keras.layers import flatten_layers
+
 # In objects of these packages nothing of a model's own is kept; namespaces are of ``types``.
 _FOREIGN = {"keras", "tensorflow", "numpy", "pandas", "jax", "torch", "dask", "distributed", "dask_train"}
 _FOREIGN |= sys.stdlib_module_names - {"__main__", "types"}
@@ -22,7 +24,7 @@ Place = list[Any]  # the number of a layer, the name of its attribute, and keys,
 
 def held(model: Any, wanted: Callable[[Any], bool]) -> Iterator[tuple[Place, Any]]:
     """Yield what is wanted of what the layers of a model hold, with each place at which it is held."""
-    for number, layer in enumerate(model._flatten_layers()):
+    for number, layer in enumerate(flatten_layers(model)):
         for name in sorted(vars(layer)):
             # `_compile_config` has what `compile` was given, `optimizer` what is in use; `_self_*` is TensorFlow's.
             if name != "_compile_config" and not name.startswith("_self_"):

@@ -9,7 +9,9 @@ from functools import cache, wraps
 from typing import Any
 
 import keras
-from keras.src.backend.common import masking
+
+from dask_train.compat.keras.internals import masking
+from dask_train.compat.keras.layers import flatten_layers, forget_losses
 
 
 class _OfThread(threading.local):
@@ -54,8 +56,8 @@ def _install() -> None:
     @wraps(of_losses)
     def stateless_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
         if _OF_THREAD.masks is not None:
-            for one in layer._flatten_layers():
-                one._loss_ids.clear()
+            for one in flatten_layers(layer):
+                forget_losses(one)
         return of_losses(layer, *args, **kwargs)
 
     @wraps(setting)

@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from keras.src.saving import serialization_lib
+from dask_train.compat.keras.internals import serialization_lib
 
 
 class _IfImported:

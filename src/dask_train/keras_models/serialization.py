@@ -16,8 +16,10 @@ from typing import Any, Literal
 
 import keras
 import numpy as np
-from keras.src.saving.serialization_lib import ObjectSharingScope
 
+from dask_train.compat.keras.compiled import losses_passed, metrics_passed
+from dask_train.compat.keras.internals import ObjectSharingScope
+from dask_train.compat.keras.layers import flatten_layers
 from dask_train.input_errors import warn_at_the_call
 from dask_train.keras_models import state, structure
 from dask_train.keras_models.by_value import described_by_value, travels_by_value
@@ -285,7 +287,7 @@ def _number_shared_objects(config: Any, numbers: dict[int, int]) -> None:
 
 def _models(model: Any) -> list[Any]:
     """Return a model and the models inside it, in an order that its structure fixes."""
-    return [layer for layer in model._flatten_layers() if isinstance(layer, keras.Model)]
+    return [layer for layer in flatten_layers(model) if isinstance(layer, keras.Model)]
 
 
 def _compile_config(model: Any, *, optimizers: bool) -> dict[str, Any]:
@@ -301,12 +303,9 @@ def _compile_config(model: Any, *, optimizers: bool) -> dict[str, Any]:
 
 def _with_what_is_left(model: Any, config: dict[str, Any]) -> dict[str, Any]:
     """Return what a model was compiled with, and what an earlier ``compile`` has left."""
-    found = {}
-    if (loss := model._compile_loss) is not None and config.get("loss") is None:
-        found = {"loss": loss._user_loss, "loss_weights": loss._user_loss_weights}
-    if (metrics := model._compile_metrics) is not None and not _tells_metrics(config):
-        found |= {"metrics": metrics._user_metrics, "weighted_metrics": metrics._user_weighted_metrics}
-    return {**config, **found}
+    losses = losses_passed(model) if config.get("loss") is None else {}
+    metrics = {} if _tells_metrics(config) else metrics_passed(model)
+    return {**config, **losses, **metrics}
 
 
 def _tells_metrics(config: dict[str, Any]) -> bool:

@@ -16,10 +16,12 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.backend import compute_output_spec
-from keras.src.saving import saving_lib
-from keras.src.utils.python_utils import is_default
 
+from dask_train.compat.keras.compiled import build_symbolically, compile_loss, compile_metrics
+from dask_train.compat.keras.internals import compute_output_spec, is_default
+from dask_train.compat.keras.layers import flatten_layers, inner_layers
+from dask_train.compat.keras.optimizers import is_spared_weight_decay, trained_variables
+from dask_train.compat.keras.saving import DiskIOStore, H5IOStore, load_state, save_state
 from dask_train.keras_models import structure
 from dask_train.keras_models.held import held, put, unknown_places
 from dask_train.keras_models.jax_calls import exact_calls
@@ -27,7 +29,7 @@ from dask_train.keras_models.jax_calls import exact_calls
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class ArrayStore(saving_lib.H5IOStore):
+class ArrayStore(H5IOStore):
     """Where Keras' saving walk puts variables: a dict by layer path, in place of a file.
 
     A subclass since the walk takes only stores of the kinds that it knows; nothing is inherited.
@@ -56,7 +58,7 @@ class ArrayStore(saving_lib.H5IOStore):
 
 def compared_by(model: Any) -> tuple[bool, bool]:
     """Return whether a model was compiled with a loss, and with metrics, that compare predictions with targets."""
-    return model._compile_loss is not None, model._compile_metrics is not None
+    return compile_loss(model) is not None, compile_metrics(model) is not None
 
 
 def called_symbolically(model: Any, inputs: Any) -> Any:
@@ -67,19 +69,19 @@ def called_symbolically(model: Any, inputs: Any) -> Any:
 
 def stateful_layer(model: Any) -> Any:
     """Return the first layer that keeps state from batch to batch; None without one."""
-    return next((layer for layer in model._flatten_layers() if getattr(layer, "stateful", False) is True), None)
+    return next((layer for layer in flatten_layers(model) if getattr(layer, "stateful", False) is True), None)
 
 
 def is_built(model: Any) -> bool:
     """Whether all layers have their weights; a model that has no ``call``, only a ``train_step``, is never built."""
     can_be_called = type(model).call is not keras.Model.call
-    return all(map(_has_weights, model._flatten_layers(include_self=can_be_called)))
+    return all(map(_has_weights, flatten_layers(model, include_self=can_be_called)))
 
 
 def _has_weights(layer: Any) -> bool:
     # Without build() and inner layers Keras lets a layer have no more variables than it was made with; the lookup in a
     # TextVectorization is never called as a layer, so it is never built.
-    return layer.built or (is_default(layer.build) and not layer._layers)
+    return layer.built or (is_default(layer.build) and not inner_layers(layer))
 
 
 def build_for_batch(model: Any, batch: Any) -> None:
@@ -91,8 +93,7 @@ def build_for_batch(model: Any, batch: Any) -> None:
         Inputs, or a tuple of inputs, targets and perhaps weights.
     """
     with exact_calls():
-        # Of the class: while it is fitted an instance takes itself as built already.
-        type(model)._symbolic_build(model, data_batch=keras.utils.unpack_x_y_sample_weight(batch))
+        build_symbolically(model, keras.utils.unpack_x_y_sample_weight(batch), again=True)
 
 
 def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:
@@ -108,10 +109,10 @@ def save_layers(model: Any) -> tuple[list[list[str]], list[Array]]:
     store = ArrayStore()
     with contextlib.ExitStack() as stack:
         files = None
-        if any(hasattr(layer, "save_assets") for layer in model._flatten_layers()):
-            files = saving_lib.DiskIOStore("files", mode="w")
+        if any(hasattr(layer, "save_assets") for layer in flatten_layers(model)):
+            files = DiskIOStore("files", mode="w")
             stack.callback(files.close)
-        saving_lib._save_state(model, store, files, "", _left_behind(model))
+        save_state(model, store, files, _left_behind(model))
         for path, variables in _saved_as_they_are(model).items():
             store.make(path).update({str(number): variable for number, variable in enumerate(variables)})
         keys = [[path, key] for path, held in store.contents.items() for key in held]
@@ -140,10 +141,10 @@ def load_layers(model: Any, keys: list[list[str]], arrays: list[Array]) -> None:
             if key:
                 store.make(path)[key[0]] = array
             else:
-                files = saving_lib.DiskIOStore(folder, mode="r")
+                files = DiskIOStore(folder, mode="r")
                 Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
                 Path(folder, path).write_bytes(array.tobytes())
-        saving_lib._load_state(model, store, files, "", False, _left_behind(model), set(), failed)
+        load_state(model, store, files, _left_behind(model), failed)
     for path, variables in _saved_as_they_are(model).items():
         assign(variables, list(store.get(path).values()), f"layers of {path}")
     for saveable, error in failed.values():
@@ -205,14 +206,14 @@ def describe_optimizers(model: Any, *, checksums: bool = True) -> list[dict[str,
     positions = {id(variable): position for position, variable in enumerate(model.variables)}
     described = []
     for optimizer, places in held_optimizers(model):
-        on = optimizer._trainable_variables if optimizer.built else []
+        on = trained_variables(optimizer) if optimizer.built else []
         for variable in on:
             if id(variable) not in positions:
                 raise TypeError(
                     f"Optimizer {optimizer.name!r} is built on {variable.path!r}, which is not the model's."
                 )
         decaying = innermost(optimizer)
-        spared = [v for v in on or model.trainable_variables if _is_spared(decaying, v)]
+        spared = [v for v in on or model.trainable_variables if is_spared_weight_decay(decaying, v)]
         described.append(
             {
                 "class": type(optimizer).__name__,
@@ -227,23 +228,16 @@ def describe_optimizers(model: Any, *, checksums: bool = True) -> list[dict[str,
     return described
 
 
-def _is_spared(optimizer: Any, variable: Any) -> bool:
-    """Return whether that variable is to be spared weight decay, which Keras 3.16 tells of built optimizers only."""
-    if not optimizer.built and hasattr(optimizer, "_is_excluded_from_weight_decay"):
-        return bool(optimizer._is_excluded_from_weight_decay(variable))
-    return not optimizer._use_weight_decay(variable)
-
-
 def has_lost_what_it_trained(model: Any) -> bool:
     """Return whether ``quantize`` has put other variables in the place of those that an optimizer was built on."""
-    if not any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()):
+    if not any(getattr(layer, "quantization_mode", None) for layer in flatten_layers(model)):
         return False
     known = {id(variable) for variable in model.variables}
     return any(
         id(variable) not in known
         for optimizer, _ in held_optimizers(model)
         if optimizer.built
-        for variable in optimizer._trainable_variables
+        for variable in trained_variables(optimizer)
     )
 
 
@@ -275,7 +269,7 @@ def load_optimizers(
     ValueError
         An optimizer is missing or of another class, or has other variables than it had.
     """
-    waiting, variables, layers = iter(arrays), model.variables, list(model._flatten_layers())
+    waiting, variables, layers = iter(arrays), model.variables, list(flatten_layers(model))
     by_place = {tuple(place): optimizer for optimizer, places in held_optimizers(model) for place in places}
     for told in described:
         own = list(itertools.islice(waiting, len(told["variables"])))
@@ -364,7 +358,7 @@ def _left_behind(model: Any) -> set[int]:
 
 
 def _layers_with_lora(model: Any) -> list[Any]:
-    return [layer for layer in model._flatten_layers() if structure.has_lora(layer)]
+    return [layer for layer in flatten_layers(model) if structure.has_lora(layer)]
 
 
 def _saved_as_they_are(model: Any) -> dict[str, list[Any]]:

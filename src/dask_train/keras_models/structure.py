@@ -14,16 +14,27 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.models.functional import Functional
-from keras.src.utils.python_utils import is_default
 
+from dask_train.compat.keras.internals import Functional, is_default
+from dask_train.compat.keras.layers import (
+    LISTS_OF_LAYERS,
+    flatten_layers,
+    inner_layers,
+    is_adapted,
+    is_itself_trainable,
+    own_non_trainable,
+    own_trainable,
+    own_variables_by_kind,
+    set_identity,
+    set_variable_names,
+    unlock,
+)
+from dask_train.compat.tensorflow import handle_name, set_handle_name
 from dask_train.keras_models.feature_spaces import made_late, make_late
 from dask_train.keras_models.remaking import MakingError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Where Keras keeps all layers and variables of a layer, in the order in which they came.
-_KERAS_LISTS = ("_layers", "_trainable_variables", "_non_trainable_variables", "_seed_generators")
 _LEADING = (keras.layers.Layer, keras.Variable, keras.random.SeedGenerator)
 _DEFAULT_BUILDS = (keras.layers.Layer.build_from_config, keras.Model.build_from_config)
 _PASSED_BY = ("_compile_config", "_inbound_nodes", "_metrics", "_modules", "_nodes", "_operations", "_outbound_nodes")
@@ -40,7 +51,7 @@ def told(model: Any) -> dict[str, Any]:
     dict
         ``layers`` and ``variables``: lists of dicts of strings, numbers, lists and dicts of them.
     """
-    layers, variables, found = list(model._flatten_layers()), model.variables, list(_places(model))
+    layers, variables, found = list(flatten_layers(model)), model.variables, list(_places(model))
     places = {id(each): place for place, each in found}
     known, weights = {id(layer) for layer in layers}, {id(weight) for weight in model.weights}
     # Keras does not train some that it saves: in attributes of a Sequential, for one.
@@ -55,12 +66,12 @@ def told(model: Any) -> dict[str, Any]:
                 "path": layer.path,
                 "dtype": keras.dtype_policies.serialize(layer.dtype_policy),
                 "lora": [layer.lora_rank, layer.lora_alpha] if has_lora(layer) else None,
-                "trainable": bool(layer._trainable),
+                "trainable": is_itself_trainable(layer),
                 "built": bool(layer.built),
                 "shapes": _plain(layer.get_build_config()) if layer.built else None,
                 "late": made_late(layer),
-                "inner": [numbers[id(inner)] for inner in layer._layers],
-                "own": [[places[id(each)] for each in getattr(layer, name)] for name in _KERAS_LISTS[1:]],
+                "inner": [numbers[id(inner)] for inner in inner_layers(layer)],
+                "own": [[places[id(each)] for each in own] for own in own_variables_by_kind(layer)],
             }
             for layer in layers
         ],
@@ -69,7 +80,7 @@ def told(model: Any) -> dict[str, Any]:
                 "place": places[id(variable)],
                 "name": variable.name,
                 "path": variable.path,
-                "native": getattr(variable.value, "_handle_name", None),
+                "native": handle_name(variable.value),
                 "shape": list(variable.shape),
                 "dtype": str(variable.dtype),
                 "trainable": bool(variable.trainable),
@@ -95,7 +106,7 @@ def complete(model: Any, structure: dict[str, Any]) -> None:
         if isinstance(layer, keras.Sequential) and entry["built"] and not layer.built:
             _build([(layer, entry)])  # which gives it an InputLayer
             found = dict(_places(model))
-        if isinstance(layer, keras.utils.FeatureSpace) and entry.get("late") and not layer._sublayers_built:
+        if isinstance(layer, keras.utils.FeatureSpace) and entry.get("late") and not is_adapted(layer):
             make_late(layer, entry["late"])
             found = dict(_places(model))
         if type(layer).__name__ != entry["class"]:
@@ -108,17 +119,17 @@ def complete(model: Any, structure: dict[str, Any]) -> None:
         _take_lora(layer, entry.get("lora"))
     found = dict(_places(model))
     for layer, entry in zip(layers, structure["layers"], strict=True):
-        # Past Keras' setters, which reach into inner layers: those have entries of their own.
-        layer.__dict__.update(name=entry["name"], _path=entry["path"], _trainable=entry["trainable"])
-        _reorder(layer._layers, [layers[number] for number in entry["inner"]])
-        for name, places in zip(_KERAS_LISTS[1:], entry["own"], strict=True):
-            _reorder(getattr(layer, name), [found.get(place) for place in places])
+        # Inner layers have entries of their own.
+        set_identity(layer, name=entry["name"], path=entry["path"], trainable=entry["trainable"])
+        _reorder(inner_layers(layer), [layers[number] for number in entry["inner"]])
+        for own, places in zip(own_variables_by_kind(layer), entry["own"], strict=True):
+            _reorder(own, [found.get(place) for place in places])
     for entry in structure["variables"]:
         variable = found.get(entry["place"])
         if variable is not None:
-            variable._name, variable._path, variable.trainable = entry["name"], entry["path"], entry["trainable"]
-            if hasattr(variable.value, "_handle_name"):  # TensorFlow's variable, which is what optimizers see there
-                variable.value._handle_name = entry["native"] or entry["path"]
+            set_variable_names(variable, entry["name"], entry["path"])
+            variable.trainable = entry["trainable"]
+            set_handle_name(variable.value, entry["native"] or entry["path"])
     check(model, structure)
 
 
@@ -232,8 +243,8 @@ def _below(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, keras.layers.Layer):
         held = {**vars(value), **vars(value).get("_modules", {})}
         first = ["_layers"] if isinstance(value, (Functional, keras.Sequential)) else []
-        named = sorted(name for name in held if name not in _KERAS_LISTS and not _is_passed_by(name))
-        for name in [*first, *named, *(each for each in _KERAS_LISTS if each in held)]:
+        named = sorted(name for name in held if name not in LISTS_OF_LAYERS and not _is_passed_by(name))
+        for name in [*first, *named, *(each for each in LISTS_OF_LAYERS if each in held)]:
             yield f"{place}.{name}", held[name]
     elif isinstance(value, keras.random.SeedGenerator):
         yield f"{place}.state", value.state
@@ -293,14 +304,14 @@ def _build(layers: list[tuple[Any, dict[str, Any]]]) -> None:
 def _lacks(layer: Any, entry: dict[str, Any]) -> bool:
     if layer.built and entry.get("lora") and not has_lora(layer):
         return False  # only what it is given below
-    own = len(layer._trainable_variables) + len(layer._non_trainable_variables)
+    own = len(own_trainable(layer)) + len(own_non_trainable(layer))
     return not layer.built or own < len(entry["own"][0]) + len(entry["own"][1])
 
 
 def _build_one(layer: Any, entry: dict[str, Any]) -> None:
     builds = not is_default(layer.build) or type(layer).build_from_config not in _DEFAULT_BUILDS
     if entry["shapes"] is not None and builds:
-        layer._tracker.unlock()
+        unlock(layer)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             layer.build_from_config(_shapes(entry["shapes"]))

@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from dask_train.compat.keras.layers import named_inputs
+
 
 def check_text_inputs(model: Any, texts: Any) -> None:
     """Refuse text for inputs of numbers, which Keras would find only when it runs.
@@ -24,7 +26,7 @@ def check_text_inputs(model: Any, texts: Any) -> None:
     dtypes = {keras.backend.standardize_dtype(each.dtype) for each in inputs}
     if dtypes and "string" not in dtypes and any(keras.tree.flatten(texts)):
         raise TypeError(f"Its inputs are {', '.join(sorted(dtypes))}, not text")
-    named = getattr(model, "_inputs_struct", None)
+    named = named_inputs(model)
     if not isinstance(named, dict) or not isinstance(texts, dict):
         return
     for name in named.keys() & {name for name, is_text in texts.items() if is_text is True}:

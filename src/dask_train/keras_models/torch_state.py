@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 import keras
 import numpy as np
 
+from dask_train.compat.keras.layers import flatten_layers
+
 _known: WeakKeyDictionary[Any, dict[str, TorchBuffer]] = WeakKeyDictionary()  # by the layer that wraps a module
 
 
@@ -58,7 +60,7 @@ def torch_buffers(model: Any) -> list[TorchBuffer]:
     if keras.backend.backend() != "torch":
         return []
     found = []
-    for layer in model._flatten_layers():
+    for layer in flatten_layers(model):
         if isinstance(layer, keras.layers.TorchModuleWrapper):
             names = [name for name, _ in layer.module.named_buffers()]
             known = _known.setdefault(layer, {})
@@ -68,7 +70,7 @@ def torch_buffers(model: Any) -> list[TorchBuffer]:
 
 def torch_modules(model: Any) -> list[Any]:
     """All modules of torch in a model: its layers, also those that Keras registers with none, and what they wrap."""
-    return [part for layer in model._flatten_layers() for part in layer.modules()]
+    return [part for layer in flatten_layers(model) for part in layer.modules()]
 
 
 class TorchRandom:

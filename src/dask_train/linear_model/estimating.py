@@ -9,11 +9,12 @@ import dask
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_train.arguments import check_flags
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.compat.sklearn import check_sample_weight
 from dask_train.errors import ClosedError
 from dask_train.input_errors import raises_at_the_call, warn_at_the_call
 from dask_train.linear_model.blocks import Prediction, by_block
@@ -112,7 +113,7 @@ class LinearEstimator(BaseEstimator):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
         if sample_weight is None:
             return X, y
-        return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64)
+        return X, y, check_sample_weight(sample_weight, X, dtype=np.float64)
 
     def _learnt(self, X: Any) -> Any:
         """Note the schema of a frame with categories, and return it with indicators; all else as it is."""

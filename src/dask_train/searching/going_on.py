@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dask_train.compat.optuna import take_up_trial
 from dask_train.errors import CheckpointError
 from dask_train.searching.opening import optuna_here
 
@@ -84,7 +85,7 @@ def restore(study: Any, state: SearchState) -> list[Any]:
     known = study.get_trials(deepcopy=False)
     running = [number for number in state.unfinished if not known[number].state.is_finished()]
     study.sampler = optuna.samplers.RandomSampler(0)  # to make a Trial may ask it, and no random number is to be drawn
-    taken_up = [optuna.trial.Trial(study, known[number]._trial_id) for number in running]
+    taken_up = [take_up_trial(study, known[number]) for number in running]
     study.sampler = state.sampler
     if state.ending is not None:
         number, ended, value = state.ending

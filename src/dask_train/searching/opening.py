@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dask_train.compat.optuna import num_grid_points
 from dask_train.extras import check_installed, install_command
 
 
@@ -109,9 +110,8 @@ def points_left(study: Any) -> float:
 
     Optuna's sampler takes a point twice while others try the last ones, and tells its size to nobody.
     """
-    sampler = study.sampler
-    num_points = getattr(sampler, "_n_min_trials", None)
-    if not isinstance(sampler, optuna_here().samplers.GridSampler) or num_points is None:
+    num_points = num_grid_points(study.sampler)
+    if num_points is None:
         return math.inf
     visited = {trial.system_attrs.get("grid_id") for trial in study.get_trials(deepcopy=False)}
     waiting = study.get_trials(deepcopy=False, states=(optuna_here().trial.TrialState.WAITING,))

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import keras
-from keras.src.backend.common import global_state
 
+from dask_train.compat.keras.internals import global_state
 from dask_train.settings.setting import Setting
 
 

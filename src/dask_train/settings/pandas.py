@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from pandas._config.config import _get_root, _registered_options
 
+from dask_train.compat.pandas import read_option, registered_option
 from dask_train.settings.setting import Setting
 
 _NAMES = (
@@ -30,15 +30,9 @@ def settings() -> dict[str, Setting]:
     """Return the options that this version of pandas has."""
     found = {}
     for name in _NAMES:
-        if (option := _registered_options.get(name)) is not None:
-            found[name] = Setting(read=partial(_read, name), write=partial(_write, name), default=option.defval)
+        if (option := registered_option(name)) is not None:
+            found[name] = Setting(read=partial(read_option, name), write=partial(_write, name), default=option.defval)
     return found
-
-
-def _read(name: str) -> Any:
-    """Return an option without the warning that ``pandas.get_option`` gives of some, to whoever looks."""
-    root, last = _get_root(name)
-    return root[last]
 
 
 def _write(name: str, value: Any) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Self
 
+from dask_train.compat.python import is_imported
 from dask_train.settings.after_import import call_after_import
 from dask_train.settings.setting import Setting
 
@@ -47,7 +48,7 @@ class Settings:
         """
         changed = {}
         for library in dict.fromkeys(libraries or LIBRARIES):
-            if library not in LIBRARIES or not _is_imported(library):
+            if library not in LIBRARIES or not is_imported(sys.modules.get(library)):
                 continue
             if library == "torch" and (why := import_module("dask_train.settings.torch").refusal()):
                 raise ValueError(why)
@@ -98,7 +99,7 @@ class Settings:
         """
         with ExitStack() as put_back:
             for library, changed in self.changed.items():
-                if _is_imported(library):
+                if is_imported(sys.modules.get(library)):
                     for name, setting, value in _wanted(library, changed):
                         before = setting.read()
                         if before == value or (alone is None and not setting.of_thread):
@@ -121,12 +122,6 @@ def named_in(pickled: bytes, value: Any) -> list[str]:
 def _settings_of(library: str) -> dict[str, Setting]:
     found: dict[str, Setting] = import_module(f"dask_train.settings.{library}").settings()
     return found
-
-
-def _is_imported(library: str) -> bool:
-    """Return whether it is there, and not just being imported by another thread."""
-    spec = getattr(sys.modules.get(library), "__spec__", None)
-    return spec is not None and not getattr(spec, "_initializing", False)
 
 
 def _wanted(library: str, changed: Mapping[str, Any]) -> list[tuple[str, Setting, Any]]:

@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import config as private_config
 
+from dask_train.compat.tensorflow import is_op_determinism_enabled
 from dask_train.settings.setting import Setting
 
 _ALWAYS_TOLD = frozenset({"disable_meta_optimizer", "disable_model_pruning"})
@@ -18,7 +18,7 @@ def settings() -> dict[str, Setting]:
     experimental, optimizer = tf.config.experimental, tf.config.optimizer
     return {
         "op_determinism": Setting(
-            read=private_config.is_op_determinism_enabled,
+            read=is_op_determinism_enabled,
             write=_set_determinism,
             default=False,
         ),

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from keras.wrappers import SKLearnTransformer
-from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
+from dask_train.compat.sklearn import output_of_transform
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.collections import is_dask
 from dask_train.predicting.api import predict
@@ -47,7 +47,7 @@ class _Transforming(_Here, auto_wrap_output_keys=None):  # type: ignore[call-arg
         """
         if not is_dask(X):
             return super().transform(X)
-        kind = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+        kind = output_of_transform(self)
         if kind == "default":
             return self._outputs(X)
         if kind != "pandas":

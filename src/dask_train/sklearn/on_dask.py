@@ -8,8 +8,9 @@ from typing import Any, Self
 import keras
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dask_train.compat.sklearn import check_sample_weight
 from dask_train.data.ledger import Ledger
 from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.collections import is_dask
@@ -85,7 +86,7 @@ class OnDask(BaseEstimator):
             X, y = validate_data(self, X, y)
             type_of_target(y, raise_unknown=True)
             if sample_weight is not None:
-                settings["sample_weight"] = _check_sample_weight(sample_weight, X)
+                settings["sample_weight"] = check_sample_weight(sample_weight, X)
         y = self._targets(y)
         model = self._model_for(X, y)
         check_compiled(model)

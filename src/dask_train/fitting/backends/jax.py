@@ -10,8 +10,10 @@ from typing import Any
 import jax
 import keras
 import numpy as np
-from keras.src.backend import compute_output_spec
 
+from dask_train.compat.keras.internals import compute_output_spec
+from dask_train.compat.keras.layers import flatten_layers
+from dask_train.compat.keras.optimizers import apply_nothing, trained_variables
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, flat, has_number_of_all
 from dask_train.fitting.backends.jax_trial import Found, check_step
@@ -65,7 +67,7 @@ class JaxBackend:
                 f"has a {own[0]} of its own, of which several workers can't tell on JAX what its logs are made of. "
                 "Leave it to Keras, and pass metrics to compile; or pass workers=1."
             )
-        foreign = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.JaxLayer)]
+        foreign = [layer for layer in flatten_layers(model) if isinstance(layer, keras.layers.JaxLayer)]
         if workers > 1 and foreign:
             return (
                 f"has a {type(foreign[0]).__name__}, whose state several workers don't know how to share. Write it "
@@ -164,8 +166,7 @@ class JaxBackend:
                 if given:
                     optimizer.apply(given, places)
                 else:  # Keras returns at once; moving averages and counters of all weights go on, though
-                    optimizer._backend_apply_gradients([], [])
-                    optimizer._iterations.assign_add(1)
+                    apply_nothing(optimizer)
             return [scope.get_current_value(variable) for variable in every]
 
         def apply_and_assign(_: Sequence[tuple[np.ndarray, ...]]) -> None:
@@ -399,7 +400,7 @@ def _applied_scaled(optimizer: Any, pairs: Sequence[tuple[Any, Any]], given: Map
     ``given`` has gradients by the ``id`` of their variables.
     """
     values = {id(variable): value for variable, value in pairs}
-    trained = optimizer._trainable_variables
+    trained = trained_variables(optimizer)
     now, held = optimizer.stateless_apply(
         [values[id(variable)] for variable in optimizer.variables],
         [given.get(id(variable)) for variable in trained],

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dask_train.compat.keras.layers import flatten_layers
 from dask_train.fitting.backends.base import StepError
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 
@@ -163,7 +164,7 @@ def _says(found: Found, name: str) -> bool:
 
 def _rooms(model: Any) -> tuple[float, float]:
     """By how much gradients may differ that are rounded, and by how much logs; Keras computes float64 in float32."""
-    half = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in model._flatten_layers())
+    half = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in flatten_layers(model))
     return (5e-2, 1e-2) if half else (2e-4, 1e-5)
 
 

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from dask_train.compat.keras.optimizers import apply_nothing
+from dask_train.compat.tensorflow import registered_gradients, unique_id
 from dask_train.data.buffers import empty_bytes
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, has_number_of_all
@@ -62,9 +64,7 @@ class TensorFlowBackend:
         table, which has no public way out, keeps the graph, and every variable in it, for as long as the process
         lives: 10 MB for a model of 2.6 MB that Adam trains (TensorFlow 2.21).
         """
-        from tensorflow.python.framework import ops
-
-        table = getattr(getattr(ops, "gradient_registry", None), "_registry", {})
+        table = registered_gradients()
         known = set(table)
         try:
             yield
@@ -154,8 +154,7 @@ class TensorFlowBackend:
             if grads:
                 optimizer.apply_gradients(zip(grads, variables, strict=True))
             else:  # Keras returns at once; moving averages and counters of all weights go on, though
-                optimizer._backend_apply_gradients([], [])
-                optimizer._iterations.assign_add(1)
+                apply_nothing(optimizer)
 
         def convert_and_apply(slices: Sequence[tuple[np.ndarray, ...]]) -> None:
             waiting = iter(slices)
@@ -217,8 +216,7 @@ class TensorFlowBackend:
 
     def key_of(self, variable: Any) -> Any:
         """TensorFlow's own key of the variable."""
-        own = variable.value if isinstance(variable, keras.Variable) else variable
-        return getattr(own, "_unique_id", id(own))
+        return unique_id(variable.value if isinstance(variable, keras.Variable) else variable)
 
     def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
         """Return the parts of a gradient; of ``IndexedSlices`` two."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import nn
+
+from dask_train.compat.keras.tensorflow_moments import moments_by, own_moments, reduction_axes
 
 # Tensors of the same shapes and dtypes, of all workers.
 Summed = Callable[[Sequence[Any]], list[Any]]
@@ -29,8 +30,7 @@ def moments_of_all(forward: Summed, backward: Summed, is_aside: Callable[[], boo
     def spread(*grads: Any) -> Any:
         return tuple(backward(grads)), total  # each is the other one transposed
 
-    layer, without = keras.layers.BatchNormalization, nn._compute_moments_sync
-    own = layer._moments
+    without, own = own_moments()
 
     def moments(x: Any, axes: Any, keepdims: bool) -> tuple[Any, Any]:
         if is_aside():
@@ -45,7 +45,7 @@ def moments_of_all(forward: Summed, backward: Summed, is_aside: Callable[[], boo
     def with_mask(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
         if mask is None or not self.synchronized or is_aside():
             return own(self, inputs, mask)
-        axes = self._reduction_axes
+        axes = reduction_axes(self)
         counts = tf.cast(tf.broadcast_to(mask[..., None], tf.shape(inputs)), inputs.dtype)
         kept = tf.cast(counts, tf.bool)
         values, count = total(
@@ -56,8 +56,5 @@ def moments_of_all(forward: Summed, backward: Summed, is_aside: Callable[[], boo
         (squares,) = total(tf.reduce_sum(tf.square(tf.where(kept, inputs - mean, 0)), axis=axes, keepdims=True))
         return tf.squeeze(mean), tf.squeeze(squares / divisor)
 
-    nn._compute_moments_sync, layer._moments = moments, with_mask
-    try:
+    with moments_by(moments, with_mask):
         yield
-    finally:
-        nn._compute_moments_sync, layer._moments = without, own

@@ -11,9 +11,9 @@ import keras
 import ml_dtypes
 import numpy as np
 import torch
-from keras.src.backend import compute_output_spec
-from keras.src.backend.common.stateless_scope import get_stateless_scope
 
+from dask_train.compat.keras.internals import compute_output_spec, get_stateless_scope
+from dask_train.compat.keras.optimizers import apply_nothing
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, StepError, has_number_of_all
 from dask_train.fitting.backends.torch_logs import derived_logs, followed_results, unfollowed
@@ -145,8 +145,7 @@ class TorchBackend:
             if given:
                 optimizer.apply(given, places)
             else:  # Keras returns at once; moving averages and counters of all weights go on, though
-                optimizer._backend_apply_gradients([], [])
-                optimizer._iterations.assign(optimizer._iterations + 1)
+                apply_nothing(optimizer)
 
         return apply
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from dask_train.compat.torch import reduction_of, shape_reduced, shapes_made
+
 # What such a sum has to be multiplied with, as a tensor of that dtype.
 Factor = Callable[[Any], Any]
 # Which parts of a loss that is derived are sums, by the number of the derivation in its step.
@@ -161,8 +163,8 @@ def _name(node: Any) -> str:
 
 def _shape(node: Any) -> tuple[int, ...] | None:
     """Return the shape of what an operation has made; None where it has made several."""
-    made = node._input_metadata
-    return tuple(made[0].shape) if len(made) == 1 else None
+    made = shapes_made(node)
+    return made[0] if len(made) == 1 else None
 
 
 def _operand(node: Any) -> float | None:
@@ -205,13 +207,12 @@ class Seen:
     def of(cls, node: Any, depth: int = 0) -> Seen:
         """Look at an operation, and so far down at what it is made of."""
         name = _name(node)
-        sizes = getattr(node, "_saved_self_sym_sizes", ()) if name in ("Sum", "Mean") else ()
         below = [one for one, _ in node.next_functions if one is not None] if depth < _DEEPEST else []
         return cls(
             name=name,
             shape=_shape(node),
-            num_reduced=math.prod(sizes) if name in ("Sum", "Mean") else 0,
-            reduction=getattr(node, "_saved_reduction", None),
+            num_reduced=math.prod(shape_reduced(node)) if name in ("Sum", "Mean") else 0,
+            reduction=reduction_of(node),
             operand=_operand(node) if name in ("Mul", "Div") else None,
             below=tuple(cls.of(one, depth + 1) for one in below),
         )

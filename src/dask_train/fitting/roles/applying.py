@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from dask_train.compat.keras.optimizers import step_count, trained_variables
 from dask_train.fitting.roles.aside import is_aside, is_rehearsed, note_gradients
 from dask_train.keras_models.custom_objects import STANDS_IN_FOR
 
@@ -51,10 +52,10 @@ def _applying(original: Callable[..., Any], instead: Instead, within: threading.
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         if is_rehearsed():
             note_gradients(grads)
-            return self._iterations
+            return step_count(self)
         if getattr(within, "apply", False) or is_aside():
             return original(self, grads, trainable_variables)
-        variables = self._trainable_variables if trainable_variables is None else trainable_variables
+        variables = trained_variables(self) if trainable_variables is None else trainable_variables
         given = None if trainable_variables is None else list(variables)
         return _outermost(
             within, instead, self, list(grads), list(variables), lambda grads: original(self, list(grads), given)
@@ -71,7 +72,7 @@ def _applying_pairs(original: Callable[..., Any], instead: Instead, within: thre
         pairs = list(grads_and_vars)
         if is_rehearsed():
             note_gradients(gradient for gradient, _ in pairs)
-            return self._iterations
+            return step_count(self)
         if getattr(within, "apply", False) or is_aside() or not pairs:
             return original(self, pairs)
         grads, variables = map(list, zip(*pairs, strict=True))
@@ -99,7 +100,7 @@ def _applying_statelessly(
             return trainable_variables, optimizer_variables
         if getattr(within, "apply", False) or is_aside():
             return original(self, optimizer_variables, grads, trainable_variables)
-        variables, held = list(self._trainable_variables), list(self.variables)
+        variables, held = list(trained_variables(self)), list(self.variables)
         found: list[Any] = []
 
         def go_on(grads: Sequence[Any]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.utils.python_utils import pythonify_logs
 
+from dask_train.compat.keras.internals import pythonify_logs
 from dask_train.errors import StalledError
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.applying import at_every_apply

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from keras.src.losses.losses import LossFunctionWrapper
-from keras.src.metrics.reduction_metrics import MeanMetricWrapper
+
+from dask_train.compat.keras.compiled import arguments_of, compile_metrics, function_of
+from dask_train.compat.keras.internals import LossFunctionWrapper, MeanMetricWrapper
 
 # Functions that make one number of all that they are given, where they are told no axis.
 _OVER_ALL = ("dice", "tversky")
@@ -28,7 +29,7 @@ def is_loss_by_row(loss: Any) -> bool:
         return False
     if cls.call is not LossFunctionWrapper.call or cls.__call__ is not keras.losses.Loss.__call__:
         return False
-    return _is_function_by_row(loss.fn, loss._fn_kwargs)
+    return _is_function_by_row(loss.fn, arguments_of(loss))
 
 
 def is_metric_by_row(metric: keras.metrics.Metric) -> bool:
@@ -36,7 +37,7 @@ def is_metric_by_row(metric: keras.metrics.Metric) -> bool:
     if not is_of_keras(type(metric)):
         return False
     if isinstance(metric, MeanMetricWrapper):
-        return _is_function_by_row(metric._fn, metric._fn_kwargs)
+        return _is_function_by_row(function_of(metric), arguments_of(metric))
     return True
 
 
@@ -54,7 +55,7 @@ def loss_of_rows_together(model: Any) -> str | None:
 
 def variables_of_all(model: Any) -> set[int]:
     """Return the ``id`` of each variable of a compiled metric that is given all workers' rows."""
-    compiled = getattr(model, "_compile_metrics", None)
+    compiled = compile_metrics(model)
     own = [metric for metric in (compiled.metrics if compiled is not None else ()) if not is_metric_by_row(metric)]
     return {id(variable) for metric in own for variable in metric.variables}
 

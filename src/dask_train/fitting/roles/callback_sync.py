@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from dask_train.compat.keras.compiled import replace_is_validated
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.loop import KerasLoop
 from dask_train.fitting.roles.weights import WatchedWeights
@@ -91,7 +92,7 @@ class CallbackSync(ABC):
     def stop_here(self) -> None:
         """Let no validation follow where the run is to end."""
         if self.control.halt:
-            self.model._should_eval = _never
+            replace_is_validated(self.model, _never)
 
 
 def _never(*_: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from keras import callbacks as keras_callbacks
 
+from dask_train.compat.keras.compiled import initial_epoch_set
 from dask_train.fitting.roles.aside import Aside
 from dask_train.fitting.roles.callback_sync import CallbackSync
 
@@ -103,9 +104,9 @@ class Leader(keras_callbacks.CallbackList):
 
     def _begun(self, logs: Logs) -> None:
         super().on_train_begin(logs)
-        if self._moment.model._initial_epoch is not None:
+        if (epoch := initial_epoch_set(self._moment.model)) is not None:
             raise ValueError(
-                f"A callback has set model._initial_epoch to {self._moment.model._initial_epoch}, in the first of all "
+                f"A callback has set model._initial_epoch to {epoch}, in the first of all "
                 "workers. Pass initial_epoch=, or checkpoint= and resume=True, to dt.fit."
             )
         if self._earlier is not None:

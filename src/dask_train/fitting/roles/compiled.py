@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import keras
-from keras.src.backend import get_keras_mask, set_keras_mask
-from keras.src.trainers.compile_utils import CompileLoss, MetricsList
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.keras.internals import MetricsList, get_keras_mask, set_keras_mask
+from dask_train.compat.keras.patches import losses_replaced
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import is_aside, with_all_rows
 from dask_train.fitting.roles.by_row import is_loss_by_row, is_metric_by_row
@@ -30,13 +30,6 @@ def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction
     gathering = _Gathering(GlobalRows(replicas, backend, share), backend)
     update = MetricsList.update_state
 
-    def flat_losses(self: Any) -> Any:
-        found = vars(self).get("_flat_losses")
-        return [one._replace(loss=gathering.of(one.loss)) for one in found] if self.built else found
-
-    def set_flat_losses(self: Any, found: Any) -> None:
-        vars(self)["_flat_losses"] = found
-
     def update_state(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         for metric in self.metrics:
             if is_metric_by_row(metric):
@@ -47,13 +40,11 @@ def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction
                 for metric in others:
                     metric.update_state(*given[:2], sample_weight=given[2])
 
-    CompileLoss._flat_losses = property(flat_losses, set_flat_losses)
     MetricsList.update_state = update_state
     try:
-        with backend.gathering(lambda: share.global_rows):
+        with losses_replaced(gathering.of), backend.gathering(lambda: share.global_rows):
             yield
     finally:
-        del CompileLoss._flat_losses
         MetricsList.update_state = update
 
 

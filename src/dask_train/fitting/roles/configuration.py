@@ -15,6 +15,7 @@ from typing import Any
 
 import keras
 
+from dask_train.compat.keras.optimizers import learning_rate_of
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.weights import value_of
@@ -117,7 +118,7 @@ def _with_origins(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rates(model: Any) -> list[Any]:
-    rates = [state.innermost(optimizer)._learning_rate for optimizer, _ in state.held_optimizers(model)]
+    rates = [learning_rate_of(state.innermost(optimizer)) for optimizer, _ in state.held_optimizers(model)]
     return [rate if isinstance(rate, keras.Variable) else None for rate in rates]
 
 

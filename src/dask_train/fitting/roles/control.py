@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.keras.optimizers import learning_rate_of
 from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
 
@@ -63,7 +64,7 @@ class Control(Flags):
         super().__init__()
         self._replicas = replicas
         optimizers = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
-        rates = [optimizer._learning_rate for optimizer in optimizers]
+        rates = [learning_rate_of(optimizer) for optimizer in optimizers]
         self._rates = [rate for rate in rates if isinstance(rate, keras.Variable)]  # schedules are the same everywhere
         self._values = np.zeros(len(_FLAGS) + len(self._rates))
         # Others may still read in one what was told last while the first worker tells more in the other.

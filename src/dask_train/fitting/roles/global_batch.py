@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import keras
-from keras.src.backend import get_keras_mask, set_keras_mask
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.keras.internals import get_keras_mask, set_keras_mask
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.backends.tried_gathers import TriedGather, TriedGathers
 from dask_train.fitting.roles.aside import has_all_rows, is_aside, tried_gathers

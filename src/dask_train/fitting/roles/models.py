@@ -10,10 +10,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from dask_train.compat.keras.check import check_private_parts
+from dask_train.compat.keras.compiled import build_symbolically, compile_loss, compile_metrics, compute_loss
+from dask_train.compat.keras.layers import flatten_layers, takes_training
 from dask_train.data.columns import Column, Columns
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.keras_models import state
-from dask_train.keras_models.private_parts import check_private_parts
 
 
 def build(model: Any, columns: Columns) -> None:
@@ -24,13 +26,13 @@ def build(model: Any, columns: Columns) -> None:
     ValueError
         It has none, and the columns are not known, as of data that is streamed and known only after computing.
     VersionMismatchError
-        See :func:`~dask_train.keras_models.private_parts.check_private_parts`.
+        See :func:`~dask_train.compat.keras.check.check_private_parts`.
     """
     check_private_parts(model)  # a Dask worker may have another Keras than the client
     backend = backend_of(keras.backend.backend())
     if backend.symbolic_build and columns.are_known:
         batch = [_spec(column, backend.looked_at_rows) for column in columns]
-        model._symbolic_build(data_batch=keras.utils.pack_x_y_sample_weight(*columns.pack(batch)))
+        build_symbolically(model, keras.utils.pack_x_y_sample_weight(*columns.pack(batch)))
     elif not state.is_built(model):
         if not columns.are_known:
             raise ValueError(
@@ -47,7 +49,7 @@ def build(model: Any, columns: Columns) -> None:
 
 def is_looked_at(model: Any, backend: Backend) -> bool:
     """Whether Keras' own ``fit`` would call the model, and its losses, before the first step, to see what they make."""
-    parts = (*model._flatten_layers(), model._compile_loss, model._compile_metrics)
+    parts = (*flatten_layers(model), compile_loss(model), compile_metrics(model))
     return backend.symbolic_build and not all(part.built for part in parts if part is not None)
 
 
@@ -72,7 +74,7 @@ def is_own(model: Any, name: str) -> bool:
 
 def called(model: Any, x: Any, training: bool = False) -> Any:
     """Return what the model makes of inputs, as a rule outside training; called as Keras' steps call it."""
-    return model(x, training=training) if model._call_has_training_arg else model(x)
+    return model(x, training=training) if takes_training(model) else model(x)
 
 
 def packed(columns: Columns, backend: Backend, batch: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -93,7 +95,7 @@ def _build_metrics(model: Any, columns: Columns, backend: Backend) -> None:
     variables is traced a second time without them, though: 0.4 of a second of the 0.9 that the step of a small model
     takes to be traced (TensorFlow 2.21). The means of several outputs' losses are such variables, too.
     """
-    compiled = model._compile_metrics
+    compiled = compile_metrics(model)
     own = is_own(model, "train_step") or is_own(model, "compute_metrics")
     if compiled is None or compiled.built or own or model.run_eagerly or columns.labels is None:
         return
@@ -103,7 +105,7 @@ def _build_metrics(model: Any, columns: Columns, backend: Backend) -> None:
         x, y, sample_weight = packed(columns, backend, batch)
         y_pred = called(model, x, training=True)
         if keras.tree.is_nested(y_pred) and not is_own(model, "compute_loss"):
-            model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+            compute_loss(model, x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
         seen.append((y, y_pred))
 
     backend.traced(see, columns)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from dask_train.compat.keras.compiled import inner_metrics, metrics_passed
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.metrics import Metrics
 from dask_train.fitting.roles.rehearsal import rehearsed
@@ -95,14 +96,13 @@ def _all_metrics(model: Any) -> list[Any]:
     while waiting:
         metric = waiting.pop()
         found.append(metric)
-        waiting.extend(getattr(metric, "_metrics", None) or getattr(metric, "metrics", None) or [])
+        waiting.extend(inner_metrics(metric))
     return found
 
 
 def _compiled_with(model: Any) -> list[Any]:
     """Return the metrics that ``compile`` was given, which are among the model's own after the first step only."""
-    given = model._compile_metrics
-    found = keras.tree.flatten([] if given is None else [given._user_metrics, given._user_weighted_metrics])
+    found = keras.tree.flatten(list(metrics_passed(model).values()))
     return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from dask_train.compat.keras.optimizers import known_gradients, step_count
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.servers import Servers
 from dask_train.fitting.roles.weights import others_of, scale_of, value_of
@@ -73,11 +74,10 @@ class Pushing:
                     f"weights of model {self._model.name!r} as fit begins. Let it be trainable from "
                     "the start, or use ps=0."
                 )
-        optimizer._check_variables_are_known(variables)
-        gradients, variables = optimizer._filter_empty_gradients(gradients, variables)
+        gradients, variables = known_gradients(optimizer, gradients, variables)
         self._was_called = True
         self._push(number, gradients, [self._place_of(variable) for variable in variables])
-        return optimizer._iterations
+        return step_count(optimizer)
 
     def _place_of(self, variable: Any) -> int | None:
         return self._places.get(self._backend.key_of(variable))

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partialmethod
 from typing import Any
 
 import keras
 import numpy as np
-from keras.src.losses import loss as loss_module
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.keras.internals import loss_module
+from dask_train.compat.keras.patches import additional_losses_by
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.gradients import RowFraction
@@ -30,21 +30,17 @@ def losses_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction) 
     """While it lasts, the losses of this process are parts of those of all workers."""
     original = loss_module.reduce_weighted_values
     reducing = loss_module.reduce_weighted_values = _Reducing(original, replicas, backend, share)
-    trainer: Any = next(cls for cls in reversed(keras.Model.__mro__) if "_aggregate_additional_loss" in vars(cls))
-    aggregate = trainer._aggregate_additional_loss
-    trainer._aggregate_additional_loss = partialmethod(_aggregate, aggregate, reducing)
+
+    def aggregate(model: Any, original: Callable[..., Any], loss: Any) -> Any:
+        """Return what Keras makes of an ``add_loss``, the sum of its values, where they are of rows of the batch."""
+        total = original(model, loss)
+        return reducing.settled(total) if reducing.is_by_row(loss) else total
+
     try:
-        with backend.sums_multiplied(reducing.factor_of_sums, lambda: share.rows):
+        with additional_losses_by(aggregate), backend.sums_multiplied(reducing.factor_of_sums, lambda: share.rows):
             yield
     finally:
         loss_module.reduce_weighted_values = original
-        trainer._aggregate_additional_loss = aggregate
-
-
-def _aggregate(model: Any, original: Callable[..., Any], reducing: _Reducing, loss: Any) -> Any:
-    """Return what Keras makes of an ``add_loss``, the sum of its values, where they are of rows of the batch."""
-    total = original(model, loss)
-    return reducing.settled(total) if reducing.is_by_row(loss) else total
 
 
 class _Reducing:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from dask_train.compat.keras.layers import flatten_layers
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import noted_gradients, rehearsing, tried_gathers
 from dask_train.fitting.roles.by_row import is_of_keras
@@ -56,7 +57,7 @@ class Counts:
 
     def __init__(self, model: Any) -> None:
         losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
-        parts = [*(layer for layer in model._flatten_layers() if layer.built), *losses]
+        parts = [*(layer for layer in flatten_layers(model) if layer.built), *losses]
         self._parts = [part for part in parts if not is_of_keras(type(part))]
         self.note()
 
@@ -100,7 +101,7 @@ def may_have_own_losses(model: Any) -> bool:
     Compiled losses are not meant, which are given all workers' rows where nothing is known of them.
     """
     steps = any(is_own(model, name) for name in ("train_step", "compute_loss"))
-    layers = model._flatten_layers()
+    layers = flatten_layers(model)
     own = [layer for layer in layers if not is_of_keras(type(layer))]
     regularizers = [getattr(layer, "activity_regularizer", None) for layer in layers]
     regularizers += [getattr(variable, "regularizer", None) for variable in model.trainable_variables]

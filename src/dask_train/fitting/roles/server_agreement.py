@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from dask_train.compat.keras.optimizers import learning_rate_of
 from dask_train.fitting.roles.callback_sync import CallbackSync
 from dask_train.fitting.roles.control import Flags
 from dask_train.fitting.roles.pushing import Pushing
@@ -131,4 +132,4 @@ class ChangedVariables(WatchedWeights):
 def _rates_of(model: Any) -> list[Any]:
     """Return the learning rates of all of its optimizers, and of those that these are made of."""
     outer = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
-    return [each._learning_rate for one in outer for each in (one, *getattr(one, "optimizers", ()))]
+    return [learning_rate_of(each) for one in outer for each in (one, *getattr(one, "optimizers", ()))]

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from dask_train.compat.keras.optimizers import key_of, learning_rate_of, step_count, trained_variables
 from dask_train.fitting.roles.weights import statistics_of
 from dask_train.keras_models import state
 from dask_train.transport.array_layout import ArraySlot
@@ -113,7 +114,7 @@ def _owned_slots(model: Any) -> dict[int, int]:
     for optimizer, _ in state.held_optimizers(model):
         check_sharing(optimizer)
         for slot, number in _slots_by_place(optimizer):
-            variable = optimizer._trainable_variables[number]
+            variable = trained_variables(optimizer)[number]
             if id(variable) in places:  # else it is frozen by now, and nobody brings gradients of it
                 found[slot] = places[id(variable)]
     return found
@@ -124,8 +125,8 @@ def _slots_by_place(optimizer: Any) -> Iterator[tuple[int, int]]:
 
     An optimizer finds what it keeps for a weight by the weight's position in lists, or by its name in dicts.
     """
-    own, weights = {id(variable) for variable in optimizer.variables}, optimizer._trainable_variables
-    names = {key: place for place, v in enumerate(weights) for key in (id(v), optimizer._var_key(v), v.path)}
+    own, weights = {id(variable) for variable in optimizer.variables}, trained_variables(optimizer)
+    names = {key: place for place, v in enumerate(weights) for key in (id(v), key_of(optimizer, v), v.path)}
     for value in vars(optimizer).values():
         if isinstance(value, dict):
             pairs = [(names.get(key), slot) for key, slot in value.items() if isinstance(key, int | str)]
@@ -138,7 +139,7 @@ def _slots_by_place(optimizer: Any) -> Iterator[tuple[int, int]]:
 
 def _is_alike_everywhere(optimizer: Any, variable: Any) -> bool:
     """Return whether servers that apply the same steps to different weights all get the same value."""
-    known = (optimizer._iterations, optimizer._learning_rate)
+    known = (step_count(optimizer), learning_rate_of(optimizer))
     # Of Keras' own, Nadam keeps one number for all weights, which depends on the step alone.
     return any(variable is one for one in known) or (
         type(optimizer).__module__.startswith("keras.") and tuple(variable.shape) == ()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from dask_train.compat.keras.compiled import is_validated
 from dask_train.fitting.roles.spool import Spool
 from dask_train.fitting.spec import FitTask
 from dask_train.role.session import Session
@@ -74,4 +75,4 @@ class ValidationBeside:
         self._spool.close()
 
     def _is_validated(self, epoch: int) -> bool:
-        return bool(self._model._should_eval(epoch, self._task.validation_freq))
+        return is_validated(self._model, epoch, self._task.validation_freq)

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.keras.layers import flatten_layers, own_non_trainable
+from dask_train.compat.keras.optimizers import learning_rate_of
 from dask_train.keras_models import state
 from dask_train.keras_models.held import dtype_of, unknown_variables
 from dask_train.keras_models.torch_state import torch_buffers, torch_random
@@ -28,7 +30,7 @@ class WatchedWeights:
     def __init__(self, model: Any) -> None:
         self._own = list(model.weights)
         optimizers = [state.innermost(optimizer) for optimizer, _ in state.held_optimizers(model)]
-        rates = {id(getattr(optimizer, "_learning_rate", None)) for optimizer in optimizers}
+        rates = {id(learning_rate_of(optimizer, None)) for optimizer in optimizers}
         self._of_optimizers = [one for one in state.optimizer_variables(model) if id(one) not in rates]
         self._seen: list[np.ndarray] = []
         self.new_optimizers = False
@@ -64,14 +66,14 @@ class Weights(WatchedWeights):
         self._model, self._replicas = model, replicas
         unknown = unknown_variables(model)
         self._own += [*unknown, *averaged_buffers(model)]
-        alike = {id(v) for each in model._flatten_layers() if synchronizes(each) for v in each.non_trainable_variables}
+        alike = {id(v) for each in flatten_layers(model) if synchronizes(each) for v in each.non_trainable_variables}
         self._statistics = [variable for variable in statistics_of(model) if id(variable) not in alike]
         self._statistics += [v for v in unknown if not v.trainable and "float" in dtype_of(v)]
         self._of_keras = {
             id(variable)
-            for layer in model._flatten_layers()
+            for layer in flatten_layers(model)
             if type(layer).__module__.startswith("keras.")
-            for variable in layer._non_trainable_variables
+            for variable in own_non_trainable(layer)
         } | set(map(id, torch_buffers(model)))
         self._channels: dict[str, list[tuple[Any, list[Any]]]] = {}
 
@@ -160,8 +162,8 @@ def statistics_of(model: Any) -> list[Any]:
     """Numbers that layers update by themselves, unlike weights that are merely frozen."""
     seeds = {id(variable) for variable in state.seed_states(model)}
     found: dict[int, Any] = {}
-    for layer in model._flatten_layers():
-        for variable in layer._non_trainable_variables:
+    for layer in flatten_layers(model):
+        for variable in own_non_trainable(layer):
             if id(variable) not in seeds and "float" in str(variable.dtype):
                 found[id(variable)] = variable
     weights = {id(variable) for variable in model.weights}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dask_train.compat.torch import is_compiled_in_place, uncompiled
 from dask_train.errors import in_words
 from dask_train.fitting.data import FitData
 from dask_train.fitting.torch_module.losses import BatchLoss, name_of
@@ -38,7 +39,7 @@ def check_module(model: Any) -> torch.nn.Module:
     TypeError, ValueError
         It can't.
     """
-    module: torch.nn.Module = getattr(model, "_orig_mod", model)
+    module: torch.nn.Module = uncompiled(model)
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError(f"model is a {name}, whose code torch has compiled. Pass the module that it was made of.")
@@ -62,7 +63,7 @@ def loses_compiled_code(model: Any, *, in_place: bool) -> bool:
     in_place
         Whether it is trained in this process, where what ``module.compile()`` has made stays in use.
     """
-    return hasattr(model, "_orig_mod") or (not in_place and getattr(model, "_compiled_call_impl", None) is not None)
+    return uncompiled(model) is not model or (not in_place and is_compiled_in_place(model))
 
 
 def check_loss(loss: Any, module: torch.nn.Module) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils import _pytree
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.torch import flatten, unflatten
 from dask_train.fitting.torch_module.values import as_array, as_tensor
 
 
@@ -107,7 +107,7 @@ class Structure:
     """
 
     def __init__(self, outputs: Any, rows: int | None) -> None:
-        flat, self._spec = _pytree.tree_flatten(outputs)
+        flat, self._spec = flatten(outputs)
         self._others = {place: one for place, one in enumerate(flat) if not isinstance(one, torch.Tensor)}
         if rows is not None and any(one is not None for one in self._others.values()):
             kinds = sorted({type(one).__name__ for one in self._others.values() if one is not None})
@@ -131,7 +131,7 @@ class Structure:
             self._others[place] if place in self._others else next(left)
             for place in range(len(self._others) + len(tensors))
         ]
-        return _pytree.tree_unflatten(flat, self._spec)
+        return unflatten(flat, self._spec)
 
 
 def _kinds_of(tensors: Sequence[torch.Tensor]) -> list[tuple[str, tuple[int, ...]]]:

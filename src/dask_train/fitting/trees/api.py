@@ -15,6 +15,7 @@ from dask_train.checkpoint.policy import Checkpoint, check_best_of_train
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.compat.xgboost import is_ranker
 from dask_train.data.columns import Columns
 from dask_train.driver.handle import Run
 from dask_train.fitting.data import FitData, check_some_rows
@@ -328,13 +329,13 @@ def _check_xgboost(model: Any, qid: Any) -> None:
         )
     if model.booster == "gblinear":
         raise ValueError("booster='gblinear' has no trees. Use dask_train.linear_model, or booster='gbtree'.")
-    is_ranker = getattr(model, "_estimator_type", None) == "ranker"
-    if is_ranker and qid is None:
+    ranks = is_ranker(model)
+    if ranks and qid is None:
         raise ValueError(f"{kind} ranks rows within queries. Pass qid=, the number of each row's query.")
-    if qid is not None and not is_ranker:
+    if qid is not None and not ranks:
         raise ValueError(f"qid is for rankers, and model is a {kind}. Leave it out.")
     metrics = model.eval_metric if isinstance(model.eval_metric, list | tuple) else [model.eval_metric]
-    if is_ranker and any(map(callable, metrics)):
+    if ranks and any(map(callable, metrics)):
         raise ValueError("eval_metric of a ranker is a function, which would see the queries of one worker. Name one.")
 
 
@@ -381,7 +382,7 @@ def _check_enough(num_parts: int | None, workers: int) -> None:
 
 def _check_streamed(model: Any) -> None:
     """Refuse what is not done with rows that are streamed."""
-    if getattr(model, "_estimator_type", None) == "ranker":
+    if is_ranker(model):
         raise ValueError(
             f"streaming with {type(model).__name__}: a query's rows have to be together, and those of data that is "
             "streamed are never all in memory. Leave streaming out, and use more hosts, or float32."

@@ -7,7 +7,9 @@ from typing import Any
 
 import lightgbm
 import numpy as np
-from lightgbm.basic import LightGBMError, _ConfigAliases
+from lightgbm.basic import LightGBMError
+
+from dask_train.compat.lightgbm import names_of_parameter
 
 # By these names LightGBM is asked to score by no metric of its own.
 _NO_METRIC = {"", "none", "na", "null", "custom"}
@@ -28,7 +30,7 @@ def check_metrics(params: Mapping[str, Any], eval_metric: Any) -> None:
     ValueError
         LightGBM has not, and would leave a metric out of the scores.
     """
-    asked = {"eval_metric": eval_metric, **{name: params.get(name) for name in sorted(_ConfigAliases.get("metric"))}}
+    asked = {"eval_metric": eval_metric, **{name: params.get(name) for name in sorted(names_of_parameter("metric"))}}
     for argument, value in asked.items():
         for name in _names(value):
             if name.lower() not in _NO_METRIC and not _is_known(name):

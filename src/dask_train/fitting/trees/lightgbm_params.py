@@ -8,7 +8,8 @@ from copy import deepcopy
 from typing import Any
 
 import lightgbm
-from lightgbm.basic import _ConfigAliases
+
+from dask_train.compat.lightgbm import names_of_parameter
 
 # Histograms are summed row by row from so many rows on, where those of all features have no more bins than this in all.
 ROW_WISE_ROWS, ROW_WISE_BINS = 1_000_000, 1 << 15
@@ -36,7 +37,7 @@ def settled(
     """
     found = {"deterministic": True, **deepcopy(dict(params))}
     ways = ("force_col_wise", "force_row_wise")
-    if not any(found.get(name) for way in ways for name in _ConfigAliases.get(way)):
+    if not any(found.get(name) for way in ways for name in names_of_parameter(way)):
         found.setdefault(ways[by_row], True)
     rounds = int(_taken(found, "num_iterations", num_rounds))
     if rounds < 1:
@@ -67,7 +68,7 @@ def sums_by_row(params: Mapping[str, Any], num_rows: int, num_features: int) -> 
 
 def _taken(params: dict[str, Any], name: str, default: Any) -> Any:
     """Take a parameter out, by its name or by another one that LightGBM knows."""
-    names = [name, *sorted(_ConfigAliases.get(name) - {name})]
+    names = [name, *sorted(names_of_parameter(name) - {name})]
     given = [value for value in [params.pop(each, None) for each in names] if value is not None]
     return given[0] if given else default
 

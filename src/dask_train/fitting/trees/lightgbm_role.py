@@ -18,6 +18,7 @@ import lightgbm
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
+from dask_train.compat.lightgbm import forget_class_weight, take_over_names
 from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_by_row
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
@@ -62,7 +63,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
             settings["eval_group"] = [settings["group"] for _ in task.evals]
     with patch.object(lightgbm.sklearn, "Dataset", sets.make), patch.object(lightgbm.sklearn, "train", rounds.train):
         estimator.fit(stand_in, labels, **settings)
-    estimator._class_weight = None  # as before: it was counted over all rows
+    forget_class_weight(estimator)  # it was counted over all rows before
     return {"estimator": estimator, "callbacks": rounds.callbacks[: len(task.settings.get("callbacks") or ())]}
 
 
@@ -152,7 +153,7 @@ class LightGBMRounds:
     def _made(self, params: dict[str, Any], train_set: Asked, valid_sets: Any, names: Any) -> Any:
         together = parallel(params, self._session)
         rows = self._sets.train(params)
-        train_set._has_non_default_feature_names = rows._has_non_default_feature_names
+        take_over_names(train_set, rows)
         booster = lightgbm.Booster(params=together, train_set=rows)
         booster.best_iteration = 0
         for number, _ in enumerate(valid_sets or ()):

@@ -7,8 +7,8 @@ from typing import Any
 
 import lightgbm
 import numpy as np
-from lightgbm.basic import _InnerPredictor
 
+from dask_train.compat.lightgbm import continue_from, predictor_of
 from dask_train.data.columns import Column
 from dask_train.fitting.trees.lightgbm_ranks import first_score
 from dask_train.fitting.trees.parts import Part, as_parts, plain_labels
@@ -200,14 +200,14 @@ class DataSets:
                 for at in range(0, len(part), BATCH_ROWS)
             ]
             scores.append(np.concatenate(raw))
-            made._predictor = self._predictor()
+            continue_from(made, self._predictor())
         if scores:
             made.set_init_score(sum(scores[1:], scores[0]))
 
     def _predictor(self) -> Any:
         """Return the same one for all data sets, as LightGBM wants it."""
         if not hasattr(self, "_begins"):
-            self._begins = _InnerPredictor.from_booster(booster=self.start, pred_parameter={})
+            self._begins = predictor_of(self.start)
         return self._begins
 
     def _encoded(self, y: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from dask_train.compat.lightgbm import free_network
 from dask_train.errors import LaunchError
 from dask_train.frameworks.base import RoleInfo
 from dask_train.frameworks.boosting import BoostingFramework
@@ -124,6 +125,4 @@ def _address(host: str) -> str:
 
 def _leave() -> None:
     """Close what a booster of this process has connected, if there is one."""
-    from lightgbm.basic import _LIB
-
-    _LIB.LGBM_NetworkFree()
+    free_network()

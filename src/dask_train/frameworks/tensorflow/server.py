@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any
 
+from dask_train.compat.python import run_exit_functions
 from dask_train.errors import LaunchError
 from dask_train.extras import install_command
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
@@ -89,7 +90,7 @@ def leave_without_teardown() -> None:
 
 def _exit_now() -> None:
     atexit.unregister(_exit_now)
-    atexit._run_exitfuncs()
+    run_exit_functions()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

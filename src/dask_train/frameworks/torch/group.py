@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from dask_train.compat.torch import set_timeout
 from dask_train.errors import LaunchError
 from dask_train.frameworks.environment import environment_restored
 from dask_train.frameworks.torch.environment import Seat, choose_backend, interface_of, variables_of
@@ -110,7 +111,7 @@ def _make_group(store: Any, place: GroupPlace, seats: Sequence[Seat], deadline: 
     # A collective may take as long as torch lets it: which step is too slow is for the run to judge, not the launch.
     constants = dist.constants
     usual = constants.default_pg_nccl_timeout if backend == "nccl" else constants.default_pg_timeout
-    dist.distributed_c10d._set_pg_timeout(usual)
+    set_timeout(usual)
 
 
 def _open_store(place: GroupPlace, timeout_s: float) -> Any:

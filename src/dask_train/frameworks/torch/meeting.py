@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
+
+from dask_train.compat.torch import collectives_begun, meeting_by
 
 # What torch and Lightning say, and what it means in a role.
 _HINTS = {
@@ -55,13 +56,10 @@ class Meetings:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         watching = register_optimizer_step_post_hook(self._note_step)
-        handlers = import_module("torch.distributed.rendezvous")._rendezvous_handlers
-        torchs_own = handlers["env"]
-        handlers["env"] = self._meet
         try:
-            yield
+            with meeting_by(self._meet):
+                yield
         finally:
-            handlers["env"] = torchs_own
             watching.remove()
 
     def _note_step(self, *_: Any) -> None:
@@ -84,16 +82,11 @@ class Meetings:
 
     def num_collectives(self) -> int:
         """Return how many this rank has begun in the groups that there are."""
-        import torch.distributed as dist
-
-        groups = list(dist.distributed_c10d._world.pg_map)
-        with suppress(RuntimeError):  # another thread takes a group down
-            return sum(group._get_sequence_number_for_group() for group in groups)
-        return 0
+        return collectives_begun()
 
     def trained_apart(self) -> bool:
         """Whether there are several ranks in a group, and this one's optimizers have stepped without a collective."""
         import torch.distributed as dist
 
         several = self._who[1] > 1 and dist.is_initialized()
-        return several and self._has_stepped and not self.num_collectives()
+        return several and self._has_stepped and not collectives_begun()

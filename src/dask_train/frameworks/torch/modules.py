@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch.nn.utils import parametrize
 
+from dask_train.compat.torch import make_parametrized
+
 # Floating types that NumPy has under the same name, and those of weights that inputs are given in.
 _NUMPY_FLOATS = {torch.float16, torch.float32, torch.float64}
 _FLOATS = {*_NUMPY_FLOATS, torch.bfloat16}
@@ -69,15 +71,9 @@ def _unparametrized(cls: type[torch.nn.Module]) -> torch.nn.Module:
 
 
 def _parametrize(module: torch.nn.Module, state: tuple[dict[str, Any], list[str]]) -> None:
-    """Give a module its state, and a class of its own with properties for some tensors, as torch does.
-
-    torch's own functions are private. To register parametrizations anew would compute what they keep once more, and
-    round it otherwise.
-    """
+    """Give a module its state, and a class of its own with properties for some tensors, as torch does."""
     attributes, names = state
-    parametrize._inject_new_class(module)
-    for name in names:
-        parametrize._inject_property(module, name)
+    make_parametrized(module, names)
     module.__setstate__(attributes)
 
 

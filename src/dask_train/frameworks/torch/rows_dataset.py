@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from torch.utils.data._utils.collate import default_collate_fn_map
 
+from dask_train.compat.torch import collate, register_collate
 from dask_train.errors import DataError
 
 if TYPE_CHECKING:
@@ -146,9 +146,7 @@ def _collate(rows: Any, *, collate_fn_map: Any = None) -> Any:
     if isinstance(rows, _Gathered):
         return rows.batch()
     plain = {kind: function for kind, function in (collate_fn_map or {}).items() if function is not _collate}
-    from torch.utils.data._utils.collate import collate
-
-    return collate([_plain(row) for row in rows], collate_fn_map=plain)
+    return collate([_plain(row) for row in rows], plain)
 
 
 def _plain(row: Any) -> Any:
@@ -158,4 +156,4 @@ def _plain(row: Any) -> Any:
 
 
 for _kind in (_TupleRow, _DictRow, _TensorRow):
-    default_collate_fn_map[_kind] = _collate
+    register_collate(_kind, _collate)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dask_train.compat.torch import uncompiled
 from dask_train.data.columns import Column, Columns
 from dask_train.data.structure import filled, leaves
 from dask_train.errors import in_words
@@ -34,7 +35,7 @@ def kind_of(model: Any) -> tuple[str, torch.nn.Module]:
         return EXPORTED, model.module()
     if isinstance(model, torch.jit.ScriptModule):
         return SCRIPT, model
-    model = getattr(model, "_orig_mod", model)  # of torch.compile, whose code is of this process alone
+    model = uncompiled(model)  # of torch.compile, whose code is of this process alone
     if isinstance(model, torch.nn.Module):
         return MODULE, model
     raise TypeError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from dask_train.compat.sklearn import scorer_takes_weights
 from dask_train.input_errors import warn_at_the_call
 
 _WEIGHT = "sample_weight"
@@ -61,8 +62,8 @@ def weighted(estimator: Any, scorers: Mapping[str, Callable[..., float]]) -> fro
 
 
 def _takes(scorer: Any) -> bool:
-    own = getattr(scorer, "_accept_sample_weight", None)  # of scikit-learn's scorers
-    return bool(own()) if own is not None else _WEIGHT in _signature_of(scorer)
+    takes = scorer_takes_weights(scorer)
+    return takes if takes is not None else _WEIGHT in _signature_of(scorer)
 
 
 def _name_in(estimator: Any) -> str:

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def model(dtype="float32"):
-    return SimpleNamespace(name="net", _flatten_layers=lambda: [SimpleNamespace(compute_dtype=dtype)])
+    return SimpleNamespace(name="net", _flatten_layers=lambda include_self=True: [SimpleNamespace(compute_dtype=dtype)])
 
 
 def checked(step, rows=20, *, looks_at_logs=True, dtype="float32", gathers=None):

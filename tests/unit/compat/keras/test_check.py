@@ -13,9 +13,9 @@ with warnings.catch_warnings():
 
 from keras.src.losses import loss
 
+from dask_train.compat.keras import check
+from dask_train.compat.keras.check import check_private_parts
 from dask_train.errors import VersionMismatchError
-from dask_train.keras_models import private_parts
-from dask_train.keras_models.private_parts import check_private_parts
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_this_version_has_all_of_them_also_for_models_of_which_there_is_less(mod
 
 @pytest.mark.parametrize("owner", ["model", "layer", "optimizer", "variable", "losses that are compiled"])
 def test_what_an_object_lacks_is_told_with_its_class(model, owner, monkeypatch):
-    monkeypatch.setitem(private_parts.ATTRIBUTES, owner, ("_name_of_another_version",))
+    monkeypatch.setitem(check.ATTRIBUTES, owner, ("_name_of_another_version",))
     kind = {
         "model": "Sequential",
         "layer": "Sequential",
@@ -57,7 +57,7 @@ def test_modules_that_are_gone_and_names_that_they_lack_are_told_at_once(model, 
             raise ModuleNotFoundError(name)
         return importlib.import_module(name)
 
-    monkeypatch.setattr(private_parts, "import_module", gone)
+    monkeypatch.setattr(check, "import_module", gone)
     with pytest.raises(
         VersionMismatchError, match=r"there is no keras\.src\.backend; keras\.src\.losses\.loss has no apply_mask\."
     ):

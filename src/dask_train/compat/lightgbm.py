@@ -1,0 +1,61 @@
+"""Private parts of LightGBM. Made for LightGBM 4.7."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def names_of_parameter(name: str) -> set[str]:
+    """Return all names of a parameter.
+
+    Replaces ``_ConfigAliases``. Without it a parameter that goes by another name is set twice.
+    """
+    from lightgbm.basic import _ConfigAliases
+
+    names: set[str] = _ConfigAliases.get(name)
+    return names
+
+
+def continue_from(rows: Any, predictor: Any) -> None:
+    """Let a ``Dataset`` be one of a booster that goes on from another; LightGBM wants the same of all of them.
+
+    Replaces ``Dataset._predictor``. Without it LightGBM refuses rows that have scores of the earlier trees.
+    """
+    rows._predictor = predictor
+
+
+def predictor_of(booster: Any) -> Any:
+    """Return what :func:`continue_from` takes, of the booster from which training goes on.
+
+    Replaces ``_InnerPredictor``.
+    """
+    from lightgbm.basic import _InnerPredictor
+
+    return _InnerPredictor.from_booster(booster=booster, pred_parameter={})
+
+
+def take_over_names(stand_in: Any, rows: Any) -> None:
+    """Let the ``Dataset`` that an estimator has made know whether features have names, as that of the rows does.
+
+    Replaces ``_has_non_default_feature_names``. Without it ``feature_names_in_`` of an estimator is wrong.
+    """
+    stand_in._has_non_default_feature_names = rows._has_non_default_feature_names
+
+
+def forget_class_weight(estimator: Any) -> None:
+    """Let an estimator have no weights of classes, which it has counted in rows that stand in for others.
+
+    Replaces ``_class_weight``. Without it they would be counted twice.
+    """
+    estimator._class_weight = None
+
+
+def free_network() -> None:
+    """Close what boosters of this process have connected.
+
+    Replaces ``LGBM_NetworkFree`` of the C library; ``Booster.free_network`` needs a booster. Without it ports of a run
+    that has failed stay open.
+    """
+    from lightgbm.basic import _LIB
+
+    _LIB.LGBM_NetworkFree()
