@@ -27,7 +27,7 @@ SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
 AT_ONCE := $(MAKE) --no-print-directory --jobs $(words $(BACKENDS)) --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard data demo demo-keras test test-stores test-vineyard test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
+.PHONY: help canary .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard data demo demo-keras test test-stores test-vineyard test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
 .PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS)
 
 help:  ## list the targets
@@ -186,6 +186,20 @@ minimum:  ## the lowest versions that pyproject.toml allows, in build/minimum: t
 	build/minimum/bin/python -m pytest --durations=20 --durations-min=1 -W ignore::DeprecationWarning -W ignore::UserWarning \
 		--numprocesses $(PROCESSES) --dist loadfile $(MINIMUM_TESTS)
 
+# A small part of the suite: all private parts that are used, and what rests on them most.
+CANARY_TESTS := tests/unit/compat tests/unit/test_private_names.py tests/unit/scheduler/test_taken.py \
+	$(addprefix tests/unit/cluster/test_,in_transit.py keras_values.py peer.py plugin.py) \
+	$(addprefix tests/unit/keras_models/test_,serialization.py state.py structure.py) \
+	tests/cluster/test_keras_values.py tests/cluster/train/test_fit_torch_modules.py
+
+canary: data  ## the newest pre-releases of other libraries, in .venv-canary: private parts that are used, and a few runs
+	test -d .venv-canary || $(PYTHON) -m venv .venv-canary
+	.venv-canary/bin/python $(PIP_ONCE) --pre --upgrade --upgrade-strategy eager \
+		--requirement requirements/canary.in --editable .
+	@.venv-canary/bin/python -m pip list --format=freeze --disable-pip-version-check \
+		| grep -iE '^(dask|distributed|jax|keras|lightgbm|optuna|pandas|scikit-learn|tensorflow.cpu|torch|xgboost.cpu)=='
+	.venv-canary/bin/python -m pytest -rfE --tb=short -W default::DeprecationWarning -W default::FutureWarning $(CANARY_TESTS)
+
 lock: .venv  ## solve the versions anew
 	$(BIN)/pip-compile $(COMPILE_OPTIONS) --upgrade --extra dev \
 		--output-file requirements/lock.txt pyproject.toml requirements/frameworks.in
@@ -194,5 +208,5 @@ lock: .venv  ## solve the versions anew
 		--output-file requirements/docs.txt pyproject.toml
 
 clean:  ## remove what make made
-	rm -rf .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf .venv .venv-canary .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		build dist docs/_build docs/gallery docs/generated docs/jupyter_execute
