@@ -110,11 +110,3 @@ def is_validated(model: Any, epoch: int, every: Any) -> bool:
 def replace_is_validated(model: Any, answer: Callable[..., bool]) -> None:
     """Let Keras ask ``answer`` whether it validates after an epoch, in this model alone; see :func:`is_validated`."""
     model._should_eval = answer
-
-
-def history_of(callbacks: Any) -> Any:
-    """Return the history that a ``CallbackList`` has made for itself.
-
-    Replaces ``CallbackList._history``. Without it there is none where a loop of ours calls the callbacks.
-    """
-    return callbacks._history

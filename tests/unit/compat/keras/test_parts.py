@@ -210,11 +210,6 @@ def test_which_epochs_are_validated(model):
     assert compiled.initial_epoch_set(model) is None
 
 
-def test_the_history_of_a_list_of_callbacks(model):
-    callbacks = keras.callbacks.CallbackList(add_history=True, model=model)
-    assert isinstance(compiled.history_of(callbacks), keras.callbacks.History)
-
-
 def test_compiled_and_added_losses_that_are_replaced_for_a_while(model):
     def doubled(loss):
         return lambda y_true, y_pred, sample_weight=None: 2 * loss(y_true, y_pred, sample_weight)
