@@ -76,7 +76,15 @@ class Source(ABC):
 
 
 class OwnRows(ABC):
-    """What users pass as data that is neither an array nor a frame, and makes Dask collections of itself."""
+    """What users pass as data that is neither an array nor a frame, and makes Dask collections of itself.
+
+    Attributes
+    ----------
+    classes
+        Names of the classes that labels number; None where they number none.
+    """
+
+    classes: tuple[str, ...] | None
 
     @abstractmethod
     def to_dask(self) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import fsspec  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.collections.source import OwnRows
@@ -14,6 +13,7 @@ from dask_train.data.decoder import Decoder, FileDecoder
 from dask_train.errors import DataError
 from dask_train.file_rows.labels import labels_of
 from dask_train.file_rows.listing import listed
+from dask_train.file_rows.paired import with_paths
 from dask_train.file_rows.pictures import decode_picture
 from dask_train.file_rows.reading import contents_of
 from dask_train.file_rows.source import FileSet, decoded_arrays, files_source
@@ -92,13 +92,10 @@ def files(
             raise TypeError(f"{name} is a {type(function).__name__}; pass a function.")
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error is {on_error!r}; it is 'raise' or 'skip'.")
-    options = dict(storage_options or {})
-    found = listed(paths, options)
-    names = tuple(name for name, _ in found)
+    fs, found = listed(paths, storage_options)
+    names = tuple(found)
     labels, known = labels_of(names, label, classes)
-    first = paths if isinstance(paths, str) or not isinstance(paths, Sequence) else paths[0]
-    fs, _ = fsspec.core.url_to_fs(first, **options)
-    sizes = np.array([size for _, size in found], np.int64)
+    sizes = np.array(list(found.values()), np.int64)
     decode = decode or decode_picture
     file_set = FileSet(fs=fs, paths=names, sizes=sizes, labels=labels)
     row = _first_row(file_set, FileDecoder(decode, None), most=MOST_TRIED if on_error == "skip" else 1)
@@ -259,6 +256,29 @@ class FileRows(OwnRows):
             )
         x, y = decoded_arrays(self.file_set, self.decoder)
         return x if y is None else (x, y)
+
+    def with_paths(self, predicted: Any, classes: Sequence[str] | None = None) -> Any:
+        """Return predictions of these files as a Dask frame whose index is their paths; nothing is computed.
+
+        Parameters
+        ----------
+        predicted
+            What :func:`dask_train.predict` has made of these files, ``(n,)`` or ``(n, width)``.
+        classes
+            Names of the columns, such as ``result.schema.classes`` of the fit. Default: ``files.classes`` where there
+            are as many; else one column is named ``"prediction"``, and several are numbered.
+
+        Returns
+        -------
+        dask.dataframe.DataFrame
+            ``frame.idxmax(axis=1)`` of it names the class with the highest probability.
+
+        Raises
+        ------
+        TypeError, ValueError
+            These are no predictions of these files, or have more axes; or there is another number of classes.
+        """
+        return with_paths(self.paths, predicted, classes or self.classes, given=classes is not None)
 
     def source(self) -> Any:
         """Return the rows as processes of a run read them.

@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
+from dask_train.stores import checked_options, reaching
 
 # Archives whose members are read by seeking in one file that all threads share, without a lock: bytes would mix.
 UNLOCKED = frozenset({"tar", "libarchive"})
 
 
-def listed(urlpath: Any, storage_options: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return the paths of files, sorted, and their sizes in bytes.
+def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, int]]:
+    """Return the file system of files, and their sizes in bytes by path, sorted.
 
     Parameters
     ----------
@@ -26,22 +26,28 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any]) -> list[tuple[str, 
     Raises
     ------
     TypeError, ValueError
-        It is no path, or there are no such files.
+        It is no path, there are no such files, or their store can't be reached.
     """
     patterns = _patterns(urlpath)
+    options = checked_options(storage_options, paths=patterns[0])
     found: dict[str, int] = {}
     for pattern in patterns:
-        fs, path = fsspec.core.url_to_fs(pattern, **storage_options)  # which keeps one for all of them
-        if glob.has_magic(path):
-            several = fs.glob(path, detail=True)
-        else:
-            several = {path: fs.info(path)} if fs.exists(path) else {}
+        with reaching("paths", pattern, options) as (fs, path):  # fsspec keeps one file system for all of them
+            several = fs.glob(path, detail=True) if glob.has_magic(path) else _alone(fs, path)
         files = {name: int(info["size"] or 0) for name, info in several.items() if info["type"] == "file"}
         if not files:
             hint = " It is a folder: name its files, as in 'train/*/*.jpg'." if several else ""
             raise ValueError(f"There is no file {pattern!r}.{hint}")
         found |= files
-    return sorted(found.items())
+    return fs, dict(sorted(found.items()))
+
+
+def _alone(fs: Any, path: str) -> dict[str, Any]:
+    """Return what is told of one path; ``fs.exists`` would take a refused login for a file that is not there."""
+    try:
+        return {path: fs.info(path)}
+    except FileNotFoundError:
+        return {}
 
 
 def _patterns(urlpath: Any) -> list[str]:

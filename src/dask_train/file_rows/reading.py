@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dask_train.data.decoder import FILE_SHAPE, Decoder
-from dask_train.errors import DataError, in_words
+from dask_train.errors import DataError
+from dask_train.stores import is_url, trouble_of
 
 
 def unpacked_paths(packed: bytes) -> list[str]:
@@ -29,17 +30,24 @@ def contents_of(fs: Any, paths: list[str]) -> list[bytes]:
         # Of all calls of fsspec for several files this alone takes names with wildcards in them as they are.
         found = fs.cat_ranges(paths, None, None, on_error="return")
     except Exception as error:
-        raise _unreadable(paths[0], error) from error
+        raise unreadable(fs, paths[0], error) from error
     for path, content in zip(paths, found, strict=True):
         if isinstance(content, BaseException):
-            raise _unreadable(path, content) from content
+            raise unreadable(fs, path, content) from content
     return [bytes(content) for content in found]
 
 
-def _unreadable(path: str, error: BaseException) -> DataError:
+def unreadable(fs: Any, path: str, error: BaseException) -> DataError:
+    """Return the error of a file that can't be read; values of ``storage_options`` are masked in it and its causes."""
+    url = fs.unstrip_protocol(path)
+    place = path if url.startswith("file://") else url
+    trouble = trouble_of(error, place, fs.storage_options)
+    is_gone = isinstance(error, FileNotFoundError) or not is_url(place)
+    gone = "It is gone since the files were listed, or Dask workers can't reach it."
     return DataError(
-        f"File {path!r} can't be read: {in_words(error).rstrip('.')}.",
-        "It is gone since the files were listed, or Dask workers can't reach it.",
+        f"File {place!r} can't be read: {trouble.why.rstrip('.')}.",
+        trouble.cause or (gone if is_gone else ""),
+        trouble.change,
     )
 
 

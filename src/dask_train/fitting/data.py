@@ -103,7 +103,7 @@ def fit_data(
     if x is None:
         raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
     if isinstance(x, FileRows):
-        return _of_files(what, x if trains else x.not_augmented(), given=[y, sample_weight, features, label])
+        return _of_files(what, x if trains else x.not_augmented(), like, given=[y, sample_weight, features, label])
     if features is not None or label is not None or names_columns(sample_weight):
         if y is not None or not (sample_weight is None or names_columns(sample_weight)):
             raise ValueError(
@@ -127,7 +127,7 @@ def fit_data(
     )
 
 
-def _of_files(what: str, files: FileRows, given: list[Any]) -> FitData:
+def _of_files(what: str, files: FileRows, like: Conformer, given: list[Any]) -> FitData:
     if any(each is not None for each in given):
         raise ValueError(
             f"{what} is of dt.files, which has inputs and labels together: leave y, sample_weight, features and label "
@@ -136,7 +136,8 @@ def _of_files(what: str, files: FileRows, given: list[Any]) -> FitData:
     source = files.source()
     assert source.columns is not None
     places = Columns.of_batch(len(source.columns), source.columns)
-    return FitData(value=files, columns=places.in_batch, made=source)
+    like.classes(what, files.classes)
+    return FitData(value=files, columns=places.in_batch, made=source, schema=like.schema(None))
 
 
 def names_columns(sample_weight: Any) -> bool:

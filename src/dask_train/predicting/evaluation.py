@@ -177,12 +177,13 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     those of Keras do; others are refused. Rows at the ends of partitions, a batch at most, travel to one another.
     """
     check_counts(batch_size=batch_size)
+    known = schema_for(model, schema)
+    check_classes(x, known)
     x, y = as_collections(x, y)
     limits = PredictLimits.from_dask_config()
     client = client_or_none(client)
     check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
-    known = schema_for(model, schema)
     label = _label_for(known, x, y, label)
     if found.scores is not None:
         call = Call.of_rows(batch_size)
@@ -212,6 +213,18 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         return shown(client, *lazy(model), lengths, finish, verbose)
 
     return cast(dict[str, float], until_kept(now))
+
+
+def check_classes(x: Any, known: FrameSchema | None) -> None:
+    """See that labels of files mean what the model has learnt.
+
+    Raises
+    ------
+    ValueError
+        They number other classes.
+    """
+    if isinstance(x, OwnRows):
+        Conformer(known).classes("x", x.classes)
 
 
 def as_collections(x: Any, y: Any) -> tuple[Any, Any]:

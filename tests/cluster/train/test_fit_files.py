@@ -74,6 +74,27 @@ def test_files_are_evaluated_and_predicted(client, folder):
         dt.evaluate(model, files, CLASSES, client=client)
 
 
+def test_names_of_classes_go_with_a_saved_model(client, folder, tmp_path_factory):
+    files, model = dt.files(folder / "*" / "*.png", label="folder"), network()
+    result = dt.fit(model, files, epochs=1, batch_size=30, workers=2, client=client, verbose=0)
+    assert result.schema.classes == list(files.classes)
+    saved = tmp_path_factory.mktemp("saved") / "model.keras"
+    result.save(saved)
+    unnamed = dt.files(folder / "*" / "*.png")
+    frame = unnamed.with_paths(dt.predict(saved, unnamed, client=client), result.schema.classes)
+    found = frame.compute()
+    assert (found.index.tolist(), list(found.columns)) == (list(files.paths), list(files.classes))
+    np.testing.assert_allclose(found.to_numpy(), model.predict(SHADES, verbose=0), rtol=1e-4)
+    assert dt.evaluate(saved, files, client=client, verbose=0) == pytest.approx(
+        model.evaluate(SHADES, CLASSES, return_dict=True, verbose=0), rel=1e-4
+    )
+    others = dt.files(folder / "*" / "*.png", label="folder", classes=sorted(files.classes, reverse=True))
+    with pytest.raises(ValueError, match=r"The classes of x are 'class 2'.*, and the model knows 'class 0'"):
+        dt.evaluate(saved, others, client=client)
+    with pytest.raises(ValueError, match="The classes of data are 'class 2'"):
+        dt.fit(model, others, workers=2, client=client)
+
+
 def test_trials_train_on_files(client, folder):
     def build(trial: Any) -> Any:
         trial.suggest_float("unused", 0, 1)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from dask_train.file_rows.listing import listed
 
@@ -18,25 +19,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(found: list[tuple[str, int]], folder: Path) -> list[str]:
-    return [os.path.relpath(path, folder) for path, _ in found]
+def names(found: dict[str, int], folder: Path) -> list[str]:
+    return [os.path.relpath(path, folder) for path in found]
 
 
 def test_files_are_sorted_and_folders_are_left_out(folder):
-    found = listed(f"{folder}/*/*", {})
+    _, found = listed(f"{folder}/*/*")
     assert names(found, folder) == ["a/10.txt", "a/9.txt", "a/[x].txt", "b/2.txt"]
-    assert dict(found)[f"{folder}/b/2.txt"] == len("b/2.txt")
-    assert names(listed(f"{folder}/**/1.txt", {}), folder) == ["a/deep/1.txt"]
+    assert found[f"{folder}/b/2.txt"] == len("b/2.txt")
+    assert names(listed(f"{folder}/**/1.txt")[1], folder) == ["a/deep/1.txt"]
 
 
 def test_several_paths_count_each_file_once(folder):
-    found = listed([folder / "b" / "2.txt", f"{folder}/*/2.txt", f"file://{folder}/a/9.txt"][:2], {})
+    _, found = listed([folder / "b" / "2.txt", f"{folder}/*/2.txt"])
     assert names(found, folder) == ["b/2.txt"]
 
 
 def test_a_relative_path_is_made_absolute(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert listed("b/*.txt", {})[0][0] == f"{folder}/b/2.txt"
+    assert list(listed("b/*.txt")[1]) == [f"{folder}/b/2.txt"]
 
 
 @pytest.mark.parametrize(
@@ -52,9 +53,22 @@ def test_a_relative_path_is_made_absolute(folder, monkeypatch):
 )
 def test_what_names_no_files_is_refused(paths, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        listed(paths, {})
+        listed(paths)
 
 
 def test_a_folder_is_told_how_to_name_its_files(folder):
     with pytest.raises(ValueError, match="It is a folder: name its files"):
-        listed(folder / "a", {})
+        listed(folder / "a")
+
+
+def test_a_store_that_refuses_to_tell_is_told_in_words(monkeypatch):
+    def refused(self, path, **settings):
+        raise PermissionError(f"no access to {path} with secret-value")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", refused)
+    monkeypatch.setattr(MemoryFileSystem, "glob", refused)
+    message = r"paths='memory.*can't be reached: PermissionError.*refused the credentials"
+    for path in ("memory://a/1.jpg", "memory://a/*.jpg"):
+        with pytest.raises(ValueError, match=message) as told:
+            listed(path, {"token": "secret-value"})
+        assert "secret-value" not in str(told.value) + str(told.value.__cause__)

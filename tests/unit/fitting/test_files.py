@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
 
 import dask_train as dt
+from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.data import check_same_classes, fit_data, inputs_of, split_off, validation_of
 
 
@@ -49,3 +53,15 @@ def test_other_classes_to_validate_on_are_refused(files, tmp_path):
 def test_a_split_of_the_last_rows_is_refused(files):
     with pytest.raises(ValueError, match=r"train, test = files\.split\(0\.25\), and pass validation_data=test"):
         split_off(fit_data("data", files, None, None), 0.25)
+
+
+def test_names_of_classes_are_kept_as_categories_of_the_label(files, tmp_path):
+    data = fit_data("data", files, None, None)
+    assert data.schema.classes == ["0", "1"]
+    assert FrameSchema.from_json(json.loads(json.dumps(data.schema.to_json()))) == data.schema
+    again = fit_data("data", files[1:], None, None, like=Conformer(data.schema))
+    assert again.schema == data.schema
+    other = dt.files(tmp_path / "*" / "*.png", label="folder", classes=["1", "0"])
+    with pytest.raises(ValueError, match="The classes of data are '1', '0', and the model knows '0', '1', so the same"):
+        fit_data("data", other, None, None, like=Conformer(data.schema))
+    assert fit_data("data", dt.files(tmp_path / "*" / "*.png"), None, None).schema is None

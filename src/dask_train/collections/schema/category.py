@@ -55,6 +55,13 @@ class CategoryColumn(FrameColumn):
         return cls(name=name, categories=dtype.categories, ordered=bool(dtype.ordered))
 
     @classmethod
+    def of_names(cls, name: Any, names: Sequence[str]) -> Self:
+        """Describe a column of numbers of names."""
+        import pandas as pd
+
+        return cls(name=name, categories=pd.Index(list(names), dtype=object), ordered=False)
+
+    @classmethod
     def from_settings(cls, name: Any, settings: dict[str, Any]) -> Self:
         """Return the column."""
         return cls(name=name, categories=index_from_json(settings["categories"]), ordered=settings["ordered"])

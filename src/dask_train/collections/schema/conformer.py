@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from dask import delayed
@@ -16,6 +17,9 @@ from dask_train.collections.schema.conforming import conformed, matched, without
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_in
 from dask_train.collections.schema.kinds import column_for
 from dask_train.compat.dask import meta_of
+
+# The name of labels that come from no frame.
+LABEL = "label"
 
 
 class Conformer:
@@ -147,6 +151,26 @@ class Conformer:
                 f"fitted with {told[1]}. Pass the frame itself, whose values are mapped; or publish it with these "
                 f"categories: frame.assign(**{{{column.name!r}: frame[{column.name!r}].cat.set_categories([...])}})."
             )
+
+    def classes(self, what: str, names: Sequence[str] | None) -> None:
+        """Note the names of the classes that labels number, and see that they are those of the model.
+
+        Raises
+        ------
+        ValueError
+            They are not.
+        """
+        if names is None or find_spec("pandas") is None:  # without which there are no frames, and no categories
+            return
+        column = CategoryColumn.of_names(LABEL, names)
+        known = next((one for one in self._known.targets if isinstance(one, CategoryColumn)), None)
+        if known is not None and known.categories.tolist() != list(names):
+            raise ValueError(
+                f"The classes of {what} are {listed(names)}, and the model knows "
+                f"{listed(known.categories.tolist())}, so the same number would mean two things. Pass these as "
+                "classes=: result.schema.classes of its fit has them."
+            )
+        self._targets.append(column if known is None else known)
 
     def schema(self, features: Any) -> FrameSchema | None:
         """Return what the columns are; None where there were none."""

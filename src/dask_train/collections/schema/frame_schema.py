@@ -80,6 +80,12 @@ class FrameSchema(Shown):
         several = (*self.columns, *self.targets)
         return {one.name: one.categories.tolist() for one in several if isinstance(one, CategoryColumn)}
 
+    @property
+    def classes(self) -> list[Any] | None:
+        """The values of the label in the order of their codes, where there is one of categories; else None."""
+        found = [one for one in self.targets if isinstance(one, CategoryColumn)]
+        return found[0].categories.tolist() if len(found) == 1 else None
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schema into a JSON file, which ``schema=`` of :func:`dask_train.predict` takes.
 
