@@ -65,6 +65,9 @@ if TYPE_CHECKING:
         VersionMismatchError,
     )
     from dask_train.file_rows.api import FileRows, files
+    from dask_train.file_rows.records import RecordRows
+    from dask_train.file_rows.tars import tars
+    from dask_train.file_rows.tfrecords import tfrecords, to_tfrecords
     from dask_train.fitting.api import fit
     from dask_train.fitting.registered import register_trainer
     from dask_train.fitting.result import FitResult
@@ -119,6 +122,10 @@ _HOMES = {
     "Framework": "frameworks.base",
     "files": "file_rows.api",
     "FileRows": "file_rows.api",
+    "tars": "file_rows.tars",
+    "tfrecords": "file_rows.tfrecords",
+    "to_tfrecords": "file_rows.tfrecords",
+    "RecordRows": "file_rows.records",
     "publish_dataset": "shared_data.api",
     "from_vineyard": "shared_data.vineyard.api",
     "get_dataset": "shared_data.api",
@@ -182,6 +189,10 @@ __all__ = [
     # files as rows
     "files",
     "FileRows",
+    "tars",
+    "tfrecords",
+    "to_tfrecords",
+    "RecordRows",
     # data sets in shared memory
     "publish_dataset",
     "from_vineyard",

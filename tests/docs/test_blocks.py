@@ -269,6 +269,18 @@ PIECES: dict[Place, Piece] = {
         given=PICTURES + "pictures('bucket/train')", then="assert files.shape == (2, 40, 30, 3)"
     ),
     ("docs/files.md", 2): Piece(given=PICTURES + "pictures('train')", then="assert files.shape == (2, 224, 224, 3)"),
+    ("docs/files.md", 3): Piece(
+        given=PICTURES + "pictures('train')\nimport os, tarfile\n"
+        "path = next(Path('train').rglob('*.jpg')); Path('0.cls').write_text('1')\n"
+        "with tarfile.open('train-0.tar', 'w') as archive:\n    archive.add(path, '0.jpg'); archive.add('0.cls')",
+        then="assert train.row_shape == (40, 30, 3)",
+    ),
+    ("docs/files.md", 4): Piece(
+        given=PICTURES + "pictures('train')\nimport dask.bag\n"
+        "image = next(Path('train').rglob('*.jpg')).read_bytes()\n"
+        "dt.to_tfrecords('train', dask.bag.from_sequence([{'image': image, 'label': 1}]))",
+        then="assert train.row_shape == (40, 30, 3)",
+    ),
     ("docs/hyperparameter_search.md", 0): Piece(
         given=DATA.format(columns=784), then="assert len(found.trials_dataframe()) == 2"
     ),

@@ -93,3 +93,7 @@ class OwnRows(ABC):
     @abstractmethod
     def source(self) -> Source:
         """Return the rows for roles, which may make batches of them in another way than Dask's tasks do."""
+
+    @abstractmethod
+    def not_augmented(self) -> OwnRows:
+        """Return the same rows, as they are validated on."""

@@ -90,7 +90,7 @@ class FileDecoder:
         except Exception as error:
             raise DataError(
                 f"File {path!r} can't be decoded: decode raised {in_words(error).rstrip('.')}.",
-                change="Mend or remove the file; or pass on_error='skip' to dt.files, which leaves such files out.",
+                change="Mend or remove the file; or pass on_error='skip', which leaves such files out.",
             ) from error
 
     def row(self, path: str, content: bytes, generator: Callable[[], np.random.Generator]) -> np.ndarray:

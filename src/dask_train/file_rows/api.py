@@ -11,6 +11,7 @@ import numpy as np
 from dask_train.collections.source import OwnRows
 from dask_train.data.decoder import Decoder, FileDecoder
 from dask_train.errors import DataError
+from dask_train.file_rows.checks import check_functions
 from dask_train.file_rows.labels import labels_of
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.paired import with_paths
@@ -87,11 +88,7 @@ def files(
     >>> test = dt.files("test/*/*.jpg", label="folder", decode=to_224, classes=train.classes)  # doctest: +SKIP
     >>> dt.fit(model, train, validation_data=test, epochs=5, batch_size=64, workers=2)     # doctest: +SKIP
     """
-    for name, function in (("decode", decode), ("augment", augment)):
-        if function is not None and not callable(function):
-            raise TypeError(f"{name} is a {type(function).__name__}; pass a function.")
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error is {on_error!r}; it is 'raise' or 'skip'.")
+    check_functions(decode=decode, augment=augment, on_error=on_error)
     fs, found = listed(paths, storage_options)
     names = tuple(found)
     labels, known = labels_of(names, label, classes)

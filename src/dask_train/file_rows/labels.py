@@ -3,12 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
 FOLDER = "folder"
+
+
+@dataclass(frozen=True)
+class ClassNumbers:
+    """Numbers names of classes that are known before any label is.
+
+    Attributes
+    ----------
+    classes
+        The names; None where labels are numbers.
+    """
+
+    classes: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, label: Any, classes: Sequence[str] | None) -> ClassNumbers:
+        """Check the names.
+
+        Raises
+        ------
+        TypeError, ValueError
+            There is no label to number, or a name stands twice.
+        """
+        if not (label is None or isinstance(label, str) or callable(label)):
+            raise TypeError(f"label is a {type(label).__name__}; pass a name, a function, or None.")
+        if classes is None:
+            return cls(None)
+        if label is None:
+            raise ValueError("classes= names the classes of labels, and label is None. Pass label=, too.")
+        return cls(_checked(classes))
+
+    def after(self, label: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that makes the number of what ``label`` makes of a record."""
+        return partial(self._number, label)
+
+    def _number(self, label: Callable[[Any], Any], record: Any) -> Any:
+        found = label(record)
+        if isinstance(found, bytes):
+            found = found.decode()
+        if not isinstance(found, str):
+            if self.classes is not None:
+                raise RecordError(f"has the label {found!r}, which is no name of classes=", "Leave classes= out.")
+            return found
+        if self.classes is None:
+            raise RecordError(f"has the label {found!r}, a name", "Pass the names of all classes: classes=[...].")
+        if found not in self.classes:
+            raise RecordError(
+                f"has the label {found!r}, and classes has {', '.join(map(repr, self.classes[:20]))}", "Add it there."
+            )
+        return self.classes.index(found)
+
+
+class RecordError(Exception):
+    """A record lacks what was asked for.
+
+    Parameters
+    ----------
+    what
+        What is wrong with it, after "Record ...".
+    change
+        What the reader can change.
+    """
+
+    def __init__(self, what: str, change: str) -> None:
+        super().__init__(what)
+        self.change = change
 
 
 def labels_of(
@@ -48,12 +116,17 @@ def labels_of(
     return labels, None
 
 
+def _checked(classes: Sequence[str]) -> tuple[str, ...]:
+    known = tuple(classes)
+    if len(set(known)) < len(known) or not all(isinstance(name, str) for name in known):
+        raise ValueError(f"classes is {list(known)!r}; pass each name once.")
+    return known
+
+
 def _numbered(
     paths: Sequence[str], names: Sequence[str], classes: Sequence[str] | None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    known = tuple(sorted(set(names))) if classes is None else tuple(classes)
-    if len(set(known)) < len(known) or not all(isinstance(name, str) for name in known):
-        raise ValueError(f"classes is {list(known)!r}; pass each name once.")
+    known = tuple(sorted(set(names))) if classes is None else _checked(classes)
     numbers = {name: number for number, name in enumerate(known)}
     for path, name in zip(paths, names, strict=True):
         if name not in numbers:

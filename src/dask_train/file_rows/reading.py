@@ -75,12 +75,12 @@ def file_rows(
     for number, content in enumerate(contents_of(fs, paths)):
         rows[number, 1] = content
     if skips is not None:
-        good = _decodable(skips, rows)
+        good = decodable(skips, rows)
         rows, labels = rows[good], None if labels is None else labels[good]
     return finish([rows] if labels is None else [rows, np.ascontiguousarray(labels)])
 
 
-def _decodable(decoder: Decoder, rows: np.ndarray) -> np.ndarray:
+def decodable(decoder: Decoder, rows: np.ndarray) -> np.ndarray:
     """Return which files can be decoded, bool ``(n,)``."""
     decode = decoder.opened()
     found = np.ones(len(rows), bool)

@@ -13,13 +13,12 @@ from dask.delayed import Delayed
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
-from dask_train.collections.source import Source
+from dask_train.collections.source import OwnRows, Source
 from dask_train.collections.tensors import as_numpy
 from dask_train.compat.keras.layers import named_inputs
 from dask_train.data.columns import UNKNOWN, Column, Columns
 from dask_train.data.selection import column_names
 from dask_train.data.structure import filled, leaves
-from dask_train.file_rows.api import FileRows
 from dask_train.fitting.spec import VALIDATION
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
@@ -102,7 +101,7 @@ def fit_data(
     like = like or Conformer(None)
     if x is None:
         raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
-    if isinstance(x, FileRows):
+    if isinstance(x, OwnRows):
         return _of_files(what, x if trains else x.not_augmented(), like, given=[y, sample_weight, features, label])
     if features is not None or label is not None or names_columns(sample_weight):
         if y is not None or not (sample_weight is None or names_columns(sample_weight)):
@@ -127,11 +126,11 @@ def fit_data(
     )
 
 
-def _of_files(what: str, files: FileRows, like: Conformer, given: list[Any]) -> FitData:
+def _of_files(what: str, files: OwnRows, like: Conformer, given: list[Any]) -> FitData:
     if any(each is not None for each in given):
         raise ValueError(
-            f"{what} is of dt.files, which has inputs and labels together: leave y, sample_weight, features and label "
-            "out. Labels of your own are label=function of dt.files."
+            f"{what} is a {type(files).__name__}, which has inputs and labels together: leave y, sample_weight, "
+            "features and label out. Labels of your own are label=function of dt.files, dt.tars or dt.tfrecords."
         )
     source = files.source()
     assert source.columns is not None
@@ -292,10 +291,15 @@ def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
     ValueError
         The number of rows is not known, or one side would have none.
     """
-    if isinstance(data.value, FileRows):
+    if isinstance(data.value, OwnRows):
+        drawn = f"train, test = files.split({fraction:g}), and pass validation_data=test"
         raise ValueError(
-            "validation_split takes the last rows, and files are sorted by path. Draw some in its place: "
-            f"train, test = files.split({fraction:g}), and pass validation_data=test."
+            "validation_split takes the last rows, and files are sorted by path. "
+            + (
+                f"Draw some in its place: {drawn}."
+                if hasattr(data.value, "split")
+                else "Pass other files to validate on."
+            )
         )
     lengths = [
         len(column) if isinstance(column, np.ndarray) else getattr(column, "shape", (np.nan,))[0]
@@ -335,13 +339,13 @@ def check_same_classes(data: FitData, validation: FitData | None) -> None:
     ValueError
         They number other classes.
     """
-    if validation is None or not isinstance(data.value, FileRows) or not isinstance(validation.value, FileRows):
+    if validation is None or not isinstance(data.value, OwnRows) or not isinstance(validation.value, OwnRows):
         return
     known, given = data.value.classes, validation.value.classes
     if known != given:
         raise ValueError(
             f"The classes of validation_data are {_listed(given)}, and those of the data {_listed(known)}, so the same "
-            "number would mean two things. Pass classes=train.classes to dt.files for both."
+            "number would mean two things. Pass classes=train.classes for both."
         )
 
 

@@ -1,19 +1,18 @@
 """TensorBoard's event files, written without TensorFlow or TensorBoard.
 
-An event file is a sequence of records, each framed as TensorFlow's TFRecord is
-(https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details): length, its checksum, data, its
-checksum. The data is an ``Event`` of tensorflow/core/util/event.proto.
+An event file is a TFRecord file (:mod:`dask_train.tfrecord`), whose records are an ``Event`` of
+tensorflow/core/util/event.proto each.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import struct
 import time
 from pathlib import Path
 
 from dask_train.logging.protobuf import double_field, float_field, int_field, message_field, text_field
+from dask_train.tfrecord import framed
 
 # Of tensorflow/core/framework/types.proto and summary.proto.
 _DT_FLOAT, _DT_STRING = 1, 7
@@ -60,36 +59,8 @@ class EventFile:
 
     def _append(self, events: list[bytes]) -> None:
         with self.path.open("ab", buffering=0) as file:
-            file.write(b"".join(map(_record, events)))
+            file.write(b"".join(map(framed, events)))
 
 
 def _event(at: float, step: int, value: bytes) -> bytes:
     return double_field(1, at) + int_field(2, step) + message_field(5, message_field(1, value))
-
-
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", _masked(length)) + data + struct.pack("<I", _masked(data))
-
-
-# CRC-32C (Castagnoli), RFC 3720, appendix B.4, reflected; masked as TensorFlow's records have it.
-
-
-def _table() -> list[int]:
-    table = []
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)  # noqa: PLW2901
-        table.append(number)
-    return table
-
-
-_TABLE = _table()
-
-
-def _masked(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -297,7 +297,7 @@ def _check_targets(model: Any, data: FitData) -> None:
     if (with_loss and not own_loss) or (with_metrics and not own_metrics):
         raise ValueError(
             "There are no targets: y is None, and the loss or the metrics that the model was compiled with compare "
-            "predictions with them. Pass y, or label= with a frame or to dt.files."
+            "predictions with them. Pass y, or label= with a frame or with files."
         )
 
 

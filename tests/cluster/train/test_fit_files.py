@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask.bag
 import keras
 import numpy as np
 import pytest
@@ -72,6 +73,25 @@ def test_files_are_evaluated_and_predicted(client, folder):
     np.testing.assert_allclose(predicted.compute(), model.predict(SHADES, verbose=0), rtol=1e-4)
     with pytest.raises(ValueError, match=r"x is a FileRows, which has its labels\. Leave y out"):
         dt.evaluate(model, files, CLASSES, client=client)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_model_of_tfrecords_is_that_of_arrays(client, folder, tmp_path_factory, workers):
+    place = tmp_path_factory.mktemp("tfrecords")
+    paths = sorted(folder.glob("*/*.png"))
+    rows = [{"image": path.read_bytes(), "class": path.parent.name} for path in paths]
+    dt.to_tfrecords(place, dask.bag.from_sequence(rows, npartitions=4))
+    names = sorted({row["class"] for row in rows})
+    records = dt.tfrecords(place / "*.tfrecord", features="image", label="class", classes=names)
+    settings = {"epochs": 2, "batch_size": 20, "shuffle": False, "verbose": 0}
+    wanted, model = network(), network()
+    wanted.fit(SHADES, CLASSES, **settings)
+    result = dt.fit(model, records, validation_data=records, workers=workers, client=client, **settings)
+    assert (result.schema.classes, result.ledger.trained) == (names, 2 * FILES)
+    predicted = dt.predict(model, records, client=client).compute()
+    np.testing.assert_allclose(predicted, wanted.predict(SHADES, verbose=0), rtol=1e-3, atol=1e-4)
+    scores = dt.evaluate(model, records, client=client, verbose=0)
+    assert scores["loss"] == pytest.approx(result.history["val_loss"][-1], rel=1e-3)
 
 
 def test_names_of_classes_go_with_a_saved_model(client, folder, tmp_path_factory):

@@ -37,7 +37,7 @@ def test_files_to_validate_on_are_not_augmented(files):
 
 @pytest.mark.parametrize("given", [{"y": np.zeros(4)}, {"sample_weight": np.ones(4)}, {"label": "y"}])
 def test_labels_and_weights_besides_are_refused(files, given):
-    with pytest.raises(ValueError, match=r"is of dt\.files, which has inputs and labels together"):
+    with pytest.raises(ValueError, match=r"is a FileRows, which has inputs and labels together"):
         fit_data("data", files, **{"y": None, "sample_weight": None, **given})
 
 

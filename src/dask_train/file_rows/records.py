@@ -1,0 +1,298 @@
+"""Files that hold many rows each, such as tars and TFRecords: a file is a partition, and batches are decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from dask import delayed
+
+from dask_train.collections.pickled import carried
+from dask_train.collections.source import OwnRows, Source
+from dask_train.data.columns import TEXT, Column
+from dask_train.data.decoder import FILE_SHAPE, Decoder, FileDecoder
+from dask_train.errors import DataError, in_words
+from dask_train.file_rows.labels import RecordError
+from dask_train.file_rows.reading import decodable, unreadable
+
+# With on_error="skip" the first of so many records that can be decoded shows what rows are.
+MOST_TRIED = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordFiles:
+    """Files of records, and how they are read; travels to those who read.
+
+    Attributes
+    ----------
+    fs
+        The fsspec file system.
+    paths, nbytes
+        Of the files, and their bytes in all.
+    read
+        Given a file that is open, yields the name of each record within it, and the record.
+    content
+        Given a record, returns the bytes that are decoded for each batch.
+    label
+        Given a record, returns its label, a number or an array of numbers; None without labels.
+    """
+
+    fs: Any = field(repr=False)
+    paths: tuple[str, ...] = field(repr=False)
+    nbytes: int
+    read: Callable[[BinaryIO], Iterator[tuple[str, Any]]] = field(repr=False)
+    content: Callable[[Any], bytes] = field(repr=False)
+    label: Callable[[Any], Any] | None = field(repr=False)
+
+    def rows(self, path: str) -> Iterator[tuple[str, bytes, np.ndarray | None]]:
+        """Read a file: the name, the content and the label of each row.
+
+        Raises
+        ------
+        DataError
+            The file can't be read, is damaged, or a record lacks its content or label.
+        """
+        name = ""
+        try:
+            with self.fs.open(path, "rb") as file:
+                for name, record in self.read(file):
+                    label = None if self.label is None else as_label(self.label(record))
+                    yield f"{path}/{name}", self.content(record), label
+        except RecordError as error:
+            raise DataError(f"Record {name!r} of {path!r} {error}.", change=error.change) from error.__cause__
+        except DataError:
+            raise
+        except OSError as error:
+            raise unreadable(self.fs, path, error) from error
+        except Exception as error:
+            after = f" after record {name!r}" if name else ""
+            raise DataError(
+                f"File {path!r} can't be read{after}: {in_words(error).rstrip('.')}.",
+                "It is damaged, or of another format.",
+                "Write it again, or leave it out.",
+            ) from error
+
+
+def as_label(value: Any) -> np.ndarray:
+    """Return a label as an array of numbers; whole numbers are int64.
+
+    Raises
+    ------
+    RecordError
+        It is none.
+    """
+    try:
+        found = np.asarray(value)
+    except ValueError:
+        found = np.empty(0, object)
+    if found.dtype.kind not in "biuf":
+        raise RecordError(f"has the label {value!r}, which is no number", "Let label= return a number, or an array.")
+    return found.astype(np.int64) if found.dtype.kind in "iu" else found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RecordRows(OwnRows):
+    """Rows of files that hold many each, made by :func:`dask_train.tars` and :func:`dask_train.tfrecords`.
+
+    The number of rows is known once all files are read, which training and prediction do.
+
+    Attributes
+    ----------
+    classes : tuple of str or None
+        Names of the classes that labels number.
+    """
+
+    files: RecordFiles = field(repr=False)
+    decoder: Decoder
+    augmented: Decoder | None
+    classes: tuple[str, ...] | None
+    label: Column | None
+    num_listed: int | None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the path of each file, in the order of their rows."""
+        return self.files.paths
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Return the shape of a decoded row."""
+        return self.decoder.row_shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Return the dtype of decoded rows."""
+        return np.dtype(self.decoder.dtype)
+
+    def __repr__(self) -> str:
+        """Return what the rows are, in a line."""
+        told = f"<RecordRows: {len(self.paths):,} files, rows of {self.dtype} {self.row_shape}"
+        return f"{told}, {len(self.classes)} classes>" if self.classes else f"{told}>"
+
+    def to_dask(self) -> Any:
+        """Return decoded rows as Dask arrays of unknown length, a block a file; nothing is read.
+
+        Returns
+        -------
+        dask.array.Array, or a tuple of two
+            Rows ``(n, *row_shape)``, and labels where there are some.
+
+        Raises
+        ------
+        ValueError
+            Records that can't be decoded are left out.
+        """
+        import dask.array as da
+
+        if self.num_listed is not None:
+            raise ValueError("Arrays of records with on_error='skip' would lack rows. Leave on_error out.")
+        columns = [Column(dtype=self.decoder.dtype, row_shape=self.row_shape)]
+        columns += [] if self.label is None else [self.label]
+        task = partial(_decoded, self.files, self.decoder, columns)
+        parts = self._parts(task)
+        found = []
+        for place, column in enumerate(columns):
+            blocks = [
+                da.from_delayed(part[place], (np.nan, *column.row_shape), np.dtype(column.dtype)) for part in parts
+            ]
+            found.append(da.concatenate(blocks, allow_unknown_chunksizes=True))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _parts(self, task: Callable[[str], Any]) -> list[Any]:
+        make = delayed(carried(task), pure=False)
+        return [make(path) for path in self.paths]
+
+    def source(self) -> Any:
+        """Return the rows as processes of a run read them.
+
+        Returns
+        -------
+        dask_train.collections.source.Source
+            For dask-train's own use.
+        """
+        columns = [Column(dtype=TEXT, row_shape=FILE_SHAPE, decoder=self.augmented or self.decoder)]
+        columns += [] if self.label is None else [self.label]
+        return RecordsSource(
+            names=None,
+            is_tuple=self.label is not None,
+            nbytes=self.files.nbytes,
+            columns=tuple(columns),
+            num_listed=self.num_listed,
+            rows=self,
+        )
+
+    def not_augmented(self) -> Self:
+        """Return the same rows without ``augment``.
+
+        Returns
+        -------
+        RecordRows
+            The same, where there is no ``augment``.
+        """
+        return replace(self, augmented=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsSource(Source):
+    """Records whose rows are names and contents, beside their labels; a file is a partition."""
+
+    rows: RecordRows
+
+    @property
+    def persisted_nbytes(self) -> int | None:
+        return 0
+
+    def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
+        _ = part  # rows are what the records are: there is nothing to be picked
+        assert self.columns is not None
+        skips = None if self.num_listed is None else self.columns[0].decoder
+        task = partial(_stored, finish, self.rows.files, self.rows.label, skips)
+        return self.rows._parts(task)
+
+
+def _stored(
+    finish: Callable[[list[Any]], Any], files: RecordFiles, label: Column | None, skips: Decoder | None, path: str
+) -> Any:
+    """Read a file, as rows lie in shared memory."""
+    found = list(files.rows(path))
+    rows = np.empty((len(found), *FILE_SHAPE), object)
+    for number, (name, content, _) in enumerate(found):
+        rows[number] = name, content
+    labels = None if label is None else _labels(label, found)
+    if skips is not None:
+        good = decodable(skips, rows)
+        rows, labels = rows[good], None if labels is None else labels[good]
+    return finish([rows] if labels is None else [rows, labels])
+
+
+def _decoded(files: RecordFiles, decoder: Decoder, columns: Sequence[Column], path: str) -> list[np.ndarray]:
+    """Read a file, and decode its rows."""
+    found, decode = list(files.rows(path)), decoder.opened()
+    rows = np.empty((len(found), *decoder.row_shape), decoder.dtype)
+    for number, (name, content, _) in enumerate(found):
+        decode.into(rows[number, ...], name, content, np.random.default_rng)
+    return [rows, *(_labels(column, found) for column in columns[1:])]
+
+
+def _labels(column: Column, found: Sequence[tuple[str, bytes, np.ndarray | None]]) -> np.ndarray:
+    labels = np.empty((len(found), *column.row_shape), column.dtype)
+    for number, (name, _, label) in enumerate(found):
+        assert label is not None
+        if (label.dtype.str, label.shape) != (column.dtype, column.row_shape):
+            raise DataError(
+                f"The label of record {name!r} is {label.dtype} {label.shape}, and that of the first one is "
+                f"{np.dtype(column.dtype)} {column.row_shape}.",
+                "Labels of a batch need one shape and dtype.",
+                "Let label= return the same of each.",
+            )
+        labels[number] = label
+    return labels
+
+
+def record_rows(
+    files: RecordFiles,
+    *,
+    decode: Callable[[Any], Any],
+    augment: Callable[..., Any] | None,
+    classes: tuple[str, ...] | None,
+    on_error: str,
+) -> RecordRows:
+    """Return the rows of files of records; the first record is decoded here, to know what rows are.
+
+    Raises
+    ------
+    DataError
+        There is no record, or the first one can't be read or decoded.
+    """
+    name, row, label = _first(files, FileDecoder(decode, None), most=MOST_TRIED if on_error == "skip" else 1)
+    augmented = None
+    if augment is not None:
+        like = FileDecoder(lambda _: row, augment).row(name, b"", lambda: np.random.default_rng(0))
+        augmented = Decoder.of(decode, augment, like)
+    return RecordRows(
+        files=files,
+        decoder=Decoder.of(decode, None, row),
+        augmented=augmented,
+        classes=classes,
+        label=None if label is None else Column(dtype=label.dtype.str, row_shape=label.shape),
+        num_listed=sum(1 for path in files.paths for _ in files.rows(path)) if on_error == "skip" else None,
+    )
+
+
+def _first(files: RecordFiles, decoder: FileDecoder, *, most: int) -> tuple[str, np.ndarray, np.ndarray | None]:
+    errors: list[DataError] = []
+    for name, content, label in (each for path in files.paths for each in files.rows(path)):
+        try:
+            return name, decoder.row(name, content, np.random.default_rng), label
+        except DataError as error:
+            errors.append(error)
+        if len(errors) == most:
+            break
+    if not errors:
+        raise DataError(f"There is no record in {', '.join(map(repr, files.paths[:5]))}.")
+    if most == 1:
+        raise errors[0]
+    raise DataError(f"None of the first {len(errors)} records can be decoded. {errors[0]}") from errors[0]

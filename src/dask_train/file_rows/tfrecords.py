@@ -1,0 +1,198 @@
+"""``tfrecords`` and ``to_tfrecords``: TFRecord files of examples, read as rows and written, without TensorFlow."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dask_train.file_rows.checks import check_functions
+from dask_train.file_rows.examples import packed, parsed
+from dask_train.file_rows.labels import ClassNumbers, RecordError
+from dask_train.file_rows.listing import listed
+from dask_train.file_rows.pictures import decode_picture
+from dask_train.file_rows.records import RecordFiles, RecordRows, record_rows
+from dask_train.input_errors import raises_at_the_call
+from dask_train.stores import checked_options, is_url, reaching
+from dask_train.tfrecord import framed, masked_crc32c, records_of
+
+_GZIP = b"\x1f\x8b"
+
+
+@raises_at_the_call
+def tfrecords(
+    paths: Any,
+    *,
+    features: str | None = None,
+    label: str | Callable[[dict[str, Any]], Any] | None = None,
+    classes: Sequence[str] | None = None,
+    decode: Callable[[Any], Any] | None = None,
+    augment: Callable[[np.ndarray, np.random.Generator], Any] | None = None,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> RecordRows:
+    """List TFRecord files of ``tf.train.Example`` whose examples are the rows of a data set; needs no TensorFlow.
+
+    In training a task of Dask reads each file once, and checks the checksum of each record. Records lie in shared
+    memory, and are decoded for each batch.
+
+    Parameters
+    ----------
+    paths : str, os.PathLike, or a list of them
+        Path or URL with wildcards, such as ``"s3://bucket/train-*.tfrecord"``, of any file system of fsspec. All Dask
+        workers have to reach it. Files are sorted by path, and may be compressed with gzip.
+    features : str or None
+        The name of the feature that makes the row. Default: ``decode`` is given the whole example, a dict by name:
+        float32 or int64 ``(n,)``, ``bytes``, or a list of ``bytes``.
+    label : str, callable or None
+        The name of the feature that is the label: a number, an array of several, or with ``classes`` a name. A
+        function is given the example, a dict, and returns one of these. Default: no labels.
+    classes : list of str, optional
+        Names of all classes in the order of their numbers, where labels are names.
+    decode : callable, optional
+        Makes a row of ``features``, or of the whole example. Default: Pillow for bytes; numbers are a row as they are.
+    augment, storage_options
+        As :func:`dask_train.files` takes them.
+    on_error : "raise" or "skip"
+        ``"skip"`` leaves out examples that ``decode`` raises for. To count them, files are read once more here. A
+        record whose checksum is wrong ends the run in any case.
+
+    Returns
+    -------
+    RecordRows
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument can't be, or there is no such file.
+    DataError
+        The first example can't be read or decoded.
+
+    Notes
+    -----
+    A file is a partition: a Dask worker has one in memory for each of its threads.
+
+    Examples
+    --------
+    >>> train = dt.tfrecords("s3://bucket/*.tfrecord", features="image", label="label")    # doctest: +SKIP
+    >>> dt.fit(model, train, epochs=5, batch_size=64, workers=2)                           # doctest: +SKIP
+    """
+    check_functions(decode=decode, augment=augment, on_error=on_error)
+    if features is None and decode is None:
+        raise ValueError(
+            "Neither features= nor decode= says what a row is. Pass the name of a feature: features='image'."
+        )
+    numbers = ClassNumbers.of(label, classes)
+    fs, found = listed(paths, storage_options)
+    files = RecordFiles(
+        fs=fs,
+        paths=tuple(found),
+        nbytes=sum(found.values()),
+        read=examples_of,
+        content=bytes,
+        label=None if label is None else numbers.after(partial(_label_of, label)),
+    )
+    made = partial(_row_of, features, decode)
+    return record_rows(files, decode=made, augment=augment, classes=numbers.classes, on_error=on_error)
+
+
+def examples_of(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """Read the records of a file, compressed or not, each with its number as its name.
+
+    Raises
+    ------
+    ValueError, OSError
+        It is damaged.
+    """
+    start = file.read(12)
+    file.seek(0)
+    is_plain = len(start) == 12 and struct.unpack("<I", start[8:])[0] == masked_crc32c(start[:8])
+    opened: Any = gzip.GzipFile(fileobj=file) if start.startswith(_GZIP) and not is_plain else file
+    for number, data in enumerate(records_of(opened)):
+        yield str(number), data
+
+
+def _feature_of(example: dict[str, Any], name: str) -> Any:
+    if name not in example:
+        has = ", ".join(map(repr, example)) or "none"
+        raise RecordError(f"has no feature {name!r}; it has {has}", "Name one that each example has.")
+    return example[name]
+
+
+def _label_of(label: str | Callable[[dict[str, Any]], Any], data: bytes) -> Any:
+    example = parsed(data)
+    if callable(label):
+        return label(example)
+    value = _feature_of(example, label)
+    return value[0] if isinstance(value, np.ndarray) and len(value) == 1 else value
+
+
+def _row_of(features: str | None, decode: Callable[[Any], Any] | None, data: bytes) -> Any:
+    example = parsed(data)
+    value = example if features is None else _feature_of(example, features)
+    if decode is not None:
+        return decode(value)
+    return decode_picture(value) if isinstance(value, bytes) else value
+
+
+@raises_at_the_call
+def to_tfrecords(
+    path: str | os.PathLike[str], rows: Any, *, storage_options: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Write TFRecord files of ``tf.train.Example``, one for each partition; needs no TensorFlow, which can read them.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A folder or URL of any file system of fsspec. Files are ``part-00000.tfrecord`` and so on; those of these names
+        are replaced.
+    rows : dask.bag.Bag or dask.dataframe.DataFrame
+        A bag of dicts, or a frame, whose columns are features: numbers, text, ``bytes``, lists of these, or arrays of
+        one axis. Floats become float32 and whole numbers int64, which is all that examples hold.
+    storage_options : dict, optional
+        Keywords for the file system, such as credentials. They are not shown.
+
+    Returns
+    -------
+    list of str
+        The paths of the files, in the order of partitions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument can't be, the store can't be reached, or an example can't hold a value.
+
+    Examples
+    --------
+    >>> dt.to_tfrecords("s3://bucket/train", dask.bag.from_sequence([{"x": [1.0, 2.0], "y": 0}]))  # doctest: +SKIP
+    """
+    import dask
+    from dask import delayed
+
+    if not hasattr(rows, "to_delayed") or not hasattr(rows, "npartitions"):
+        raise TypeError(f"rows is a {type(rows).__name__}; pass a Dask bag of dicts, or a Dask frame.")
+    options = checked_options(storage_options, path=path)
+    target = os.fspath(path) if is_url(path) else os.path.abspath(path)
+    with reaching("path", target, options) as (fs, folder):
+        fs.makedirs(folder, exist_ok=True)
+    write = delayed(_written, pure=False)
+    names = [f"{folder.rstrip('/')}/part-{number:05}.tfrecord" for number in range(rows.npartitions)]
+    parts = rows.to_delayed()
+    return list(dask.compute(*(write(fs, name, part) for name, part in zip(names, parts, strict=True))))
+
+
+def _written(fs: Any, path: str, part: Any) -> str:
+    """Write a file; on local file systems it is renamed into place, elsewhere it is put as one object."""
+    several = part.to_dict("records") if hasattr(part, "to_dict") else part
+    content = b"".join(framed(packed(each)) for each in several)
+    if "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):
+        fs.pipe_file(f"{path}.part", content)
+        os.replace(f"{path}.part", path)
+    else:
+        fs.pipe_file(path, content)
+    return path

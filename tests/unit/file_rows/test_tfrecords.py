@@ -1,0 +1,90 @@
+"""Examples of TFRecord files are rows, without TensorFlow; those that are written are read again."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import dask
+import dask.bag as db
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import dask_train as dt
+from dask_train.errors import DataError
+
+ROWS = [{"x": [float(number), 0.5], "y": number % 3, "name": f"class {number % 2}"} for number in range(10)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with dask.config.set(scheduler="synchronous"):
+        paths = dt.to_tfrecords(tmp_path, db.from_sequence(ROWS, npartitions=3))
+    assert paths == [f"{tmp_path}/part-0000{number}.tfrecord" for number in range(3)]
+    assert sorted(map(str, tmp_path.iterdir())) == paths
+    return tmp_path
+
+
+def computed(rows: dt.RecordRows) -> list[list]:
+    return [each.compute(scheduler="synchronous").tolist() for each in rows.to_dask()]
+
+
+def test_examples_that_were_written_are_rows(folder):
+    rows = dt.tfrecords(folder / "*.tfrecord", features="x", label="y")
+    assert repr(rows) == "<RecordRows: 3 files, rows of float32 (2,)>"
+    assert computed(rows) == [[row["x"] for row in ROWS], [row["y"] for row in ROWS]]
+
+
+def test_compressed_files_are_read(folder):
+    for path in folder.iterdir():
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    assert computed(dt.tfrecords(folder / "*", features="x", label="y"))[1] == [row["y"] for row in ROWS]
+
+
+def test_decode_is_given_a_feature_or_the_example(folder):
+    doubled = dt.tfrecords(folder / "*", features="x", label="y", decode=lambda x: x * 2)
+    assert computed(doubled)[0][3] == [6.0, 1.0]
+    whole = dt.tfrecords(folder / "*", label=lambda one: one["y"][0] + 1, decode=lambda one: one["x"][:1])
+    assert [each[2:4] for each in computed(whole)] == [[[2.0], [3.0]], [3, 1]]
+
+
+def test_names_are_numbered_as_classes(folder):
+    rows = dt.tfrecords(folder / "*", features="x", label="name", classes=["class 1", "class 0"])
+    assert computed(rows)[1] == [1, 0] * 5
+
+
+def test_a_frame_is_written(tmp_path):
+    frame = dd.from_pandas(pd.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]}), npartitions=2)
+    with dask.config.set(scheduler="synchronous"):
+        dt.to_tfrecords(f"memory://{tmp_path}", frame)
+    rows = dt.tfrecords(f"memory://{tmp_path}/*.tfrecord", features="b", label="a")
+    assert computed(rows) == [[[0.5], [1.5], [2.5]], [1, 2, 3]]
+
+
+def test_a_damaged_record_is_told(folder):
+    path = folder / "part-00001.tfrecord"
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"part-00001\.tfrecord' can't be read after record '1': ValueError: record 2"):
+        computed(dt.tfrecords(folder / "*", features="x", label="y"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "Neither features= nor decode= says what a row is"),
+        ({"features": "z"}, "decode raised RecordError: has no feature 'z'; it has 'name', 'x', 'y'"),
+        ({"features": "x", "label": "z"}, r"Record '0' of '.*' has no feature 'z'; it has 'name', 'x', 'y'\. Name one"),
+        ({"features": "x", "label": "name"}, "has the label 'class 0', a name. Pass the names of all classes"),
+    ],
+)
+def test_what_an_example_lacks_is_told(folder, settings, message):
+    with pytest.raises((ValueError, DataError), match=message):
+        dt.tfrecords(folder / "*", **settings)
+
+
+def test_what_is_no_collection_is_not_written(tmp_path):
+    with pytest.raises(TypeError, match="rows is a list; pass a Dask bag of dicts, or a Dask frame"):
+        dt.to_tfrecords(tmp_path, ROWS)
