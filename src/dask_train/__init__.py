@@ -65,6 +65,8 @@ if TYPE_CHECKING:
         VersionMismatchError,
     )
     from dask_train.file_rows.api import FileRows, files
+    from dask_train.file_rows.hdf5 import hdf5
+    from dask_train.file_rows.npy import memmap, npy
     from dask_train.file_rows.records import RecordRows
     from dask_train.file_rows.tars import tars
     from dask_train.file_rows.tfrecords import tfrecords, to_tfrecords
@@ -123,6 +125,9 @@ _HOMES = {
     "files": "file_rows.api",
     "FileRows": "file_rows.api",
     "tars": "file_rows.tars",
+    "hdf5": "file_rows.hdf5",
+    "npy": "file_rows.npy",
+    "memmap": "file_rows.npy",
     "tfrecords": "file_rows.tfrecords",
     "to_tfrecords": "file_rows.tfrecords",
     "RecordRows": "file_rows.records",
@@ -190,6 +195,9 @@ __all__ = [
     "files",
     "FileRows",
     "tars",
+    "hdf5",
+    "npy",
+    "memmap",
     "tfrecords",
     "to_tfrecords",
     "RecordRows",

@@ -67,7 +67,7 @@ def test_a_damaged_record_is_told(folder):
     content = bytearray(path.read_bytes())
     content[-10] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"part-00001\.tfrecord' can't be read after record '1': ValueError: record 2"):
+    with pytest.raises(DataError, match=r"part-00001\.tfrecord' can't be read after record '2': ValueError: record 3"):
         computed(dt.tfrecords(folder / "*", features="x", label="y"))
 
 
