@@ -11,6 +11,7 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_train.collections.arrays import array_source
+from dask_train.collections.bags import bag_opened
 from dask_train.collections.delayed import delayed_source
 from dask_train.collections.frames import frame_source
 from dask_train.collections.partition.form import Picks, open_form, picks_of
@@ -61,6 +62,7 @@ def check_data(
     or the width of a narrower float. Categories become their int64 codes, -1 for NaN. Lists, tensors and objects that
     are arrays of one shape become ``(n, *shape)``.
     """
+    data = bag_opened(what, data)
     picks = picks or picks_of(what, features, label)
     if isinstance(data, list) and data and any(map(_is_delayed, data)):
         if not all(map(_is_delayed, data)):

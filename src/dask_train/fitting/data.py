@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from dask.delayed import Delayed
 
+from dask_train.collections.bags import bag_opened
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
@@ -98,7 +99,7 @@ def fit_data(
     TypeError, ValueError
         They can't be put together.
     """
-    like = like or Conformer(None)
+    like, x = like or Conformer(None), bag_opened(what, x)
     if x is None:
         raise ValueError(f"{what}: there are no inputs. Pass arrays, a frame, or a data set of dt.get_dataset(name).")
     if isinstance(x, OwnRows):
