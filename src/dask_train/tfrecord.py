@@ -85,9 +85,9 @@ def crc32c(data: bytes) -> int:
 @cache
 def _byte_table() -> np.ndarray:
     """Return the remainder of each byte, uint32 ``(256,)``."""
-    table = np.arange(256, dtype=np.uint32)
+    table: np.ndarray = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = (table >> 1) ^ np.where(table & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+        table = (table >> np.uint32(1)) ^ np.where(table & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
     return table
 
 

@@ -360,6 +360,7 @@ SMALLER = {
     r"log=places": "workers=0, log=places",
     r"trials=[25]0\b": "trials=2",
     r"wait_for_workers\(4": "wait_for_workers(1",
+    r"s3://bucket/train/\*": "file://{folder}/bucket/train/*",  # a URL, as it comes with storage_options
     r"s3://bucket": "{folder}/bucket",
     r"/shared/": "{folder}/",
 }

@@ -102,8 +102,7 @@ def samples_of(file: BinaryIO) -> Iterator[tuple[str, dict[str, bytes]]]:
         A sample has two members of one ending; or the archive is damaged, or lacks its end.
     """
     name, sample = "", dict[str, bytes]()
-    # Archives that were put one after the other have zeros between them.
-    with tarfile.open(fileobj=file, mode="r|*", tarinfo=_WholeArchive, ignore_zeros=True) as archive:
+    with _WholeArchive.open(fileobj=file, mode="r|*") as archive:
         for member in archive:
             folder, _, own = member.name.rpartition("/")
             stem, dot, ending = own.partition(".")
@@ -123,22 +122,30 @@ def samples_of(file: BinaryIO) -> Iterator[tuple[str, dict[str, bytes]]]:
         yield name, sample
 
 
-class _WholeArchive(tarfile.TarInfo):
+class _Header(tarfile.TarInfo):
     """Header of a member; ``tarfile`` takes one that is damaged for the end, and lacks nothing where the end is cut."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        assert isinstance(archive, _WholeArchive)
         try:
             found = super().fromtarfile(archive)
         except tarfile.HeaderError as error:
             kind = type(error).__name__  # these have no public names
-            if kind == "EOFHeaderError":
-                archive.pax_headers["dask_train.ended"] = "yes"
-            elif kind != "EmptyHeaderError" or "dask_train.ended" not in archive.pax_headers:
+            if kind != "EOFHeaderError" and not (kind == "EmptyHeaderError" and archive.is_ended):
                 raise ValueError(f"the archive is damaged or cut off at byte {archive.offset:,}: {error}") from error
+            archive.is_ended = True
             raise
-        archive.pax_headers.pop("dask_train.ended", None)
+        archive.is_ended = False
         return found
+
+
+class _WholeArchive(tarfile.TarFile):
+    """An archive that is read to its end mark; those that were put one after the other have zeros between them."""
+
+    tarinfo = _Header
+    ignore_zeros = True
+    is_ended = False
 
 
 @dataclass(frozen=True)

@@ -88,3 +88,20 @@ def test_what_an_example_lacks_is_told(folder, settings, message):
 def test_what_is_no_collection_is_not_written(tmp_path):
     with pytest.raises(TypeError, match="rows is a list; pass a Dask bag of dicts, or a Dask frame"):
         dt.to_tfrecords(tmp_path, ROWS)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_files_are_those_of_tensorflow(folder, tmp_path_factory, compression):
+    tf = pytest.importorskip("tensorflow")
+    paths = sorted(map(str, folder.iterdir()))
+    kinds = {"x": tf.io.FixedLenFeature([2], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)}
+    read = [tf.io.parse_single_example(each, kinds) for each in tf.data.TFRecordDataset(paths)]
+    assert [(each["x"].numpy().tolist(), int(each["y"])) for each in read] == [(row["x"], row["y"]) for row in ROWS]
+    written = tmp_path_factory.mktemp("tensorflow") / "rows.tfrecord"
+    with tf.io.TFRecordWriter(str(written), compression) as file:
+        for record in tf.data.TFRecordDataset(paths):
+            file.write(record.numpy())
+    assert computed(dt.tfrecords(written, features="x", label="y")) == [
+        [row["x"] for row in ROWS],
+        [row["y"] for row in ROWS],
+    ]
