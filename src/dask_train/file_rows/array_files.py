@@ -131,7 +131,8 @@ def _block(read: Read, array: ArrayFile, start: int, stop: int) -> np.ndarray:
 
 
 def stamp_of(fs: Any, path: str) -> str:
-    """Return what changes with a file: its size, and its time or the store's own tag."""
+    """Return what changes with a file: its size, and the store's own tag or its time."""
     info = fs.info(path)
-    changes = [info.get(name) for name in ("size", "mtime", "ETag", "etag", "LastModified", "last_modified")]
-    return tokenize([str(each) for each in changes])
+    # Listings and single answers of a store may have times of different precision; a tag is the same in both.
+    tags = (info.get(name) for name in ("ETag", "etag", "mtime", "LastModified", "last_modified"))
+    return tokenize(info.get("size"), str(next((tag for tag in tags if tag is not None), "")))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import time
 
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import fsspec
 import numpy as np
@@ -167,3 +169,27 @@ def test_files_of_a_bucket_are_rows(client, store):
     result = dt.train(worker, roles={"worker": 2}, data=rows, client=client, progress=False)
     found = [pair for rank in result.results["worker"] for x, y in rank for pair in zip(x, y, strict=True)]
     assert sorted(found) == [(number, number % 3) for number in range(30)]
+
+
+def test_records_and_arrays_of_a_bucket_are_rows(client, store):
+    rows = [{"x": [float(number), 0.5], "y": number % 3} for number in range(30)]
+    paths = dt.to_tfrecords(f"{store.url}/records", db.from_sequence(rows, npartitions=4))
+    assert len(paths) == len(store.files(f"{store.url}/records")) == 4
+    records = dt.tfrecords(f"{store.url}/records/*.tfrecord", features="x", label="y")
+
+    def worker(session):
+        return [(x[:, 0].tolist(), y.ravel().tolist()) for x, y in session.batches(epochs=1, batch_size=10)]
+
+    def found(data):
+        result = dt.train(worker, roles={"worker": 2}, data=data, client=client, progress=False)
+        return sorted(pair for rank in result.results["worker"] for x, y in rank for pair in zip(x, y, strict=True))
+
+    wanted = [(float(number), number % 3) for number in range(30)]
+    assert found(records) == wanted
+    system, path = fsspec.core.url_to_fs(f"{store.url}/arrays")
+    x, y = np.array([row["x"] for row in rows]), np.array([row["y"] for row in rows])
+    for name, array in (("x", x), ("y", y)):
+        content = io.BytesIO()
+        np.save(content, array)
+        system.pipe_file(f"{path}/{name}.npy", content.getvalue())
+    assert found((dt.npy(f"{store.url}/arrays/x.npy"), dt.npy(f"{store.url}/arrays/y.npy"))) == wanted
