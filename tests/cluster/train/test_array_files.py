@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from distributed import Client
 
 import dask_train as dt
 from dask_train.file_rows import array_files
@@ -17,6 +18,13 @@ h5py = pytest.importorskip("h5py")
 
 X = np.random.default_rng(0).normal(size=(57, 4)).astype(np.float32)
 Y = X.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def client(local_clusters):
+    """Two Dask workers of their own: processes in which a model predicts stay beside them."""
+    with local_clusters() as make, Client(make(n_workers=2, threads_per_worker=2)) as one:
+        yield one
 
 
 @pytest.fixture(params=["hdf5", "npy", "memmap"])

@@ -14,6 +14,7 @@ import dask.bag as db
 import numpy as np
 import pytest
 import torch
+from distributed import Client
 
 import dask_train as dt
 from dask_train.errors import DataError
@@ -44,6 +45,13 @@ def write_tfrecords(folder: Path) -> None:
 
 
 SOURCES = {"tars": (write_tars, dt.tars, "*.tar"), "tfrecords": (write_tfrecords, dt.tfrecords, "*.tfrecord")}
+
+
+@pytest.fixture(scope="module")
+def client(local_clusters):
+    """Two Dask workers of their own: processes in which a model predicts stay beside them."""
+    with local_clusters() as make, Client(make(n_workers=2, threads_per_worker=2)) as one:
+        yield one
 
 
 @pytest.fixture(params=SOURCES)
