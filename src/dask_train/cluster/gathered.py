@@ -12,6 +12,7 @@ from distributed import CancelledError, Client, KilledWorker, wait
 
 from dask_train.cluster.on_loop import begin
 from dask_train.cluster.peer import Peer
+from dask_train.cluster.submitted import submitted
 from dask_train.errors import PredictionError, in_words
 
 # What Dask raises of values that were lost with the Dask workers that held them, and can't be computed again.
@@ -38,8 +39,8 @@ def gathered(client: Client, lazy: Any, *, parts: Sequence[Any] = (), watch: Wat
         Called a few times a second while this waits, with the numbers of the parts that are done.
     """
     if watch is None:
-        return _gathered(client, client.compute(lazy))
-    futures = client.compute([lazy, *parts])
+        return _gathered(client, submitted(client, lazy))
+    futures = submitted(client, [lazy, *parts])
     try:
         while not futures[0].done():
             watch([number for number, future in enumerate(futures[1:]) if future.done()])
@@ -101,7 +102,7 @@ def watched(peer: Peer, watch: Callable[[], None], function: Callable[..., Any],
 
 async def gathered_later(client: Client, lazy: Any) -> Any:
     """Do as :func:`gathered`, for an asynchronous client."""
-    futures = client.compute(lazy)
+    futures = submitted(client, lazy)
     try:
         return await client.gather(futures)
     except BaseException as error:
@@ -135,3 +136,4 @@ def _tell(error: BaseException) -> None:
 def _release(futures: Any) -> None:
     for future in futures if isinstance(futures, list | tuple) else [futures]:
         future.release()
+        future.held_rows = None  # nor are rows of the client held for it any more

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask import delayed
-from dask.utils import parse_bytes
 
-from dask_train.collections.blocks import check_plain, delayed_blocks
+from dask_train.collections.blocks import array_of_views, check_plain, delayed_blocks, with_own_rows
 from dask_train.collections.partition.form import PartitionForm
 from dask_train.collections.partition.plan import make_plan
 from dask_train.collections.partition.reading import read
@@ -21,9 +20,6 @@ from dask_train.collections.persisted import array_persisted_nbytes
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
 from dask_train.data.columns import TEXT, Column
-
-# Arrays of a client are cut into pieces of about this size before they travel.
-PIECE_BYTES = parse_bytes("32 MiB")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +43,10 @@ class ArraySource(Source):
     @property
     def persisted_nbytes(self) -> int | None:
         return array_persisted_nbytes(self.arrays)
+
+    def snapshot(self) -> ArraySource:
+        arrays = tuple(map(with_own_rows, self.arrays))
+        return replace(self, arrays=arrays, cut=_cut_alike(arrays))
 
     def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
         make = delayed(carried(part, finish, self.plan), pure=False)
@@ -104,8 +104,7 @@ def _dask_array(what: str, value: Any) -> da.Array:
         return value
     if value.dtype.hasobject:
         value = text_rows(f"of an array of {value.dtype} of {what}", value)
-    row_bytes = max(1, value.nbytes // max(1, len(value)))
-    return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
+    return array_of_views(value)
 
 
 def _cut_alike(arrays: Sequence[da.Array]) -> tuple[da.Array, ...]:

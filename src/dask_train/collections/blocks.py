@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 import dask
 import dask.array as da
@@ -21,6 +22,8 @@ from dask_train.data.columns import Column
 # NumPy arrays are cut into blocks of about this size.
 PIECE_BYTES = parse_bytes("32 MiB")
 
+# Names of arrays whose blocks are a user's own memory begin so.
+_VIEWS = "dask-train-views-"
 # Index 0 is that of rows.
 _ROWS = 0
 
@@ -110,6 +113,31 @@ def _dask_array(what: str, value: Any) -> da.Array:
         return value
     row_bytes = max(1, value.nbytes // max(1, len(value)))
     return da.from_array(value, chunks=(max(1, PIECE_BYTES // row_bytes), *value.shape[1:]))
+
+
+def array_of_views(value: np.ndarray, rows: int | None = None) -> da.Array:
+    """Return a NumPy array as a Dask array of views, which ``da.from_array`` would copy, and hash.
+
+    Parameters
+    ----------
+    rows
+        Of each chunk. Default: as many as :data:`PIECE_BYTES` take.
+    """
+    value = np.asarray(value)  # of a memory map, too
+    rows = rows or max(1, PIECE_BYTES // max(1, value.nbytes // max(1, len(value))))
+    name, rest = f"{_VIEWS}{uuid4().hex}", (0,) * (value.ndim - 1)
+    pieces = [value[start : start + rows] for start in range(0, max(1, len(value)), rows)]
+    chunks = (tuple(map(len, pieces)), *((size,) for size in value.shape[1:]))
+    graph = {(name, number, *rest): piece for number, piece in enumerate(pieces)}
+    return da.Array(graph, name, chunks, dtype=value.dtype, meta=value[:0])
+
+
+def with_own_rows(array: da.Array) -> da.Array:
+    """Return a copy of what :func:`array_of_views` has made, and any other array as it is."""
+    if not array.name.startswith(_VIEWS):
+        return array
+    graph = {key: piece.copy() for key, piece in dict(array.__dask_graph__()).items()}
+    return da.Array(graph, array.name, array.chunks, dtype=array.dtype, meta=array._meta)
 
 
 def check_plain(what: str, value: Any) -> None:

@@ -69,6 +69,10 @@ class Source(ABC):
         partition, and the column where there is one.
         """
 
+    def snapshot(self) -> Source:
+        """The same rows as they are now, whatever is written into NumPy arrays that the user has passed."""
+        return self
+
     def delayed_form(self, part: Callable[..., Any]) -> Any | None:
         """``(names, is_tuple)`` as one delayed result, where only the first partition can tell them; else None."""
         _ = part

@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 
+from dask_train.cluster import submitted
 from dask_train.collections.blocks import check_unmasked
 from dask_train.linear_model.rows import check_finite
 
@@ -55,4 +56,4 @@ def over_blocks(function: Callable[..., Any], *columns: da.Array) -> list[np.nda
     lengths = columns[0].chunks[0]
     make = dask.delayed(function, pure=False)
     found = [make(*parts) for parts, rows in zip(zip(*blocks, strict=True), lengths, strict=True) if rows]
-    return list(dask.compute(*found))
+    return list(submitted.computed(found))

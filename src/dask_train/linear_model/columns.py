@@ -12,6 +12,7 @@ import numpy as np
 from dask.array.utils import meta_from_array
 from scipy.sparse import issparse
 
+from dask_train.cluster import submitted
 from dask_train.cluster.clients import client_or_none
 from dask_train.collections.blocks import delayed_blocks
 from dask_train.collections.frames import belong_together
@@ -58,7 +59,7 @@ def computed_here(columns: Sequence[Any]) -> tuple[np.ndarray, ...]:
         arrays: tuple[np.ndarray, ...] = dask.compute(*columns)
         return arrays
     with _refusing():
-        parts = dask.compute(*source.delayed_parts(PART, list))
+        parts = submitted.computed(source.delayed_parts(PART, list))
     filled = [part for part in parts if len(part[0])] or parts[:1]
     return tuple(np.concatenate(each) for each in zip(*filled, strict=True))
 
@@ -142,7 +143,7 @@ def over_rows(function: Callable[[list[Any]], Any], columns: Sequence[Any], *, k
     """
     lazy = _over_rows(function, columns)
     with _refusing():  # without a client all is computed here
-        kept: tuple[Any, ...] = dask.persist(*lazy) if keep else tuple(lazy)
+        kept: tuple[Any, ...] = submitted.persisted(lazy) if keep else tuple(lazy)
     return kept
 
 
@@ -155,7 +156,7 @@ def computed(delayed: Sequence[Any]) -> tuple[Any, ...]:
         A partition can't be data of a model.
     """
     with _refusing():
-        values: tuple[Any, ...] = dask.compute(*delayed)
+        values: tuple[Any, ...] = submitted.computed(delayed)
     return values
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,7 @@ def publish_dataset(
     frames = () if isinstance(source, SharedSegments) else frames_in(what, given, features, label)
     peer = Peer(client_or_local(client, 0))
     check_progress(progress, waits=not peer.asynchronous)
+    source = _as_now(source)
     if to is not None:
         if isinstance(source, SharedSegments):
             frames, source = source.frames, check_data(what, source.arrays())
@@ -112,7 +113,7 @@ def publish_dataset(
     if peer.asynchronous:
         return _publish(peer, what, name, source, override, frames)
     peer.run(published.check_name, peer, name, override)
-    started = _started(peer, what, source)
+    started = _started(peer, what, source, outlives=True)
     with _displayed(progress, "publishing", source) as display:
         return watched(peer, partial(_show, display, started), published.publish, peer, name, started, override, frames)
 
@@ -126,7 +127,7 @@ async def _publish(
     frames: tuple[FrameSchema | None, ...],
 ) -> None:
     await published.check_name(peer, name, override)
-    await published.publish(peer, name, _started(peer, what, source), override, frames)
+    await published.publish(peer, name, _started(peer, what, source, outlives=True), override, frames)
 
 
 @raises_at_the_call
@@ -256,7 +257,7 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     if isinstance(source, SharedSegments):
         return _persisted(Peer(source.futures[0].client), source, progress)
     peer = Peer(client_or_local(client, 0))
-    return _persisted(peer, source, progress)
+    return _persisted(peer, _as_now(source), progress, outlives=True)
 
 
 @frees_its_thread
@@ -276,14 +277,19 @@ def shared_arrays(what: str, columns: tuple[Any, ...], client: Client | None = N
 
 
 def _persisted(
-    peer: Peer, source: Source | SharedSegments, progress: bool | None, what: str = "what is to be persisted"
+    peer: Peer,
+    source: Source | SharedSegments,
+    progress: bool | None,
+    what: str = "what is to be persisted",
+    *,
+    outlives: bool = False,
 ) -> Any:
     check_progress(progress, waits=not peer.asynchronous)
     if peer.asynchronous:
-        return _arrays(peer, what, source, None)
-    data = _started(peer, what, source)
+        return _arrays(peer, what, partial(_started, peer, what, source, outlives=outlives))
+    data = _started(peer, what, source, outlives=outlives)
     with _displayed(progress, "persisting", source) as display:
-        return watched(peer, partial(_show, display, data), _arrays, peer, what, source, data)
+        return watched(peer, partial(_show, display, data), _arrays, peer, what, lambda: data)
 
 
 def _displayed(progress: bool | None, what: str, source: Source | SharedSegments) -> PartsDisplay:
@@ -296,15 +302,20 @@ def _show(display: PartsDisplay, data: DataSetOnDask | SharedSegments) -> None:
         display.done(data.done, len(data.keys))
 
 
-async def _arrays(
-    peer: Peer, what: str, source: Source | SharedSegments, data: DataSetOnDask | SharedSegments | None
-) -> Any:
-    segments = await published.computed(peer, what, data or _started(peer, what, source))
+async def _arrays(peer: Peer, what: str, started: Callable[[], DataSetOnDask | SharedSegments]) -> Any:
+    segments = await published.computed(peer, what, started())
     return segments.arrays()
 
 
-def _started(peer: Peer, what: str, source: Source | SharedSegments) -> DataSetOnDask | SharedSegments:
-    return source if isinstance(source, SharedSegments) else DataSetOnDask(peer, what, source)
+def _started(
+    peer: Peer, what: str, source: Source | SharedSegments, *, outlives: bool
+) -> DataSetOnDask | SharedSegments:
+    return source if isinstance(source, SharedSegments) else DataSetOnDask(peer, what, source, outlives=outlives)
+
+
+def _as_now(source: Source | SharedSegments) -> Source | SharedSegments:
+    """The same rows, whatever the program does to its arrays later: lost partitions are computed again."""
+    return source if isinstance(source, SharedSegments) else source.snapshot()
 
 
 def _check_place(to: Any, socket: Any) -> None:

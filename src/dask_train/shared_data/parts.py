@@ -6,6 +6,7 @@ from functools import partial
 
 from dask_train.cluster.by_value import ByValue
 from dask_train.cluster.peer import Peer
+from dask_train.cluster.submitted import submitted
 from dask_train.collections import partition
 from dask_train.collections.source import Source
 from dask_train.config import memory_limit
@@ -30,7 +31,7 @@ class BatchForm:
         self._names, self._is_tuple = source.names, source.is_tuple
         self._columns = source.columns or ()  # those of files say how they are decoded
         delayed = source.delayed_form(PART)
-        self._future = None if delayed is None else peer.dask_end.compute(delayed)
+        self._future = None if delayed is None else submitted(peer.dask_end, delayed)
 
     async def schema(self, columns: tuple[Column, ...]) -> Columns:
         """Return the schema with these columns, once it can be told.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from distributed import Future, as_completed
 
 from dask_train.cluster.peer import Peer
+from dask_train.cluster.submitted import submitted
 from dask_train.collections.source import Source
 from dask_train.data.columns import Columns, same_columns
 from dask_train.errors import DataError
@@ -23,6 +25,18 @@ from dask_train.shared_data.tables import settled
 
 class DataSetOnDask:
     """One data set as segments in Dask's memory; made in the user's thread, awaited on the event loop.
+
+    Parameters
+    ----------
+    peer
+        The client.
+    what
+        How errors call it.
+    source
+        The data.
+    outlives
+        Whether it may be needed when this client is gone, or has changed its arrays: rows of the client then go in
+        Dask's graph, with which Dask computes lost partitions again. Default: tasks open them from the client.
 
     Attributes
     ----------
@@ -38,11 +52,12 @@ class DataSetOnDask:
 
     num_listed: int | None = None
 
-    def __init__(self, peer: Peer, what: str, source: Source) -> None:
+    def __init__(self, peer: Peer, what: str, source: Source, *, outlives: bool = False) -> None:
         self._peer, self._what = peer, what
         self._form = BatchForm(peer, source)
         parts = source.delayed_parts(PART, finish_segment())
-        self._futures: list[Future] = peer.dask_end.compute(parts, sync=False)
+        compute = peer.dask_end.compute if outlives else partial(submitted, peer.dask_end)
+        self._futures: list[Future] = compute(parts)
         self.keys = [future.key for future in self._futures]
         self.num_rows, self.num_listed = 0, source.num_listed
         self._schema: Columns

@@ -13,6 +13,7 @@ from distributed import Future, as_completed
 from distributed.comm import get_address_host
 
 from dask_train.cluster.peer import Peer
+from dask_train.cluster.submitted import submitted, with_rows_apart
 from dask_train.data.columns import Column, same_columns
 from dask_train.data.plan import EpochPlan
 from dask_train.data.stream import Stream
@@ -77,7 +78,9 @@ class StreamOnDask:
     def __init__(self, peer: Peer, what: str, source: Source, window: int) -> None:
         self._peer, self._what, self._window = peer, what, window
         self._form = BatchForm(peer, source)
-        self._parts = source.delayed_parts(PART, finish_segment())
+        # Rows of the client are held for the stream: a partition has the same task in every epoch.
+        parts = source.delayed_parts(PART, finish_segment())
+        self._parts, self._held = with_rows_apart(peer.dask_end, parts)
         self.keys: list[Any] = []
         self.where: list[list[str]] = []
         self.num_rows, self.num_listed = 0, source.num_listed
@@ -87,7 +90,7 @@ class StreamOnDask:
             self._lengths = np.array(source.lengths, np.int64)
         else:
             counted = source.delayed_parts(PART, FINISH_COUNT)
-            self._counting = peer.dask_end.compute(counted, sync=False)
+            self._counting = submitted(peer.dask_end, counted)
         self._columns: tuple[Column, ...] = ()
         self._known: list[tuple[int, tuple[int, tuple[Column, ...]]]] = []  # the partition that has told of them
         self._tables: dict[str, bytes] = {}
@@ -235,7 +238,7 @@ class StreamOnDask:
         await self._form.cancel()
         await cancel(self._peer, self._counting)
         self._streams.clear()
-        self._parts, self._counting = [], []
+        self._parts, self._held, self._counting = [], None, []
 
 
 class _Going:

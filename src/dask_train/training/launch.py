@@ -94,6 +94,8 @@ def launch(
     check_progress(run.progress, waits=run.wait and not peer.asynchronous)
     counts = counts or {role: default_workers(client, run.on) if role == "worker" else 1 for role in functions}
     check_roles(counts, functions, sources.by_role, adapter)
+    if peer.asynchronous or not run.wait:
+        sources = sources.snapshot()
     for role in counts:
         if role not in functions:
             functions[role] = adapter.default_role(role)

@@ -161,6 +161,14 @@ class RunSources:
     by_role: Mapping[str, Source | SharedSegments] = field(default_factory=dict)
     named: Mapping[str, Source | SharedSegments] = field(default_factory=dict)
 
+    def snapshot(self) -> RunSources:
+        """Return the same rows as they are now, for a run that goes on while the user's program does."""
+        return RunSources(by_role=_as_now(self.by_role), named=_as_now(self.named))
+
+
+def _as_now(sources: Mapping[str, Source | SharedSegments]) -> dict[str, Source | SharedSegments]:
+    return {name: each.snapshot() if isinstance(each, Source) else each for name, each in sources.items()}
+
 
 def _source_of(
     what: str, value: Any, features: str | Sequence[str] | None = None, label: str | None = None

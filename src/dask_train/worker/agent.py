@@ -18,6 +18,7 @@ from dask.system import CPU_COUNT
 from distributed import Worker
 
 from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.cluster.certificates import certificates
 from dask_train.cluster.devices import device_environment
 from dask_train.cluster.peer import Peer
 from dask_train.data.letterbox import LetterboxPlace
@@ -250,7 +251,7 @@ class Agent:
                     training=self.brief.training,
                     host=host,
                     num_threads=num_threads,
-                    tls=_tls(self.worker),
+                    tls=certificates(self.worker, "worker"),
                 ),
                 attempt=child.attempt,
                 framework=self.brief.framework,
@@ -406,14 +407,6 @@ _OBEYED: dict[type[Message], Callable[[Agent, RoleChild, Any], None]] = {
     DataSetFound: Agent._data_set_found,
     GroupComputed: Agent._group_computed,
 }
-
-
-def _tls(worker: Worker) -> dict[str, str] | None:
-    """Return the Dask worker's certificates, as role processes may use them; None where the cluster has no TLS."""
-    if not worker.address.startswith("tls://"):
-        return None
-    config = worker.security.get_tls_config_for_role("worker")
-    return {name: value for name, value in config.items() if value}
 
 
 def registry(worker: Worker) -> dict[str, Agent]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_train.collections import arrays, check_data, partition
+from dask_train.collections import blocks, check_data, partition
 
 X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
 
@@ -58,7 +58,7 @@ def test_one_dict_entry_and_one_tuple_entry(computed):
 
 
 def test_arrays_of_a_client_travel_in_pieces(monkeypatch, computed):
-    monkeypatch.setattr(arrays, "PIECE_BYTES", 64)
+    monkeypatch.setattr(blocks, "PIECE_BYTES", 64)
     assert [len(columns[0]) for columns in computed(X)] == [4, 4, 2]
     assert [len(columns[0]) for columns in computed(pd.DataFrame(X))] == [4, 4, 2]
     assert len(computed(np.zeros((2, 100)))) == 2, "a row is never cut"

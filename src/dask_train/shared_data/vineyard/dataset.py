@@ -13,6 +13,7 @@ from distributed import Future
 
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
+from dask_train.cluster.submitted import submitted
 from dask_train.collections.pickled import carried
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
@@ -144,7 +145,7 @@ async def published(
         )
     what, form_of = f"data set {name!r}", BatchForm(peer, source)
     parts = source.delayed_parts(PART, carried(putting.put, socket))
-    futures = peer.dask_end.compute(parts, sync=False, workers=list(beside))
+    futures = submitted(peer.dask_end, parts, workers=list(beside))
     made: dict[int, list[str]] = {}
     try:
         await _computed(futures, what)
