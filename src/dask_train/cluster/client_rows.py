@@ -88,7 +88,7 @@ def _find(name: str, number: int) -> Any:
 
 
 def _host_of(client: Client) -> str:
-    """The address of this host that the scheduler sees."""
+    """Return the address of this host that the scheduler sees."""
     address: str = client.scheduler_comm.comm.local_address
     return "127.0.0.1" if address.startswith("inproc://") else str(get_address_host(address))
 

@@ -55,7 +55,7 @@ async def _answer(peer: Peer, find: Find, question: dict[str, Any]) -> None:
 
 
 def _piece(value: Any, start: int) -> Piece:
-    """The piece that begins at a place; it ends with its buffer, or before."""
+    """Return the piece that begins at a place; it ends with its buffer, or before."""
     buffers = packed(value)
     lengths = [buffer.nbytes for buffer in buffers]
     for buffer, end in zip(buffers, accumulate(lengths), strict=True):

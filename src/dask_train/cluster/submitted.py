@@ -69,7 +69,7 @@ def persisted(values: Sequence[Delayed]) -> tuple[Delayed, ...]:
 
 
 def _default_client() -> Client | None:
-    """The client that ``dask.compute`` takes here, if it takes one."""
+    """Return the client that ``dask.compute`` takes here, if it takes one."""
     client = getattr(get_scheduler(), "__self__", None)
     return client if isinstance(client, Client) else None
 

@@ -68,7 +68,7 @@ class Apart:
         return [_delayed(key, cull(graph, {key}), f"rows-apart-{number}{own}") for number, key in enumerate(self._keys)]
 
     def _after(self, keys: Iterable[Hashable]) -> set[Hashable]:
-        """Some tasks, and all that depend on them."""
+        """Find some tasks, and all that depend on them."""
         dependents = reverse_dict({key: node.dependencies for key, node in self._graph.items()})
         found, left = set[Hashable](), list(keys)
         while left:
@@ -159,7 +159,7 @@ def _nbytes(value: Any) -> int:
 
 
 def _delayed(key: Hashable, graph: Mapping[Hashable, GraphNode], layer: str) -> Delayed:
-    """A delayed value with a graph that has just what it needs: some values may be computed without the others."""
+    """Make a delayed value whose graph has just what it needs: some values may be computed without the others."""
     return Delayed(key, HighLevelGraph.from_collections(layer, graph, dependencies=()), layer=layer)
 
 

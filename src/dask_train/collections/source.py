@@ -70,7 +70,7 @@ class Source(ABC):
         """
 
     def snapshot(self) -> Source:
-        """The same rows as they are now, whatever is written into NumPy arrays that the user has passed."""
+        """Return the same rows as they are now, whatever is written into NumPy arrays that the user has passed."""
         return self
 
     def delayed_form(self, part: Callable[..., Any]) -> Any | None:

@@ -314,7 +314,7 @@ def _started(
 
 
 def _as_now(source: Source | SharedSegments) -> Source | SharedSegments:
-    """The same rows, whatever the program does to its arrays later: lost partitions are computed again."""
+    """Return the same rows, whatever the program does to its arrays later: lost partitions are computed again."""
     return source if isinstance(source, SharedSegments) else source.snapshot()
 
 
