@@ -11,6 +11,7 @@ from dask.delayed import Delayed
 from distributed import Client, Future
 
 from dask_train.cluster.client_rows import HeldRows, Ticket
+from dask_train.cluster.in_tasks import thread_is_free
 from dask_train.collections.rows_apart import Open, apart
 
 
@@ -56,7 +57,10 @@ def with_rows_apart(client: Client, values: Sequence[Delayed]) -> tuple[list[Del
 def computed(values: Sequence[Delayed]) -> tuple[Any, ...]:
     """Compute delayed values as ``dask.compute`` does, with the default client as :func:`submitted` has it."""
     client = _default_client()
-    return dask.compute(*values) if client is None else tuple(client.gather(submitted(client, list(values))))
+    if client is None:
+        return dask.compute(*values)
+    with thread_is_free():  # gather() keeps the thread of a task, unlike dask.compute
+        return tuple(client.gather(submitted(client, list(values))))
 
 
 def persisted(values: Sequence[Delayed]) -> tuple[Delayed, ...]:

@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import type_of_target
 
+from dask_train.cluster.submitted import computed
 from dask_train.collections.blocks import check_unmasked
 from dask_train.collections.frames import belong_together
 from dask_train.collections.partition.form import is_frame
@@ -181,7 +182,7 @@ def classes_of(y: Any) -> np.ndarray:
         raise ValueError(f"y has shape {y.shape}; a classifier takes a label a row, (rows,).")
     with sorting_labels():
         blocks = y.to_delayed().ravel() if is_dask(y) else [y]
-        found = dask.compute(*(dask.delayed(np.unique)(block) for block in blocks))
+        found = computed([dask.delayed(np.unique)(block) for block in blocks])
         classes = np.unique(np.concatenate([labels for labels in found if len(labels)] or [np.array([], y.dtype)]))
     with np.errstate(invalid="ignore"):  # NaN is told of by an error
         kind = type_of_target(classes) if len(classes) else "binary"

@@ -15,6 +15,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 from dask import delayed
 from distributed import Client
 from distributed.comm.tcp import TCP
@@ -24,6 +25,7 @@ from sklearn.linear_model import LinearRegression as OfOneProcess
 import dask_train as dt
 from dask_train.cluster import client_rows
 from dask_train.linear_model import LinearRegression
+from dask_train.linear_model.columns import computed, over_rows
 
 ROWS, WIDTH = 30_000, 20
 X = np.random.default_rng(0).random((ROWS, WIDTH))
@@ -140,7 +142,15 @@ def by_search(data, columns):
     assert result.best_params in ({"strategy": "mean"}, {"strategy": "median"})
 
 
+def by_fit_of_trees(data, columns):
+    given = data if isinstance(data, tuple) else [data]
+    model = xgboost.XGBRegressor(n_estimators=3, max_depth=2)
+    result = dt.fit(model, *given, workers=2, verbose=0, **columns)
+    assert (result.ledger.trained, result.ledger.dropped) == (ROWS, 0)
+
+
 VERBS = [(by_train, list(KINDS)), (by_streaming, ["NumPy", "from_pandas"])]
+VERBS += [(by_fit_of_trees, ["NumPy", "from_pandas"])]
 VERBS += [(by_linear_model, ["from_array", "from_pandas"])]
 VERBS += [(by_evaluate, ["NumPy", "from_array", "from_pandas"]), (by_search, ["NumPy", "pandas"])]
 
@@ -206,6 +216,19 @@ def test_rows_are_read_again_where_a_dask_worker_dies(client, tmp_path, wait_for
     result = run.result(60)
     np.testing.assert_allclose(result.results["worker"][0], [X.sum(), Y.sum()])
     assert (result.ledger.trained, result.ledger.dropped) == (ROWS, 0)
+
+
+def test_a_task_of_the_only_thread_computes_its_own_rows(local_clusters):
+    """It leaves its thread to the tasks that it waits for."""
+
+    def in_task():
+        rows = da.from_array(X, chunks=(7000, WIDTH)), da.from_array(Y, chunks=7000)
+        held = over_rows(lambda part: float(part[1].sum()), rows)
+        return sum(computed(held))
+
+    with local_clusters() as make, Client(make(n_workers=1, threads_per_worker=1)) as client:
+        total = client.submit(in_task, pure=False).result(60)
+    assert total == pytest.approx(Y.sum())
 
 
 @pytest.mark.parametrize("verb", ["publish", "persist"])

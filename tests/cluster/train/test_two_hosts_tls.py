@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dask_train as dt
+from dask_train.transport import served_values
 
 X = np.random.default_rng(0).normal(size=(300, 5)).astype("f4")
 Y = (X[:, :3] * [1, 2, 3]).argmax(1)
@@ -89,3 +90,25 @@ def test_what_role_functions_do_together_is_encrypted(cluster):
         assert (ranks, gathered.tolist(), rows) == (3, [0.0, 0.0, 2.0, 0.0, 3.0, 6.0], 300)
         assert all(encrypted for _, encrypted in seen)
     assert any(seen for _, _, seen in found.results["worker"])
+
+
+def test_rows_of_the_client_come_to_other_hosts_encrypted(cluster, monkeypatch):
+    """Straight from the client: each connection on which it serves rows is under TLS."""
+    served, send = [], served_values._send
+
+    def noted(connection, buffers):
+        served.append((isinstance(connection, ssl.SSLSocket), sum(buffer.nbytes for buffer in buffers)))
+        send(connection, buffers)
+
+    monkeypatch.setattr(served_values, "_send", noted)
+    rows = np.random.default_rng(1).random((40_000, 30))
+    found = dt.train(
+        lambda session: sum(float(part.sum()) for part in session.partitions()),
+        roles={"worker": 2},
+        data=rows,
+        client=cluster.client,
+        progress=False,
+    )
+    assert sum(found.results["worker"]) == pytest.approx(rows.sum())
+    assert all(encrypted for encrypted, _ in served)
+    assert sum(sent for _, sent in served) >= rows.nbytes
