@@ -218,17 +218,16 @@ def test_rows_are_read_again_where_a_dask_worker_dies(client, tmp_path, wait_for
     assert (result.ledger.trained, result.ledger.dropped) == (ROWS, 0)
 
 
-def test_a_task_of_the_only_thread_computes_its_own_rows(local_clusters):
-    """It leaves its thread to the tasks that it waits for."""
+def test_tasks_in_all_threads_compute_rows_of_their_own(client):
+    """They leave their threads to the tasks that they wait for."""
 
     def in_task():
         rows = da.from_array(X, chunks=(7000, WIDTH)), da.from_array(Y, chunks=7000)
-        held = over_rows(lambda part: float(part[1].sum()), rows)
-        return sum(computed(held))
+        return sum(computed(over_rows(lambda part: float(part[1].sum()), rows)))
 
-    with local_clusters() as make, Client(make(n_workers=1, threads_per_worker=1)) as client:
-        total = client.submit(in_task, pure=False).result(60)
-    assert total == pytest.approx(Y.sum())
+    futures = [client.submit(in_task, pure=False) for _ in range(4)]
+    totals = [future.result(60) for future in futures]
+    assert totals == [pytest.approx(Y.sum())] * 4
 
 
 @pytest.mark.parametrize("verb", ["publish", "persist"])
