@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from numbers import Integral
 from typing import Any, Self, TypeVar
 
+from dask_train.spelling import named
+
 T = TypeVar("T", bound=Callable[..., Any])
 # Of an argument's name and value: raises where it is wrong.
 Check = Callable[[str, Any], object]
@@ -92,7 +94,7 @@ def one_of(*values: Any, default: Any) -> Any:
     def check(name: str, value: Any) -> None:
         if not any(type(value) is type(each) and value == each for each in values):
             *others, last = map(repr, values)
-            raise ValueError(f"{name} is {value!r}; it is {', '.join(others)} or {last}.")
+            raise ValueError(f"{named(name)} is {value!r}; it is {', '.join(others)} or {last}.")
 
     return _field(check, default)
 
@@ -160,12 +162,12 @@ def _check_whole_number(name: str, value: Any, least: int | None) -> None:
         is_of_numpy = isinstance(value, Integral) and not isinstance(value, int)
         plain = f" Pass int({name})." if is_of_numpy and (least is None or int(value) >= least) else ""
         limit = "" if least is None else f" of at least {least}"
-        raise ValueError(f"{name} is {value!r}; it is a whole number{limit}.{plain}")
+        raise ValueError(f"{named(name)} is {value!r}; it is a whole number{limit}.{plain}")
 
 
 def _check_fraction(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ValueError(f"{name} is {value!r}; it is a fraction between 0 and 1.")
+        raise ValueError(f"{named(name)} is {value!r}; it is a fraction between 0 and 1.")
 
 
 def _check_flag(name: str, value: Any) -> None:

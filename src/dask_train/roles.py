@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dask_train.input_errors import raises_at_the_call
+from dask_train.spelling import named
 
 # Folders are named after runs, and ids of runs are typed in shells.
 # In a role's name: files are called by it, and may have names of 255 bytes.
@@ -183,7 +184,7 @@ def check_run_name(name: Any) -> str | None:
     if not _RUN_NAME.fullmatch(name):
         shown = f"{name[:40]!r}..." if len(name) > 40 else repr(name)
         raise ValueError(
-            f"name is {shown}, which can't begin a run's name: that is a letter or digit, then up to 79 letters, "
-            "digits, '_', '.' or '-'."
+            f"{named('name')} is {shown}, which can't begin a run's name: that is a letter or digit, then up to 79 "
+            "letters, digits, '_', '.' or '-'."
         )
     return name

@@ -22,8 +22,8 @@ _TLS = ("tls_ca_file", "tls_cert", "tls_key")
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.argument("data", metavar="INPUT", type=click.Path())
-@click.argument("output", type=click.Path())
+@click.argument("x", metavar="INPUT", type=click.Path())
+@click.argument("path", metavar="OUTPUT", type=click.Path())
 @click.option("--features", callback=names, metavar="A,B", help="Columns.  [default: those the model was trained with]")
 @click.option("--columns", callback=names, metavar="NAME,...", help="Names of the predictions.  [default: prediction]")
 @click.option("--method", help="Of an estimator, such as predict_proba.")
@@ -31,7 +31,7 @@ _TLS = ("tls_ca_file", "tls_cert", "tls_key")
 @click.option("--overwrite", is_flag=True, help="Remove predictions that are there, and begin anew.")
 @json_option
 @connection_options
-def predict(model: str, data: str, output: str, columns: list[str] | None, as_json: bool, **options: Any) -> None:
+def predict(model: str, x: str, path: str, columns: list[str] | None, as_json: bool, **options: Any) -> None:
     """Write the predictions of a saved model for each row of Parquet.
 
     \b
@@ -54,7 +54,7 @@ def predict(model: str, data: str, output: str, columns: list[str] | None, as_js
         from dask_train.predicting.to_files import predict_to
 
         named = columns[0] if columns is not None and len(columns) == 1 else columns
-        written = predict_to(output, model, _frame(data), columns=named, **options)
+        written = predict_to(path, model, _frame(x), columns=named, **options)
     if as_json:
         print_json(
             {
@@ -70,7 +70,7 @@ def predict(model: str, data: str, output: str, columns: list[str] | None, as_js
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.argument("data", metavar="INPUT", type=click.Path())
+@click.argument("x", metavar="INPUT", type=click.Path())
 @click.option("--label", callback=names, metavar="NAME", help="Target column.  [default: the one it was trained with]")
 @click.option("--features", callback=names, metavar="A,B", help="Columns.  [default: those the model was trained with]")
 @click.option("--sample-weight", metavar="NAME", help="Column of weights.")
@@ -86,7 +86,7 @@ def predict(model: str, data: str, output: str, columns: list[str] | None, as_js
 )
 @json_option
 @connection_options
-def evaluate(model: str, data: str, as_json: bool, **options: Any) -> None:
+def evaluate(model: str, x: str, as_json: bool, **options: Any) -> None:
     """Print the loss and the metrics of a saved model over the rows of Parquet.
 
     \b
@@ -111,6 +111,7 @@ def evaluate(model: str, data: str, as_json: bool, **options: Any) -> None:
         opened, schema = opened_model(model, None)
         label = options.pop("label") or [column.name for column in (() if schema is None else schema.targets)]
         if not label:
+            _check_model(opened)
             raise click.UsageError(f"{model} does not know which column is its target. Pass --label NAME.")
         functions = {
             **({} if options["loss"] is None else {"loss": load_function(options["loss"])}),
@@ -118,7 +119,7 @@ def evaluate(model: str, data: str, as_json: bool, **options: Any) -> None:
         }
         given = {**options, **functions}
         wanted = {name: value for name, value in given.items() if value}
-        scores = evaluated(opened, _frame(data), label=label[0] if len(label) == 1 else label, schema=schema, **wanted)
+        scores = evaluated(opened, _frame(x), label=label[0] if len(label) == 1 else label, schema=schema, **wanted)
     if as_json:
         print_json(scores)
         return
@@ -129,6 +130,22 @@ def evaluate(model: str, data: str, as_json: bool, **options: Any) -> None:
 
 def _functions(named: dict[str, str]) -> dict[str, Any]:
     return {name: load_function(function) for name, function in named.items()}
+
+
+def _check_model(opened: Any) -> None:
+    """See that there is a model: of a file that is none, no label is the least that is missing.
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    """
+    from dask_train.predicting.model import check_format
+    from dask_train.predicting.server.files import ModelFile, read_file
+
+    if isinstance(opened, ModelFile):
+        check_format(opened.path)
+        read_file(opened, compiled=False)
 
 
 @contextmanager

@@ -16,12 +16,13 @@ from dask_train.cli.local_modules import local_modules_travel
 from dask_train.cli.script import run_script
 from dask_train.cli.settings import numbers, pairs
 from dask_train.errors import DaskTrainError
+from dask_train.spelling import spelled
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
 # Options that a script has no use for: it passes such things itself.
-_OF_FUNCTIONS = frozenset({"roles", "others", "framework", "recovery", "stops", "resources", "name"})
+_OF_FUNCTIONS = frozenset({"roles", "others", "framework", "recovery", "stop", "resources", "name"})
 
 
 class _RunCommand(click.Command):
@@ -39,7 +40,9 @@ class _RunCommand(click.Command):
 @click.command(cls=_RunCommand)
 @click.argument("target", type=click.Path())
 @click.argument("arguments", nargs=-1, metavar="[ARGS]...")
-@click.option("--roles", callback=numbers(int), metavar="ps=1,worker=4", help="How many there are of each role.")
+@click.option(
+    "--roles", callback=numbers(int, least=1), metavar="ps=1,worker=4", help="How many there are of each role."
+)
 @click.option(
     "--role",
     "others",
@@ -50,7 +53,7 @@ class _RunCommand(click.Command):
 )
 @click.option("--framework", metavar="NAME", help="tensorflow, torch or jax; without it, batches are NumPy arrays.")
 @click.option("--recovery", type=click.Choice(["role", "gang", "none"]), help="What is started again after a loss.")
-@click.option("--stop", "stops", multiple=True, metavar="RULE", help="Such as 'loss < 0.1'; may be repeated.")
+@click.option("--stop", multiple=True, metavar="RULE", help="Such as 'loss < 0.1'; may be repeated.")
 @click.option(
     "--resources", callback=numbers(float), metavar="GPU=1", help="What each role but parameter servers needs."
 )
@@ -85,7 +88,7 @@ def run(target: str, arguments: Sequence[str], others: dict[str, str], **options
         ):
             if is_script(target):
                 _refuse_options_of_functions(click.get_current_context())
-                with default_cluster(address, **security):
+                with spelled(None), default_cluster(address, **security):  # its errors are of Python
                     run_script(target, arguments)
             else:
                 functions = _functions(target, arguments, others)
@@ -134,11 +137,11 @@ def _wanted(
     roles: dict[str, int],
     framework: str | None,
     recovery: str | None,
-    stops: Sequence[str],
+    stop: Sequence[str],
     resources: dict[str, float],
 ) -> dict[str, Any]:
     """Return the options as arguments of ``train``."""
     wanted: dict[str, Any] = {"roles": roles or None, "framework": framework, "resources": resources or None}
     if recovery is not None:
         wanted["recovery"] = None if recovery == "none" else recovery
-    return {**wanted, "stop": list(stops) or None}
+    return {**wanted, "stop": list(stop) or None}

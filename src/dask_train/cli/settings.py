@@ -42,14 +42,19 @@ def pairs(context: click.Context, parameter: click.Parameter, given: str | Seque
     return found
 
 
-def numbers(kind: type[int] | type[float]) -> Callable[..., dict[str, Any]]:
-    """Return what reads ``a=1,b=2`` as numbers of a kind."""
+def numbers(kind: type[int] | type[float], *, least: int | None = None) -> Callable[..., dict[str, Any]]:
+    """Return what reads ``a=1,b=2`` as numbers of a kind, each at least ``least``."""
 
     def read(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, Any]:
-        found = pairs(context, parameter, given)
-        try:
-            return {name: kind(value) for name, value in found.items()}
-        except ValueError as error:
-            raise click.BadParameter(f"{error}.", context, parameter) from error
+        found, values = pairs(context, parameter, given), dict[str, Any]()
+        for name, text in found.items():
+            try:
+                values[name] = kind(text)
+            except ValueError as error:
+                what = "a whole number" if kind is int else "a number"
+                raise click.BadParameter(f"{name}={text} is not {what}.", context, parameter) from error
+            if least is not None and values[name] < least:
+                raise click.BadParameter(f"{name}={text} is below {least}.", context, parameter)
+        return values
 
     return read

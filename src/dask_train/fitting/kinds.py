@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from dask_train.arguments import CheckedSettings, keywords_of, nearest
+from dask_train.spelling import by_caller, is_known, passed
 
 R = TypeVar("R")
 
@@ -59,7 +60,9 @@ def by_kind_of_model(
             model = args[0] if args else kwargs.get("model")
             kind = kind_of(model, served)
             function: Callable[..., R] = verb if kind is None else _loaded(served[kind])
-            _check_arguments(f"dask_train.{verb.__name__}", function, kind, model, kwargs)
+            _check_arguments(
+                by_caller(f"dask_train.{verb.__name__}", f"dask train {verb.__name__}"), function, kind, model, kwargs
+            )
             return function(*args, **kwargs)
 
         own = inspect.signature(verb)
@@ -134,7 +137,7 @@ def _check_arguments(
             hint = f" {_HOW_LONG[kind]}"
         raise TypeError(
             f"{verb} takes no {_listed(unknown)} for {what}.{hint} Besides the model and data "
-            f"it takes {_listed(keywords)}."
+            f"it takes {_listed([name for name in keywords if is_known(name)])}."
         )
     needed = [name for name in keywords if taken[name].default is inspect.Parameter.empty and name not in kwargs]
     if needed:
@@ -142,4 +145,4 @@ def _check_arguments(
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(f"{name}=" for name in names)
+    return ", ".join(passed(name) for name in names)

@@ -15,6 +15,7 @@ from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
 from dask_train.frameworks.words import RankPlace
 from dask_train.roles import AddressBook
+from dask_train.spelling import passed
 
 # How much computing is progress, in seconds: what a rank that hangs spends beside it comes to less in minutes.
 PULSE_S = 5.0
@@ -41,13 +42,13 @@ class BoostingFramework(Framework):
         """See :meth:`Framework.check <dask_train.frameworks.base.Framework.check>`."""
         if "ps" in counts:
             raise ValueError(
-                f"ps={counts['ps']} with framework={self.name!r}: {self.title} has no parameter server; its workers "
-                "sum histograms among themselves. Leave ps out."
+                f"ps={counts['ps']} with {passed('framework', self.name)}: {self.title} has no parameter server; its "
+                "workers sum histograms among themselves. Leave ps out."
             )
         if not num_ranks(counts):
             raise ValueError(
-                f"framework={self.name!r} with no role that trains, only {', '.join(counts) or 'none'}: its ranks are "
-                "the chief and the workers. Ask for worker=1 or more."
+                f"{passed('framework', self.name)} with no role that trains, only {', '.join(counts) or 'none'}: its "
+                "ranks are the chief and the workers. Ask for worker=1 or more."
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:

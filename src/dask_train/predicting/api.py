@@ -26,6 +26,7 @@ from dask_train.predicting.saved_models import opened_model
 from dask_train.predicting.sent_models import as_collection, on_dask
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import array_block, chosen, frame_block, series_or_frame
+from dask_train.spelling import by_caller, named
 from dask_train.stores import checked_options
 
 if TYPE_CHECKING:
@@ -217,9 +218,9 @@ def prepared(
     travels = settings.client is not None
     found = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)
     if known is None and not found.finds_categories:
-        check_no_categories("x", x, settings.features, ())
+        check_no_categories(named("x"), x, settings.features, ())
     inputs = inputs_of(
-        "x",
+        named("x"),
         x,
         features=settings.features,
         as_frames=found.takes_frames,
@@ -241,14 +242,19 @@ def _names(call: Call, columns: Any) -> Any:
         if len(output.row_shape) > 1:
             raise ValueError(
                 f"The model makes an array of shape {output.row_shape} of each row, which has no place in a frame. "
-                "Pass an array for x: frame[features].to_dask_array()."
+                + by_caller(
+                    "Pass an array for x: frame[features].to_dask_array().",
+                    "Write its predictions in a program: dt.predict_to takes arrays, too.",
+                )
             )
         widths.append(output.row_shape[0] if output.row_shape else 1)
     if columns is None:
         return _default_names(call, widths)
     num_names = 1 if isinstance(columns, str) else len(columns)
     if num_names != sum(widths):
-        raise ValueError(f"columns has {num_names} names, and the model makes {sum(widths)} numbers of each row.")
+        raise ValueError(
+            f"{named('columns')} has {num_names} names, and the model makes {sum(widths)} numbers of each row."
+        )
     return columns if isinstance(columns, str) else list(columns)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from dask_train.errors import PredictionError
 from dask_train.masking import shows_no_secrets
+from dask_train.spelling import passed
 from dask_train.stores import opened, trouble_of
 
 RECORD_FORMAT = 2
@@ -95,7 +96,7 @@ class Folder:
             others = set() if is_file else _names(fs, path) - {_OURS}
             data = fs.cat_file(place) if fs.exists(place) else None
         if is_file:
-            raise ValueError(f"path={self.path!r} is a file. Name a folder, or one that is not there yet.")
+            raise ValueError(f"{passed('path', self.path)} is a file. Name a folder, or one that is not there yet.")
         if data is None and others:
             # Also where it may overwrite: what has no record is nobody's to remove.
             raise ValueError(
@@ -117,7 +118,7 @@ class Folder:
         except Exception as error:
             trouble = trouble_of(error, self.path, self.storage_options)
             told = " ".join(filter(None, [f"{trouble.why}.", trouble.cause, trouble.change]))
-            raise ValueError(f"path={self.path!r} can't be written to from here: {told}") from error
+            raise ValueError(f"{passed('path', self.path)} can't be written to from here: {told}") from error
 
     def _check_same(self, before: dict[str, Any], wanted: dict[str, Any]) -> None:
         differing = [name for name in wanted if before.get(name) != wanted[name]]
@@ -132,7 +133,7 @@ class Folder:
         )
         raise ValueError(
             f"{self.path} has predictions of something else ({'; '.join(each)}).{unnamed} Go on with what they are of, "
-            "take another path, or pass overwrite=True to remove them."
+            f"take another path, or pass {passed('overwrite', True)} to remove them."
         )
 
     def done(self, kind: str) -> dict[int, int]:

@@ -26,6 +26,7 @@ from dask_train.predicting.server.files import ModelFile
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.values import Call, ModelParts
 from dask_train.settings.process import Settings, named_in
+from dask_train.spelling import by_caller, named, passed
 
 # Libraries whose settings hold for estimators and functions; others where these name them.
 _OF_OBJECTS = ("numpy", "pandas", "sklearn", "xgboost")
@@ -166,7 +167,7 @@ def _keras(model: Any, *, travels: bool, compiled: bool | None) -> Predictor:
 
 
 def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
-    _check_format(file.path)
+    check_format(file.path)
     check_installed(f"Opening {file.path}", "keras", install_command("tensorflow"))
     import keras
 
@@ -200,7 +201,14 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
     )
 
 
-def _check_format(path: str) -> None:
+def check_format(path: str) -> None:
+    """See that a path names a model file by its ending.
+
+    Raises
+    ------
+    ValueError
+        It does not.
+    """
     if path.endswith(".keras"):
         return
     ways = {
@@ -212,13 +220,18 @@ def _check_format(path: str) -> None:
         ".pth": "torch.load(path)(torch.from_numpy(x)).numpy()",
     }
     ending = ".pb" if os.path.isdir(path) else os.path.splitext(path)[1]
+    told = (
+        f"{named('model')} is {path!r}; a model file is one that model.save('....keras') has written, and a folder one "
+        "that result.save has."
+    )
     raise ValueError(
-        f"model is {path!r}; a model file is one that model.save('....keras') has written."
-        + (
+        told
+        + by_caller(
             f" Pass a function for others, that opens the file where it is called, once a process, and returns an "
             f"array of a batch x: {ways[ending]}; or the opened module, of torch."
             if ending in ways
-            else " Open others yourself, and pass a Keras model, a torch module or a function."
+            else " Open others yourself, and pass a Keras model, a torch module or a function.",
+            " Others predict in a program: dt.predict takes functions and opened models.",
         )
     )
 
@@ -280,7 +293,7 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
         method = "predict"
     name = getattr(model, "__name__", type(model).__name__)
     if method is not None and not callable(getattr(model, method, None)):
-        raise TypeError(f"{name} has no method {method!r}. Name another with method=.")
+        raise TypeError(f"{name} has no method {method!r}. Name another with {passed('method')}.")
     if method is None and not callable(model):
         raise TypeError(
             f"model is a {type(model).__name__}; pass a Keras model, a torch module, the path of a .keras file, an "

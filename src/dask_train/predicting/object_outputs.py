@@ -14,6 +14,7 @@ from dask_train.predicting.inputs import Inputs
 from dask_train.predicting.server.in_process import ObjectModel
 from dask_train.predicting.server.scores import ACCURACY, R2
 from dask_train.predicting.server.values import Call
+from dask_train.spelling import by_caller, passed
 
 
 def own_score(model: Any) -> str | None:
@@ -73,9 +74,12 @@ def outputs_of(
             if meta is None:
                 raise ValueError(
                     f"{value.name} does not take sample rows ({type(error).__name__}: {error}), so what it makes is "
-                    "not known. They are like those of the data: pass the columns that it was fitted with. Does it "
-                    "take the data itself? Pass meta=: an array, or several, of its dtype and row shape, such as "
-                    "np.empty((0, 10), 'f4')."
+                    "not known. They are like those of the data: pass the columns that it was fitted with"
+                    + by_caller(
+                        ". Does it take the data itself? Pass meta=: an array, or several, of its dtype and row shape, "
+                        "such as np.empty((0, 10), 'f4').",
+                        f", {passed('features')} NAME,NAME.",
+                    )
                 ) from error
         else:
             found = _as_arrays(found, len(given[0]), value.name)

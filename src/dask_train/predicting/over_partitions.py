@@ -24,6 +24,7 @@ from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import progress_of
 from dask_train.shared_data.segments import segments_in
+from dask_train.spelling import named, passed
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -73,11 +74,11 @@ def as_known(
     """
     others = [label, sample_weight if isinstance(sample_weight, str) else None]
     if schema is None and not finds_categories:
-        check_no_categories("x", x, features, others)
+        check_no_categories(named("x"), x, features, others)
     if schema is None or not is_frame(x):
         return x, features
-    features, pairs = matched("x", schema, features, [name for name in x.columns if name not in others])
-    return conformed("x", x, pairs, coded=False), features
+    features, pairs = matched(named("x"), schema, features, [name for name in x.columns if name not in others])
+    return conformed(named("x"), x, pairs, coded=False), features
 
 
 def parts_of(
@@ -118,9 +119,13 @@ def _parts_of_frame(
         )
     weight = [sample_weight] if isinstance(sample_weight, str) else []
     if weight and sample_weight not in x.columns:
-        raise ValueError(f"sample_weight={sample_weight!r} is no column of x.")
-    one, several, _ = chosen("x", [name for name in x.columns if name not in weight], features, label)
-    _check_width(1 if several is None else len(several), num_features, "Name those that it was fitted with: features=.")
+        raise ValueError(f"{passed('sample_weight', sample_weight)} is no column of {named('x')}.")
+    one, several, _ = chosen(named("x"), [name for name in x.columns if name not in weight], features, label)
+    _check_width(
+        1 if several is None else len(several),
+        num_features,
+        f"Name those that it was fitted with: {passed('features')}.",
+    )
     beside = [each for each in (y, None if weight else sample_weight) if each is not None]
     if not beside:
         needed = in_own_order(x, [*([one] if several is None else several), label, *weight])
@@ -145,7 +150,7 @@ def _column(what: str, given: Any) -> Any:
 
 def _check_width(width: int, num_features: int | None, change: str) -> None:
     if num_features is not None and width != num_features:
-        raise ValueError(f"x has {width} features, and the model was fitted with {num_features}. {change}")
+        raise ValueError(f"{named('x')} has {width} features, and the model was fitted with {num_features}. {change}")
 
 
 def lengths_of(x: Any, num_parts: int) -> Sequence[int] | None:

@@ -25,6 +25,7 @@ from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.scores import Predictions, scored
 from dask_train.predicting.server.values import Call, ModelParts, fitting
 from dask_train.settings.process import Settings
+from dask_train.spelling import named
 
 
 def array_block(call: Call, limits: PredictLimits, model: Any, *blocks: Any) -> Any:
@@ -167,7 +168,7 @@ def predicted_block(
         truth, *weights = [_complete(what, each) for what, each in zip(("targets", "weights"), piece[1:], strict=False)]
     else:
         left = [name for name in piece.columns if name != weight]
-        one, several, _ = chosen_columns("x", left, features, label)
+        one, several, _ = chosen_columns(named("x"), left, features, label)
         x, truth = piece[one if several is None else several], _complete("targets", piece[label])
         weights = [] if weight is None else [_complete("weights", piece[weight])]
     if not len(x):

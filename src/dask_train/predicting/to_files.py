@@ -31,6 +31,7 @@ from dask_train.predicting.folder import RECORD_FORMAT, Folder, write_part
 from dask_train.predicting.sent_models import until_kept
 from dask_train.report.parts_progress import PartsDisplay
 from dask_train.report.progress import check_progress
+from dask_train.spelling import named
 from dask_train.stores import checked_options
 
 if TYPE_CHECKING:
@@ -285,10 +286,10 @@ def _plain(features: Any) -> Any:
 
 def _checked_path(path: Any) -> str:
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path is {path!r}; pass the path or URL of a folder.")
+        raise TypeError(f"{named('path')} is {path!r}; pass the path or URL of a folder.")
     text = os.fspath(path)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise ValueError(f"path is {text!r}; pass the path or URL of a folder.")
+        raise ValueError(f"{named('path')} is {text!r}; pass the path or URL of a folder.")
     return text
 
 

@@ -36,6 +36,7 @@ from dask_train.settings.process import Settings
 from dask_train.shared_data.budget import RoleMemory, check_budget, tell_of_second_copies
 from dask_train.shared_data.run_data import RunData
 from dask_train.shared_data.segments import SharedSegments
+from dask_train.spelling import by_caller
 from dask_train.training.settings import RunInputs, RunSettings, RunSources
 
 if TYPE_CHECKING:
@@ -274,7 +275,8 @@ def check_roles(
     """
     missing = [role for role in counts if role not in functions and adapter.default_role(role) is None]
     if missing:
-        raise ValueError(f"Role {missing[0]!r} has no function, and no default. Pass {{{missing[0]!r}: function}}.")
+        pass_it = by_caller(f"Pass {{{missing[0]!r}: function}}.", f"Pass --role {missing[0]}=MODULE:FUNCTION.")
+        raise ValueError(f"Role {missing[0]!r} has no function, and no default. {pass_it}")
     for what, named in (("function", functions), ("data", columns)):
         unused = [role for role in named if role not in counts]
         if unused:

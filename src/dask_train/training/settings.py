@@ -20,6 +20,7 @@ from dask_train.run.stopping import StopRule, check_stop
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.shared_data.streaming import check_streaming
+from dask_train.spelling import named
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -265,5 +266,5 @@ def _amounts(wanted: Mapping[str, Any]) -> dict[str, float]:
     for what, amount in wanted.items():
         is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
         if not (is_number and math.isfinite(amount) and amount >= 0):
-            raise ValueError(f"resources asks for {what}={amount!r}; an amount is a finite number from 0.")
+            raise ValueError(f"{named('resources')} asks for {what}={amount!r}; an amount is a finite number from 0.")
     return {what: float(amount) for what, amount in wanted.items()}

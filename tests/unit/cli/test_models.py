@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import dask
@@ -110,6 +111,40 @@ def test_what_can_not_be_read_is_told_in_words(run, words, status, told):
     ran = run(*words)
     assert (ran.exit_code, "Traceback" in ran.output) == (status, False)
     assert told in " ".join(ran.output.replace("│", " ").split())
+
+
+# Keywords and objects of Python, which nobody passes in a shell.
+_PYTHON = re.compile(r"\b[a-z_]+=(?![\w/-])|=True|\bdask_train\.|\bframe\b|\bx\b|\bmeta\b")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("evaluate", "model", "rows", "--label", "on_time"), "INPUT has no column 'on_time'"),
+        (("evaluate", "model", "rows", "--label", "delay"), "INPUT has no column 'delay', which the model was fitted"),
+        (("evaluate", "model", "rows", "--label", "late,delay"), "--label late,delay of INPUT"),
+        (("evaluate", "model", "rows", "--sample-weight", "w"), "--sample-weight w is no column of INPUT"),
+        (
+            ("evaluate", "model", "rows", "--loss", "math:fsum"),
+            "takes no --loss for a model of type LogisticRegression",
+        ),
+        (("evaluate", "bare", "rows", "--label", "late"), "Name those that it was fitted with: --features."),
+        (("evaluate", "nowhere", "rows"), "MODEL is 'nowhere'"),
+        (("predict", "model", "rows", "new", "--method", "guess"), "Name another with --method."),
+        (("predict", "bare", "rows", "new", "--features", "delay"), "--features NAME,NAME."),
+        (("predict", "model", "rows", "new", "--features", "late"), "Leave --features out"),
+        (("predict", "model", "rows", "new", "--columns", "a,b"), "--columns has 2 names"),
+        (("predict", "model", "rows", "model/schema.json"), "OUTPUT model/schema.json is a file."),
+        (("predict", "model", "rows", "begun", "--method", "predict_proba"), "pass --overwrite to remove them."),
+    ],
+)
+def test_errors_name_options_not_keywords(run, folder, words, told):
+    if "begun" in words:
+        assert run("predict", "model", "rows", "begun").exit_code == 0
+    ran = run(*words)
+    assert ran.exit_code == 1
+    assert told in ran.output
+    assert not _PYTHON.search(ran.output)
 
 
 def test_ctrl_c_says_what_is_left(run, monkeypatch):

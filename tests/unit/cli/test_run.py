@@ -20,8 +20,9 @@ command = import_module("dask_train.cli.run")  # `dask_train.cli.run` is the com
     [
         (["--roles", "ps"], "'ps' is not like NAME=VALUE"),
         (["--roles", "ps=1,ps=2"], "'ps=2' is not like NAME=VALUE, with each name once."),
-        (["--roles", "ps=one"], "invalid literal for int"),
-        (["--resources", "GPU=much"], "could not convert string to float"),
+        (["--roles", "ps=one"], "ps=one is not a whole number"),
+        (["--roles", "worker=0"], "worker=0 is below 1"),
+        (["--resources", "GPU=much"], "GPU=much is not a number"),
         (["--role", "scorer"], "'scorer' is not like NAME=VALUE"),
         (["--recovery", "none of it"], "is not one of 'role', 'gang', 'none'"),
     ],
@@ -33,9 +34,9 @@ def test_options_that_can_not_be_read(options, told):
 
 
 def test_options_as_arguments_of_train():
-    nothing = {"roles": {}, "framework": None, "recovery": None, "stops": (), "resources": {}}
+    nothing = {"roles": {}, "framework": None, "recovery": None, "stop": (), "resources": {}}
     assert command._wanted(**nothing) == {"roles": None, "framework": None, "resources": None, "stop": None}
-    given = {"roles": {"ps": 1}, "framework": "torch", "recovery": "none", "stops": ("a < 1", "b < 2")}
+    given = {"roles": {"ps": 1}, "framework": "torch", "recovery": "none", "stop": ("a < 1", "b < 2")}
     assert command._wanted(**given, resources={"GPU": 1.0}) == {
         "roles": {"ps": 1},
         "framework": "torch",

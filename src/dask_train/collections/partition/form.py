@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypedDict
 
+from dask_train.spelling import passed
+
 
 class Picks(TypedDict):
     """Columns that are chosen by their names.
@@ -111,7 +113,9 @@ def picks_of(what: str, features: Any, label: Any) -> Picks | None:
     if features is None and label is None:
         return None
     if label is not None and not is_name(label):
-        raise TypeError(f"label={label!r} of {what} is no name. Pass one; several make targets with dt.fit only.")
+        raise TypeError(
+            f"{passed('label', label)} of {what} is no name. Pass one; several make targets with dt.fit only."
+        )
     features = features if features is None or is_name(features) else list(features)
     if label is not None and features is not None and label in ([features] if is_name(features) else features):
         raise ValueError(f"{label!r} of {what} is the label and one of the features too. Take it out of features.")

@@ -14,6 +14,7 @@ from dask_train.collections.schema.category import CategoryColumn, check_none_mi
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.compat.dask import has_meta, meta_of
+from dask_train.spelling import by_caller, named, passed
 
 # Names of columns of a frame, each with what the model knows of it.
 Pairs = Sequence[tuple[Any, FrameColumn]]
@@ -55,7 +56,10 @@ def matched(what: str, schema: FrameSchema, features: Any, known: Sequence[Any])
     if lacking := [name for name in columns if name not in known]:
         raise ValueError(
             f"{what} has no column {listed(lacking)}, which the model was fitted with. It has {listed(list(known))}. "
-            "Pass a frame with all of these columns, or rename them: frame.rename(columns={...})."
+            + by_caller(
+                "Pass a frame with all of these columns, or rename them: frame.rename(columns={...}).",
+                "Write them there, by these names.",
+            )
         )
     return own, list(columns.items())
 
@@ -71,8 +75,9 @@ def _renamed(what: str, own: Any, given: Any, columns: Mapping[Any, FrameColumn]
         pairs.append((given, columns[own]))
         return given
     raise ValueError(
-        f"features={given!r} of {what}, and the model was fitted with {own!r}, so which column means what is not "
-        "known. Leave features out; where columns have other names now, rename them: frame.rename(columns={...})."
+        f"{passed('features', given)} of {what}, and the model was fitted with {own!r}, so which column means what is "
+        f"not known. Leave {named('features')} out; where columns have other names now, "
+        + by_caller("rename them: frame.rename(columns={...}).", "write them by these.")
     )
 
 

@@ -20,6 +20,7 @@ from dask_train.frameworks.ports import address_of, hold_port
 from dask_train.frameworks.ranks import first_address, num_ranks, rank_of
 from dask_train.frameworks.words import RankPlace
 from dask_train.roles import AddressBook
+from dask_train.spelling import passed
 
 
 class JaxFramework(Framework):
@@ -54,13 +55,13 @@ class JaxFramework(Framework):
         """See :meth:`Framework.check <dask_train.frameworks.base.Framework.check>`."""
         if "ps" in counts:
             raise ValueError(
-                f"ps={counts['ps']} with framework='jax': JAX has no parameter server. Leave ps out, or use "
-                "framework='tensorflow'."
+                f"ps={counts['ps']} with {passed('framework', 'jax')}: JAX has no parameter server. Leave ps out, "
+                f"or use {passed('framework', 'tensorflow')}."
             )
         if self._distributed and not num_ranks(counts):
             raise ValueError(
-                f"framework='jax-distributed' with no role that trains, only {', '.join(counts) or 'none'}: its "
-                "processes are the chief and the workers. Ask for worker=1 or more."
+                f"{passed('framework', 'jax-distributed')} with no role that trains, only "
+                f"{', '.join(counts) or 'none'}: its processes are the chief and the workers. Ask for worker=1 or more."
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:

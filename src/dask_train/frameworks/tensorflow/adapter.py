@@ -22,6 +22,7 @@ from dask_train.frameworks.tensorflow.server import start_server
 from dask_train.frameworks.tensorflow.sharing import shared_tensor
 from dask_train.frameworks.tensorflow.startup_noise import without_startup_noise
 from dask_train.roles import AddressBook
+from dask_train.spelling import passed
 
 # They look at what the others train, and are in no cluster: TensorFlow calls such a task an evaluator.
 SCORERS = ("scorer", "evaluator")
@@ -52,12 +53,13 @@ class TensorFlowFramework(Framework):
         if not set(counts) - {"ps"}:
             asked = f"only ps={counts['ps']}" if counts else "no role"
             raise ValueError(
-                f"framework='tensorflow' with {asked}: nobody would train. Ask for worker=1 or more besides."
+                f"{passed('framework', 'tensorflow')} with {asked}: nobody would train. "
+                "Ask for worker=1 or more besides."
             )
         if counts.get("chief", 0) > 1:
             raise ValueError(
-                f"chief={counts['chief']} with framework='tensorflow': TensorFlow takes one chief at most. "
-                "Ask for chief=1 and more workers."
+                f"chief={counts['chief']} with {passed('framework', 'tensorflow')}: TensorFlow takes one chief at most."
+                " Ask for chief=1 and more workers."
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:

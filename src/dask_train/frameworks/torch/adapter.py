@@ -18,6 +18,7 @@ from dask_train.frameworks.torch.group import GroupPlace, process_group
 from dask_train.frameworks.torch.imports import TORCH_IMPORTS
 from dask_train.frameworks.torch.meeting import Meetings, hint
 from dask_train.roles import AddressBook
+from dask_train.spelling import passed
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,13 +49,13 @@ class TorchFramework(Framework):
         """See :meth:`Framework.check <dask_train.frameworks.base.Framework.check>`."""
         if "ps" in counts:
             raise ValueError(
-                f"ps={counts['ps']} with framework='torch': PyTorch has no parameter server; its workers reduce "
-                "gradients among themselves. Leave ps out, or use framework='tensorflow'."
+                f"ps={counts['ps']} with {passed('framework', 'torch')}: PyTorch has no parameter server; its workers "
+                f"reduce gradients among themselves. Leave ps out, or use {passed('framework', 'tensorflow')}."
             )
         if not num_ranks(counts):
             raise ValueError(
-                f"framework='torch' with no role that trains, only {', '.join(counts) or 'none'}: its process group "
-                "is made of the chief and the workers. Ask for worker=1 or more."
+                f"{passed('framework', 'torch')} with no role that trains, only {', '.join(counts) or 'none'}: its "
+                "process group is made of the chief and the workers. Ask for worker=1 or more."
             )
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
