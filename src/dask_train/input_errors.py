@@ -99,7 +99,10 @@ def made_at_the_call(kind: type[T]) -> type[T]:
 
 
 def _is_whole() -> bool:
-    """Whether all frames are wanted; asked when something is wrong: what imports this module may know no Dask."""
+    """Return whether all frames are wanted.
+
+    Asked when something is wrong: what imports this module may know no Dask.
+    """
     return bool(import_module("dask_train.config").whole_tracebacks())
 
 

@@ -123,7 +123,7 @@ class Claiming:
         return {name: self._read(name) for name in names if _NAME.fullmatch(name) and name != self._name}
 
     def _read(self, name: str) -> Claim | None:
-        """None where it is gone, or just being written."""
+        """Return what is there; None where it is gone, or just being written."""
         system, root = self._place.opened()
         try:
             return Claim(**json.loads(system.cat_file(f"{root}/{name}")))

@@ -48,7 +48,7 @@ def _loaded(name: str) -> Iterator[ModuleType]:
 
 
 def _names_in(folder: Path) -> Iterator[str]:
-    """Names of the modules and packages that an import finds in a folder, and not elsewhere."""
+    """Yield the modules and packages that an import finds in a folder, and not elsewhere."""
     for entry in folder.iterdir():
         name = entry.stem if entry.suffix == ".py" else entry.name
         if name.isidentifier() and name not in ("__main__", "dask_train") and _lies_in(folder, name):

@@ -22,7 +22,7 @@ _DRAWING = (
 
 
 def leave_to_program() -> None:
-    """From now on Dask draws from a generator of its own, in this process; calling it again does nothing."""
+    """Let Dask draw from a generator of its own in this process from now on; again, it does nothing."""
     for name in _DRAWING:
         module = sys.modules.get(name)
         for key, value in list(vars(module).items()) if module is not None else ():

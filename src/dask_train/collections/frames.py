@@ -139,7 +139,10 @@ def _check_one_origin(what: str, values: Sequence[Any]) -> None:
 
 
 def _have_equal_divisions(values: Sequence[Any]) -> bool:
-    """Whether each partition of all has the rows of the same range of the index; their order is seen in the rows."""
+    """Return whether each partition of all has the rows of the same range of the index.
+
+    Their order is seen in the rows.
+    """
     return all(value.known_divisions and value.divisions == values[0].divisions for value in values)
 
 

@@ -7,7 +7,10 @@ from typing import Any
 
 
 def is_future(value: Any) -> bool:
-    """Whether it stands for something in a cluster; told by its class's name, since distributed is not imported."""
+    """Return whether it stands for something in a cluster.
+
+    Told by its class's name, since distributed is not imported.
+    """
     return any(kind.__name__ == "Future" and kind.__module__.startswith("distributed") for kind in type(value).__mro__)
 
 

@@ -206,7 +206,7 @@ class SumBuffer:
 def _pieces(
     bounds: Sequence[tuple[int, int]], within: tuple[int, int], most: int | None = None
 ) -> Iterator[tuple[int, slice, slice]]:
-    """Which parts of arrays lie between two positions: the array's number, the part of it, and where that lies."""
+    """Yield parts of arrays between two positions: the array's number, the part of it, and where that lies."""
     for number, (start, stop) in enumerate(bounds):
         low, high = max(start, within[0]), min(stop, within[1])
         for first in range(low, high, most or max(1, high - low)):

@@ -210,5 +210,5 @@ def duration(seconds: float) -> str:
 
 
 def columns_of(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Rows as the columns of bokeh's data sources."""
+    """Return rows as the columns of bokeh's data sources."""
     return {name: [row[number] for row in rows] for number, name in enumerate(names)}

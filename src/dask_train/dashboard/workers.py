@@ -37,7 +37,7 @@ class Rates:
                 told.popleft()
 
     def of(self, address: str) -> float:
-        """Rows a second."""
+        """Return rows a second."""
         told = self._told.get(address)
         if not told or told[-1][0] <= told[0][0]:
             return 0.0

@@ -115,7 +115,7 @@ def _cell(value: str | int) -> str:
 
 
 def share_rows(num_rows: int, batch_size: int, rank: int, size: int, first: int, stop: int) -> int:
-    """Rows that a rank has of the global batches ``first`` to ``stop`` (excluded); as the order cuts them."""
+    """Return rows that a rank has of the global batches ``first`` to ``stop`` (excluded); as the order cuts them."""
     if batch_size == WHOLE:
         return stop - first
 
@@ -202,7 +202,7 @@ def _line(
         return share_rows(total, stretch.batch_size, rank, size, first, stop)
 
     def once(stretches: Iterable[BatchRange]) -> int:
-        """Rows of the batches that they came back from, each counted once."""
+        """Return rows of the batches that they came back from, each counted once."""
         counted, reached = 0, 0
         for each in sorted(stretches, key=_at):
             stop = each.first + each.done

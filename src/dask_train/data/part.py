@@ -110,7 +110,7 @@ class Part:
         return sum(self.kinds[column].row_bytes for wanted in self.selection.fields for column in wanted.columns)
 
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Rows by their numbers here, from 0; for each field a new array, ``(len(numbers), ...)``: one copy."""
+        """Return rows by their numbers here, from 0; for each field a new array, ``(len(numbers), ...)``: one copy."""
         stretch = np.searchsorted(self.bounds, numbers, "right") - 1
         return [self._taken(each, numbers, stretch) for each in self.selection.fields]
 

@@ -102,7 +102,7 @@ class Rows:
         return (here if len(here) else filled)[:1]
 
     def numbers(self, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
-        """For each column, the numbers of rows in :attr:`columns`; all of them have to be here."""
+        """Return the numbers of rows in :attr:`columns`, for each column; all of them have to be here."""
         return [first[partition] + row for first in self._first]
 
     def take(self, partition: np.ndarray, row: np.ndarray, out: Sequence[np.ndarray | None]) -> None:
@@ -126,7 +126,10 @@ class Rows:
             out[...] = self.columns[column][numbers]
 
     def partition(self, number: int) -> tuple[np.ndarray, ...]:
-        """All rows of a partition that is here, ``(n, *row_shape)`` of each column: read-only views; text is copied."""
+        """Return all rows of a partition that is here, ``(n, *row_shape)`` of each column.
+
+        Read-only views; text is copied.
+        """
         found = []
         for column, (kind, first) in enumerate(zip(self.schema.columns, self._first, strict=True)):
             start, num_rows = int(first[number]), int(self.lengths[number])
@@ -188,7 +191,7 @@ class Rows:
 def _mapped(
     column: Column, lengths: np.ndarray, held: Held, offsets: np.ndarray, descriptors: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows as they are stored, all memory of the column, and the number of each partition's first row."""
+    """Return rows as they are stored, all memory of the column, and the number of each partition's first row."""
     first, nothing = np.where(lengths == 0, 0, -1), np.empty(0, np.uint8)
     row = column.row_bytes
     if not row:

@@ -58,14 +58,20 @@ class StreamedRows:
         return found
 
     def some_partition(self) -> np.ndarray:
-        """One that has rows, of the last group that was opened; that can be read here, if there is such a one."""
+        """Return one that has rows, of the last group that was opened.
+
+        One that can be read here, if there is such a one.
+        """
         in_group = (self._group_of_partition == max(self._open)) & (self._lengths > 0)
         filled = np.flatnonzero(in_group)
         here = filled[self._is_mine[filled]]
         return (here if len(here) else filled)[:1]
 
     def partition(self, number: int) -> tuple[np.ndarray, ...]:
-        """All rows of a partition of an open group: copied, since their memory is others' with the next group."""
+        """Return all rows of a partition of an open group.
+
+        Copied, since their memory is others' with the next group.
+        """
         found = tuple(column.copy() for column in self._open[int(self._group_of_partition[number])].partition(number))
         for column in found:
             column.flags.writeable = False

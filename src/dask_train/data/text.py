@@ -47,7 +47,7 @@ def packed(array: np.ndarray) -> np.ndarray:
 
 
 def unpacked(memory: np.ndarray, numbers: np.ndarray, row_shape: tuple[int, ...]) -> np.ndarray:
-    """Rows of images that lie one after the other.
+    """Return rows of images that lie one after the other.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ class PreparedData:
         return int(self.images.shape[0])
 
     def rows_ready(self) -> int:
-        """Rows that are in memory by now."""
+        """Return rows that are in memory by now."""
         ready = [future.key for future in futures_of(self.images) if future.status == "finished"]
         return int(sum(self.images.chunks[0][key[1]] for key in ready))
 

@@ -20,7 +20,7 @@ class Clock:
 
     @classmethod
     def compared(cls, sent_at: float, asked_at: float, answered_at: float, back_at: float) -> Clock:
-        """From one question and its answer, as NTP does: https://www.rfc-editor.org/rfc/rfc5905#section-8."""
+        """Compare clocks by one question and its answer, as NTP does: https://www.rfc-editor.org/rfc/rfc5905#section-8."""
         ahead_s = ((asked_at - sent_at) + (answered_at - back_at)) / 2
         return cls(ahead_s, max(0.0, (back_at - sent_at) - (answered_at - asked_at)) / 2)
 

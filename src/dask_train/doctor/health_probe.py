@@ -174,7 +174,7 @@ def _can_open(open_it: Callable[[], int]) -> bool:
 
 
 def _gpus() -> tuple[list[str], str]:
-    """Names, sizes and drivers as nvidia-smi gives them, and why it gives none although it is there."""
+    """Return names, sizes and drivers as nvidia-smi gives them, and why it gives none although it is there."""
     if shutil.which("nvidia-smi") is None:
         return [], ""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]

@@ -17,7 +17,7 @@ class Scores:
         self._driver = driver
 
     def __repr__(self) -> str:
-        """How many have come, and the last one."""
+        """Show how many have come, and the last one."""
         told = self._driver.history.scores
         last = f", the last one {told[-1]}" if told else ""
         return f"<Scores: {len(told)} so far{last}; iterate to follow them>"

@@ -113,7 +113,7 @@ class _Alone:
 
 
 def _made_up(columns: Sequence[Column], inputs: Sequence[int]) -> list[np.ndarray]:
-    """Rows between 0 and 1, which most models are for; whole numbers are 0 and 1, which any table has."""
+    """Return rows between 0 and 1, which most models are for; whole numbers are 0 and 1, which any table has."""
     random = np.random.default_rng(0)
     made = []
     for number, column in enumerate(columns):

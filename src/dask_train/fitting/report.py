@@ -28,7 +28,7 @@ class MetricCurves(NamedTuple):
     sets: Mapping[str, str] = MappingProxyType({"val_": "validation"})
 
     def lines(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
-        """Numbers of epochs, from 1, and values: by metric, and by the rows that were looked at."""
+        """Return numbers of epochs, from 1, and values: by metric, and by the rows that were looked at."""
         found: dict[str, dict[str, list[tuple[int, float]]]] = {}
         for name, values in self.values.items():
             prefix = max((each for each in self.sets if name.startswith(each)), key=len, default="")

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:
-    """How many parameter servers and scorers there can be.
+    """Check how many parameter servers and scorers there can be.
 
     Raises
     ------

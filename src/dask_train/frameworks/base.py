@@ -359,7 +359,7 @@ class NumberedRows(Protocol):
         """Return how many there are."""
 
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Rows by their numbers; of each column a new array, ``(len(numbers), ...)``."""
+        """Return rows by their numbers; of each column a new array, ``(len(numbers), ...)``."""
 
     def shaped(self, values: Sequence[Any]) -> Any:
         """Return one value a column, put together as the data was given."""

@@ -73,7 +73,10 @@ def stateful_layer(model: Any) -> Any:
 
 
 def is_built(model: Any) -> bool:
-    """Whether all layers have their weights; a model that has no ``call``, only a ``train_step``, is never built."""
+    """Return whether all layers have their weights.
+
+    A model that has no ``call``, only a ``train_step``, is never built.
+    """
     can_be_called = type(model).call is not keras.Model.call
     return all(map(_has_weights, flatten_layers(model, include_self=can_be_called)))
 

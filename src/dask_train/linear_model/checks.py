@@ -27,7 +27,7 @@ def check_number(name: str, value: Any, above: float | None = None) -> None:
 
 
 def check_workers(workers: Any) -> None:
-    """How many role processes there are to be.
+    """Check how many role processes there are to be.
 
     Raises
     ------

@@ -141,7 +141,10 @@ def is_extension(dtype: Any) -> bool:
 
 
 def is_number(dtype: Any) -> bool:
-    """Whether a column of that dtype has numbers or truth values; Arrow's, which pandas calls no numbers, too."""
+    """Return whether a column of that dtype has numbers or truth values.
+
+    Arrow's, which pandas calls no numbers, too.
+    """
     from pandas.api.types import is_numeric_dtype
 
     return is_numeric_dtype(dtype) or (is_extension(dtype) and dtype.kind == "b")

@@ -115,7 +115,7 @@ class Task:
         return x, y, weight
 
     def _weighted(self, ranks: Ranks, parts: list[Any]) -> list[Any]:
-        """Each row with the weight of its class, too."""
+        """Weight each row with the weight of its class, too."""
         assert self.classes is not None
         num = len(self.classes)
         if isinstance(self.class_weight, str):

@@ -53,7 +53,7 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 
 def dense(x: Any) -> np.ndarray:
-    """Rows as an array, also those of a sparse matrix."""
+    """Return rows as an array, also those of a sparse matrix."""
     found: np.ndarray = x.toarray() if hasattr(x, "toarray") else x
     return found
 

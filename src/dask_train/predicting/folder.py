@@ -137,7 +137,7 @@ class Folder:
         )
 
     def done(self, kind: str) -> dict[int, int]:
-        """Rows of the parts that are complete, by the part's number."""
+        """Return rows of the parts that are complete, by the part's number."""
         fs, path = self._opened()
         found = filter(None, map(_DONE.fullmatch, _names(fs, f"{path}/{_OURS}/done")))  # none that is being written
         rows = {int(each["number"]): int(each["rows"]) for each in found if each["claim"] == self.claim_id}

@@ -154,7 +154,7 @@ def _check_width(width: int, num_features: int | None, change: str) -> None:
 
 
 def lengths_of(x: Any, num_parts: int) -> Sequence[int] | None:
-    """Rows of each partition of an array, where they are known."""
+    """Return rows of each partition of an array, where they are known."""
     rows = [float(length) for length in x.chunks[0]] if hasattr(x, "chunks") else []
     known = len(rows) == num_parts and not any(map(math.isnan, rows))
     return list(map(int, rows)) if known else None

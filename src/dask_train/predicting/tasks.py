@@ -97,7 +97,7 @@ def series_or_frame(arrays: Sequence[np.ndarray], index: Any, names: Any) -> Any
 
 
 def num_rows(columns: list[np.ndarray]) -> int:
-    """Rows of a partition."""
+    """Return rows of a partition."""
     return len(columns[0])
 
 

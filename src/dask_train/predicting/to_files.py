@@ -246,7 +246,7 @@ class Target:
         ]
 
     def rows_left(self, there: Mapping[int, int]) -> list[int] | None:
-        """Rows of each part that is still to be written, where they are known."""
+        """Return rows of each part that is still to be written, where they are known."""
         rows = self.layout["rows"]
         return None if rows is None else [count for number, count in enumerate(rows) if number not in there]
 
@@ -262,7 +262,10 @@ class Target:
 
 
 def _blocks(output: Any) -> Any:
-    """One delayed block a partition: optimized as a whole, Dask reads several files of few columns in one task."""
+    """Return one delayed block a partition.
+
+    Optimized as a whole, Dask reads several files of few columns in one task.
+    """
     if hasattr(output, "simplify"):
         return output.simplify().to_delayed(optimize_graph=False)
     return np.ravel(output.to_delayed())

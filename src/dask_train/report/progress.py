@@ -118,7 +118,7 @@ class RunDisplay(Display):
         )
 
     def _share_done(self) -> float | None:
-        """From 0 to 1; None where nobody knows."""
+        """Return the share from 0 to 1; None where nobody knows."""
         return None
 
     def _phase(self) -> str:

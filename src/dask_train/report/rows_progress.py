@@ -32,7 +32,7 @@ class RowsDisplay(RunDisplay):
         return 0.0, 0.0
 
     def _score_fields(self) -> list[LineField]:
-        """Rows, rows a second and time left."""
+        """Return rows, rows a second and time left."""
         done, rate = self._done(), self._rows_per_s()
         if self._rows is None:
             fields = [LineField(4, f"{count_text(done)} rows", f"{brief_count_text(done)} rows")]
@@ -50,7 +50,7 @@ class RowsDisplay(RunDisplay):
         return self._done() / self._rows if self._rows else None
 
     def _done(self) -> int:
-        """Rows of the batches that all of the roles have taken by now."""
+        """Return rows of the batches that all of the roles have taken by now."""
         training = self._status.get("training", ())
         batches = [role["num_batches"] for role in self._status.get("roles", ()) if role["role"] in training]
         done = min(batches, default=0) * self._batch_size

@@ -56,13 +56,13 @@ class Link(Protocol):
         """Return a published data set, and its number in this run, from 1."""
 
     def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
-        """Rows of a data set that are not mapped here: ``(k, *row_shape)`` of each column."""
+        """Return rows of a data set that are not mapped here: ``(k, *row_shape)`` of each column."""
 
     def open_group(self, stream: Stream, group: int, needed_from: int) -> Rows:
         """Map one group of partitions of an epoch; groups before ``needed_from`` are needed no more."""
 
     def leave(self, stream: Stream) -> None:
-        """No more groups of this epoch are needed."""
+        """Say that no more groups of this epoch are needed."""
 
     def meet(self, address: str) -> Met:
         """Wait until all training roles wait for each other: where they are."""

@@ -226,7 +226,7 @@ class SocketLink:
         return answer.number, answer.data.table, self.mapped(answer.data)
 
     def rows_from_elsewhere(self, stream: Stream, partition: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
-        """Rows that lie on other hosts, which the agent brings."""
+        """Return rows that lie on other hosts, which the agent brings."""
         return list(self._ask(RowsWanted(stream=stream, partition=partition, row=row)).columns)
 
     def open_group(self, stream: Stream, group: int, needed_from: int) -> Rows:
@@ -305,7 +305,7 @@ class SocketLink:
                 os.close(descriptor)
 
     def wait_at_most(self, patience_s: float) -> None:
-        """How long a wait for an answer may take."""
+        """Set how long a wait for an answer may take."""
         self._patience_s = patience_s
 
     def _read(self) -> None:

@@ -48,7 +48,7 @@ class RowsByNumber:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def take(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Rows by their numbers, from 0; of each column a new array, ``(len(numbers), *row_shape)``: one copy.
+        """Return rows by their numbers, from 0; of each column a new array, ``(len(numbers), *row_shape)``: one copy.
 
         Raises
         ------

@@ -68,7 +68,7 @@ class Session(Collective, Checkpointing):
         self.schema = None if self._data is None else self._data.schema
 
     def __repr__(self) -> str:
-        """Which role of how many it belongs to."""
+        """Show which role of how many it belongs to."""
         again = f", attempt {self.attempt}" if self.attempt else ""
         return f"<Session of {self.role} {self.rank}, one of {self.size}{again}>"
 

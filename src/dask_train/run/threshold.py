@@ -103,7 +103,10 @@ def _parsed(comparison: str, text: str) -> _Comparison:
 def _clause_met(
     clause: tuple[_Comparison, ...], scores: AllScores, progress: RunProgress, since: int
 ) -> tuple[int, str] | None:
-    """With which score all comparisons hold together, first after the last call, and why; None where they don't."""
+    """Return with which score all comparisons hold together, first after the last call, and why.
+
+    None where they don't.
+    """
     reasons: dict[_Comparison, str] = {}
     for comparison in clause:
         if comparison.name in PROGRESS and comparison.name not in progress.reported:

@@ -120,7 +120,7 @@ class Gang:
         return replace(room, held=frozenset(device for run in others for device in run.devices.values()))
 
     def why(self, request: PlacementRequest) -> str:
-        """For what a request waits."""
+        """Return what a request waits for."""
         ahead = self.waiting.index(request) if request in self.waiting else 0
         text = why_waiting(request.needs, self.capacities(request.on), self._holders())
         if num_devices := sum(request.with_device):

@@ -94,7 +94,10 @@ def place(
 
 
 def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:
-    """Why these Dask workers could not even take the roles while they are idle; empty where they could, or may come."""
+    """Return why these Dask workers could not even take the roles while they are idle.
+
+    Empty where they could, or may come.
+    """
     for need in needs:
         if workers and not any(worker.declares(need) for worker in workers):
             return f"no Dask worker declares {_said(need)}"

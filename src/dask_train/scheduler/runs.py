@@ -53,7 +53,7 @@ class Mailbox(Watched):
         self.wake()
 
     def taken(self, number: int) -> None:
-        """All before ``number`` have arrived."""
+        """Take note that all before ``number`` have arrived."""
         while self.first < number and self.messages:
             self.messages.popleft()
             self.first += 1

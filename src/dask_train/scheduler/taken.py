@@ -34,7 +34,7 @@ def _multi_locks(scheduler: Any) -> Any:
 
 
 def why_taken(scheduler: Any, ws: Any, *, asking: str, own: str = "") -> str:
-    """Why a Dask worker can't be taken now, as the end of a sentence about it; empty where it can.
+    """Return why a Dask worker can't be taken now, as the end of a sentence about it; empty where it can.
 
     Parameters
     ----------

@@ -225,7 +225,7 @@ class Slots:
 
 
 def _in_words(error: DaskTrainError | None) -> str:
-    """Why a trial was lost; what to change about a run of one's own is left out."""
+    """Return why a trial was lost; what to change about a run of one's own is left out."""
     if error is None:
         return "The run of its slot was stopped."
     return f"{type(error).__name__}: " + " ".join(part for part in (error.what, error.cause) if part)

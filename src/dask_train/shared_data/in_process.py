@@ -56,11 +56,11 @@ class InProcessData:
         return (1 + list(self._opened).index(name), *self._opened[name])
 
     def num_rows(self) -> dict[int, int]:
-        """Rows of each data set that was opened, by its number."""
+        """Return rows of each data set that was opened, by its number."""
         return {number: table.num_rows for number, (table, _) in enumerate(self._opened.values(), 1)}
 
     def num_skipped(self) -> dict[str, int]:
-        """Rows that were left out of each data set that was opened, since they can't be decoded."""
+        """Return rows that were left out of each data set that was opened, since they can't be decoded."""
         listed = {name: getattr(self._named.get(name), "num_listed", None) for name in self._opened}
         return {
             f"data set {name!r}": num - self._opened[name][0].num_rows

@@ -71,7 +71,10 @@ class _AroundOpened:
         self._here = {each.address for found in psutil.net_if_addrs().values() for each in found}
 
     def is_near(self, address: str) -> bool:
-        """Whether a Dask worker's address is one of this host's; what is not can't be opened, or is another host's."""
+        """Return whether a Dask worker's address is one of this host's.
+
+        What is not can't be opened, or is another host's.
+        """
         return address.startswith("inproc://") or get_address_host(address) in self._here
 
     async def where(self, keys: list[Any], wait_s: float = 0.0) -> dict[str, Any]:

@@ -217,7 +217,10 @@ class RunData:
         return [key for data in {*self.by_role.values(), *self._named.values()} for key in data.own_keys()]
 
     def num_rows(self) -> dict[tuple[str, int], int]:
-        """Rows of each data set, by role and number; the role's own is 0, a published one has no role in front."""
+        """Return rows of each data set, by role and number.
+
+        The role's own is 0, a published one has no role in front.
+        """
         rows = {(role, 0): data.num_rows for role, data in self.by_role.items()}
         for number, opening in enumerate(self._opened.values(), 1):
             if opening.done() and not opening.cancelled() and opening.exception() is None:

@@ -282,7 +282,10 @@ class _Going:
         await self._news.changed.wait()
 
     def may_open(self, place: int) -> bool:
-        """Whether no rank is too far behind; one that asks for more at once, for a large batch, is where it asks."""
+        """Return whether no rank is too far behind.
+
+        One that asks for more at once, for a large batch, is where it asks.
+        """
         return place <= min(max(needed_from + GROUPS_AHEAD, asked) for needed_from, asked in self.ranks.values())
 
     def wanted(self, place: int) -> list[int]:

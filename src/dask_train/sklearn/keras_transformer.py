@@ -95,7 +95,7 @@ class KerasTransformer(_Transforming):
     """
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:  # noqa: ARG002 - of scikit-learn
-        """Names of the outputs: the class's name and a number.
+        """Return names of the outputs: the class's name and a number.
 
         Parameters
         ----------

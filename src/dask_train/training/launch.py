@@ -345,7 +345,7 @@ def plan_of(
 
 
 def run_name_of(functions: Mapping[str, Any], counts: Mapping[str, int]) -> str:
-    """With what the id of a run begins that was given no name."""
+    """Return what the id of a run begins with that was given no name."""
     role = next((role for role in (*TRAINING_ROLES, *counts) if role in functions and role in counts), "worker")
     return (
         "".join(c if c.isascii() and c.isalnum() else "-" for c in named_of(functions[role])[:40]).strip("-") or "train"

@@ -334,7 +334,7 @@ class Agent:
         return Answer(question=computed.question, data=data)
 
     async def _bring_rows(self, child: RoleChild, wanted: RowsWanted) -> Answer:
-        """Rows that a role process needs and that lie on other hosts."""
+        """Return rows that a role process needs and that lie on other hosts."""
         columns = await self._data.rows(wanted.stream, child.role, child.rank, wanted.partition, wanted.row)
         return Answer(question=wanted.question, columns=columns)
 

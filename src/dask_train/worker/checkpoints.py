@@ -10,7 +10,10 @@ from dask_train.errors import CheckpointError
 
 
 async def why_none_are_kept(place: CheckpointPlace) -> str:
-    """Why no checkpoint can be kept there, as a sentence; empty where one can. The event loop goes on meanwhile."""
+    """Return why no checkpoint can be kept there, as a sentence.
+
+    Empty where one can. The event loop goes on meanwhile.
+    """
     return await asyncio.to_thread(_why_not, place)
 
 

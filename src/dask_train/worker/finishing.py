@@ -26,5 +26,5 @@ def segment(limit: int | None, arrays: list[Any]) -> Any:
 
 
 def count(arrays: list[Any]) -> int:
-    """Rows of one partition."""
+    """Return rows of one partition."""
     return len(arrays[0])

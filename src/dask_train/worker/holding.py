@@ -254,7 +254,7 @@ class Holding:
         return self._file_of_pool[inode]
 
     async def rows(self, partition: np.ndarray, row: np.ndarray, patience_s: float) -> list[np.ndarray]:
-        """Rows that are not held here, from wherever they lie.
+        """Return rows that are not held here, from wherever they lie.
 
         Returns
         -------

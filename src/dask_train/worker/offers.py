@@ -13,7 +13,7 @@ from dask_train.data.segment import Segment, SegmentPlace
 
 
 def describe(keys: Sequence[Any], dask_worker: Worker) -> dict[Any, tuple[int, tuple[Column, ...]]]:
-    """Rows and columns of the segments that are here.
+    """Return rows and columns of the segments that are here.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def places(keys: Sequence[Any], dask_worker: Worker) -> dict[Any, SegmentPlace]:
 
 
 def rows(keys: Sequence[Any], numbers: Sequence[np.ndarray], dask_worker: Worker) -> list[list[np.ndarray]] | None:
-    """Rows of segments.
+    """Return rows of segments.
 
     Parameters
     ----------

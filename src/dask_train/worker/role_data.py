@@ -130,7 +130,7 @@ class RoleData:
     async def rows(
         self, stream: Stream, role: str, rank: int, partition: np.ndarray, row: np.ndarray
     ) -> list[np.ndarray]:
-        """Rows from other hosts; see :meth:`Holding.rows`.
+        """Return rows from other hosts; see :meth:`Holding.rows`.
 
         Raises
         ------

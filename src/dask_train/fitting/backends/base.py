@@ -244,7 +244,10 @@ class Backend(Protocol):
         """
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
-        """Whether a loss has values by row, so that their sum is one over rows; False where its graph tells that."""
+        """Return whether a loss has values by row, so that their sum is one over rows.
+
+        False where its graph tells that.
+        """
 
     def learn(
         self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any, gathers: TriedGathers
@@ -269,7 +272,7 @@ class Backend(Protocol):
         """
 
     def num_rows(self, column: Any) -> int:
-        """Rows of a column of a batch."""
+        """Return rows of a column of a batch."""
 
     def rows(self, column: Any, num_rows: int) -> Any:
         """Return the first rows of a column."""

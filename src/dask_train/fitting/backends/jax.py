@@ -51,7 +51,10 @@ class JaxBackend:
         self._global_rows: Callable[[], int] = int
 
     def refusal(self, model: Any, workers: int = 1) -> str | None:
-        """Why a model can't be trained: what JAX would compute otherwise than asked for, and what was not tried."""
+        """Return why a model can't be trained.
+
+        What JAX would compute otherwise than asked for, and what was not tried.
+        """
         if keras.config.floatx() == "float64" and not jax.config.jax_enable_x64:
             return (
                 "is of float64, which JAX computes in float32 unless it is told otherwise. Set JAX_ENABLE_X64=1 before "
@@ -255,7 +258,7 @@ class JaxBackend:
         return nullcontext()
 
     def num_rows(self, column: Any) -> int:
-        """Rows of an array."""
+        """Return rows of an array."""
         return int(column.shape[0])
 
     def rows(self, column: Any, num_rows: int) -> Any:

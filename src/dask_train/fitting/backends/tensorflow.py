@@ -278,7 +278,7 @@ class TensorFlowBackend:
         """Graphs tell all that is to be known."""
 
     def num_rows(self, column: Any) -> int:
-        """Rows of a tensor."""
+        """Return rows of a tensor."""
         return int(column.shape[0])
 
     def rows(self, column: Any, num_rows: int) -> Any:

@@ -39,7 +39,10 @@ def slices_below(indices: Any, values: Any) -> list[Slices]:
 
 
 def may_be_kept(tensor: Any) -> bool:
-    """Whether anything but arithmetic takes a tensor: a variable that it is assigned to has its memory from then on."""
+    """Return whether anything but arithmetic takes a tensor.
+
+    A variable that it is assigned to has its memory from then on.
+    """
     for operation in tensor.consumers():
         if operation.type in ("Identity", "IdentityN"):
             pairs = zip(operation.inputs, operation.outputs, strict=True)

@@ -142,7 +142,7 @@ def _handle(variable: Any) -> Any:
 
 
 def degree(tensor: Any) -> float:
-    """With which power of the number of rows a tensor grows, if each row came twice: 0 for means, 1 for sums.
+    """Return with which power of the number of rows a tensor grows, if each row came twice: 0 for means, 1 for sums.
 
     Its elements, where it has values by row. NaN where that is not known, or is no single power.
     """
@@ -306,7 +306,10 @@ def _outside(tensor: Any) -> Any:
 
 
 def _rows_reduced(inputs: Sequence[Any]) -> float:
-    """How often a sum runs over the rows, which are the first dimension; NaN where it may run over others like it."""
+    """Return how often a sum runs over the rows, which are the first dimension.
+
+    NaN where it may run over others like it.
+    """
     shape = inputs[0].shape
     unknown = [place for place, size in enumerate(shape) if size is None] if shape.rank is not None else []
     if shape.rank is None or len(unknown) > 1:

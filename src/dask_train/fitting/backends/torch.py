@@ -37,7 +37,7 @@ class TorchBackend:
     refuses_losses = False
 
     def refusal(self, model: Any, workers: int = 1) -> str | None:  # noqa: ARG002
-        """Why a model can't be trained; what Keras' own ``fit`` refuses on torch is among it."""
+        """Return why a model can't be trained; what Keras' own ``fit`` refuses on torch is among it."""
         if model.jit_compile is True:
             return (
                 "is compiled with jit_compile=True, and what torch compiles can't agree with other processes in "
@@ -64,7 +64,7 @@ class TorchBackend:
         model: Any,  # noqa: ARG002
         gathers: TriedGathers,
     ) -> None:
-        """Which parts of losses are sums over rows.
+        """Learn which parts of losses are sums over rows.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class TorchBackend:
         return nullcontext()
 
     def num_rows(self, column: Any) -> int:
-        """Rows of a tensor."""
+        """Return rows of a tensor."""
         return int(column.shape[0])
 
     def rows(self, column: Any, num_rows: int) -> Any:

@@ -219,7 +219,7 @@ class Seen:
 
 
 def degree(one: Seen, other: Seen) -> float:
-    """With which power of the number of rows a value grows, as it is of a batch and of the same rows twice.
+    """Return with which power of the number of rows a value grows, as it is of a batch and of the same rows twice.
 
     Its elements, where it has values by row: 0 for means, 1 for sums. NaN where that is not known, or is no single
     power.

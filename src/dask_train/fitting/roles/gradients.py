@@ -196,7 +196,7 @@ class _Summing:
 
 
 def _added_up(indices: np.ndarray, values: np.ndarray) -> list[np.ndarray]:
-    """Each index once, with the sum of its values."""
+    """Return each index once, with the sum of its values."""
     distinct, places = np.unique(indices, return_inverse=True)
     total = np.zeros((len(distinct), *values.shape[1:]), values.dtype)
     np.add.at(total, places, values)

@@ -91,7 +91,7 @@ class _Reducing:
         return self._backend.settled(total * self.factor_of_sums(total.dtype))
 
     def factor_of_sums(self, dtype: Any) -> Any:
-        """By what a sum over this worker's rows counts more than a mean over them."""
+        """Return by what a sum over this worker's rows counts more than a mean over them."""
         one = keras.ops.cast(1.0, dtype)
         if is_aside():
             return one
@@ -110,7 +110,7 @@ class _Reducing:
 
 
 def _divisor(values: Any, sample_weight: Any, mask: Any, reduction: str | None) -> Any:
-    """By what Keras divides where that is not the number of values; None where it is, or nothing is divided."""
+    """Return by what Keras divides where that is not the number of values; None where it is, or nothing is divided."""
     if mask is not None and reduction in _MEANS:
         return keras.ops.sum(keras.ops.cast(mask, "float32"))
     if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):

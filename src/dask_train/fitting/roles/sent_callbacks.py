@@ -79,7 +79,7 @@ def held_by(callbacks: Sequence[Any], variables: Variables) -> list[Held]:
 
 
 def matched(callbacks: Sequence[Any], kept: Sequence[Held], variables: Variables) -> tuple[list[bytes], list[str]]:
-    """For each callback what one of the same class held, the first for the first; and which could not be kept.
+    """Return for each callback what one of the same class held, the first for the first; and which could not be kept.
 
     Others than were there then begin anew. The last is that of variables, which are matched by their names.
 

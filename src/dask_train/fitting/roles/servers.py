@@ -70,7 +70,10 @@ class Servers:
         }
 
     def begin(self, rank: int) -> tuple[bool, int, Any]:
-        """Whether they have weights, which this model takes over; this worker's steps; what :meth:`remember` told."""
+        """Return whether they have weights, which this model takes over.
+
+        With them come this worker's steps, and what :meth:`remember` told.
+        """
         told = self._ask("begin", rank=rank)
         ready, self._newest = all(each["ready"] for each in told), told[0]["version"]
         if ready:

@@ -159,7 +159,7 @@ def seeds_of_rank(model: Any, rank: int) -> None:
 
 
 def statistics_of(model: Any) -> list[Any]:
-    """Numbers that layers update by themselves, unlike weights that are merely frozen."""
+    """Return numbers that layers update by themselves, unlike weights that are merely frozen."""
     seeds = {id(variable) for variable in state.seed_states(model)}
     found: dict[int, Any] = {}
     for layer in flatten_layers(model):
@@ -188,7 +188,7 @@ def others_of(model: Any) -> list[Any]:
 
 
 def scale_of(optimizer: Any) -> float | None:
-    """By what a loss scaler scales the loss now; None without one."""
+    """Return by what a loss scaler scales the loss now; None without one."""
     return float(value_of(optimizer.dynamic_scale)) if hasattr(optimizer, "inner_optimizer") else None
 
 

@@ -72,7 +72,10 @@ def opened(value: Any, *, copies: bool = True) -> Any:
 
 
 def state_of(module: torch.nn.Module) -> dict[str, Any]:
-    """All tensors of a module, whatever its ``state_dict`` leaves out or renames; and the extra states of its parts."""
+    """Return all tensors of a module, whatever its ``state_dict`` leaves out or renames.
+
+    The extra states of its parts are among them.
+    """
     extra = {name: part.get_extra_state() for name, part in module.named_modules() if _has_extra_state(part)}
     return {"state": {name: tensor.detach() for name, tensor in _tensors_of(module).items()}, "extra": extra}
 

@@ -117,7 +117,7 @@ class LightGBMRounds:
         callbacks: Sequence[Any] = (),
         **_: Any,
     ) -> Any:
-        """As ``lightgbm.train``, but that it begins with the last checkpoint, if there is one."""
+        """Train as ``lightgbm.train`` does, but begin with the last checkpoint, if there is one."""
         sets = self._sets
         *own, record = callbacks  # the last one keeps the scores for the estimator
         settings, total, stopping = settled(params, num_boost_round, by_row=sums_by_row(params, *sets.shape))

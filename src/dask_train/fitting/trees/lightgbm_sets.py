@@ -45,7 +45,7 @@ class Slices(lightgbm.Sequence):
 
 
 def decoded(x: np.ndarray, codes: Sequence[int]) -> np.ndarray:
-    """Rows as floats, the only numbers LightGBM reads here, with NaN in place of the code of a missing category.
+    """Return rows as floats, the only numbers LightGBM reads here, with NaN in place of the code of a missing category.
 
     They are copied where they are no floats, or there are categories.
     """
@@ -134,7 +134,10 @@ class DataSets:
         return self._of_parts(parts, each.columns.matrix, self._train, params, weigh=not each.prefix)
 
     def _sampled(self, size: int) -> np.ndarray:
-        """Rows of all ranks by which bins are chosen: the same ones on each rank, all where there are not more."""
+        """Return rows of all ranks by which bins are chosen.
+
+        The same ones on each rank, all where there are not more.
+        """
         session = self._session
         mine = sum(map(len, self._parts))
         counts = session.all_gather(np.array([mine]))

@@ -209,7 +209,7 @@ class XGBoostRounds:
         callbacks: Sequence[Any] | None = None,
         **_: Any,
     ) -> Any:
-        """As ``xgboost.train``, but that it begins with the last checkpoint, if there is one.
+        """Train as ``xgboost.train`` does, but begin with the last checkpoint, if there is one.
 
         Raises
         ------

@@ -117,5 +117,8 @@ class _Gather:
 
 
 def _can_be_shared(dtype: np.dtype) -> bool:
-    """Whether TensorFlow has numbers of this dtype; what it has not would be copied with all that lies between rows."""
+    """Return whether TensorFlow has numbers of this dtype.
+
+    What it has not would be copied with all that lies between rows.
+    """
     return dtype.isnative and dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)

@@ -82,7 +82,7 @@ def _join(place: RankPlace, word: str, timeout_s: float) -> None:
 
 
 def _start_tracker(place: RankPlace) -> tuple[str, Any]:
-    """Where the tracker listens, which brings the ranks together, and ends them when one of them fails; and itself."""
+    """Start the tracker, which brings ranks together and ends them when one fails; return where it listens, and it."""
     from xgboost.tracker import RabitTracker
 
     host = place.meeting.rpartition(":")[0].strip("[]")

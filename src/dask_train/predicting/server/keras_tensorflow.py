@@ -40,7 +40,7 @@ class TensorFlowPredicting:
     def testing(
         self, model: Any, packed: Callable[[Sequence[Any]], Any], columns: Sequence[np.ndarray]
     ) -> Callable[[Sequence[np.ndarray]], Any]:
-        """A ``tf.function`` of ``test_step``."""
+        """Return a ``tf.function`` of ``test_step``."""
         if model.run_eagerly:
             return lambda rows: model.test_step(packed([tf.convert_to_tensor(row) for row in rows]))
         # Of any number of rows, as in Keras' own pipeline: with the number known it would weigh the losses of several

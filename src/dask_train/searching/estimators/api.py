@@ -216,7 +216,10 @@ def _rows_of(x: Any, y: Any, settings: EstimatorSettings) -> FitData:
 
 
 def _validation(data: FitData, settings: TrialsSettings) -> FitData:
-    """Rows that all trials are scored on; a frame with the columns that they are fitted on, and that of weights."""
+    """Return rows that all trials are scored on.
+
+    A frame with the columns that they are fitted on, and that of weights.
+    """
     given, label, sample_weight = settings.validation_data, settings.label, settings.sample_weight
     several = given if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(several) <= 3:

@@ -50,7 +50,7 @@ class RowTable:
     columns: Columns
 
     def take(self, numbers: np.ndarray) -> FoldRows:
-        """Rows by their numbers: one copy."""
+        """Return rows by their numbers: one copy."""
         return FoldRows.of(self.columns, self.rows.take(numbers))
 
     @contextmanager

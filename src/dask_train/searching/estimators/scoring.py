@@ -36,7 +36,10 @@ class Scoring:
     weighted: frozenset[str] = field(default=frozenset())
 
     def __call__(self, model: Any, X: Any, y: Any, weight: Any = None) -> dict[str, float]:
-        """All scores of a fitted model; of several one that fails is NaN, as in ``GridSearchCV``, and told of."""
+        """Return all scores of a fitted model.
+
+        Of several one that fails is NaN, as in ``GridSearchCV``, and told of.
+        """
         given, found = (X,) if y is None else (X, y), {}
         for name, scorer in self.scorers.items():
             more = {"sample_weight": weight} if name in self.weighted and weight is not None else {}

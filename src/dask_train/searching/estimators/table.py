@@ -67,7 +67,7 @@ def _column(name: str, candidates: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _ranks(means: np.ndarray) -> np.ndarray:
-    """From 1, the best; equals have the same, and those without a number come last."""
+    """Rank from 1, the best; equals have the same, and those without a number come last."""
     known = ~np.isnan(means)
     ranks = np.full(len(means), known.sum() + 1, np.int32)
     ranks[known] = rankdata(-means[known], method="min")

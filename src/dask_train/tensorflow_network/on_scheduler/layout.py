@@ -72,7 +72,7 @@ class ClusterPicture:
         return shares, left
 
     def next_wave(self, waiting: list[str]) -> list[str]:
-        """As many of ``waiting`` as can be emptied and restart together: all, half, a quarter, one; or none."""
+        """Return as many of ``waiting`` as can be emptied and restart together: all, half, a quarter, one; or none."""
         size = len(waiting)
         while size:
             for start in range(0, len(waiting), size):
