@@ -22,6 +22,34 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+_WORKERS = {"n_jobs", "num_workers", "n_workers", "nproc", "world_size"}
+_EPOCHS = {"max_epochs", "num_epochs", "n_epochs", "num_train_epochs"}
+# Names in Keras, scikit-learn, Ray, Optuna and others; the argument that a verb may have, and what to use there.
+_ELSEWHERE = (
+    (_WORKERS, "workers", "workers="),
+    (_WORKERS | {"workers"}, "roles", "roles={'worker': 4}"),
+    (_EPOCHS, "epochs", "epochs="),
+    (_EPOCHS | {"epochs", "batch_size"}, "roles", "session.batches(epochs=..., batch_size=...) in the function"),
+    ({"n_trials", "num_samples", "n_iter", "max_trials"}, "trials", "trials="),
+    ({"device", "devices", "accelerator", "use_gpu", "num_gpus"}, "gpus", "gpus=1"),
+    ({"train_batch_size"}, "batch_size", "batch_size="),
+    ({"eval_set"}, "validation_data", "validation_data="),
+    ({"random_state"}, "seed", "seed="),
+    ({"early_stopping_rounds", "patience"}, "stop", "stop=dt.Patience('val_loss', 3)"),
+    ({"logger"}, "log", "log="),
+    ({"checkpoint_dir", "storage_path"}, "checkpoint", "checkpoint="),
+    ({"target", "label_column"}, "label", "label="),
+    ({"verbose"}, "progress", "progress="),
+    ({"progress"}, "verbose", "verbose="),
+)
+
+
+def nearest_argument(name: str, known: Collection[str]) -> str:
+    """Return what to use in place of an unknown argument, with a space before; empty where there is nothing like it."""
+    use = next((use for names, argument, use in _ELSEWHERE if name in names and argument in known), None)
+    return nearest(name, known) if use is None else f" Use {use}."
+
+
 def check_counts(**counts: Any) -> None:
     """Check that arguments are whole numbers of at least 1, of Python, or None.
 

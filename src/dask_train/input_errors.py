@@ -13,7 +13,7 @@ from inspect import Parameter, currentframe, iscoroutine, signature
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from dask_train.arguments import nearest
+from dask_train.arguments import nearest_argument
 from dask_train.extras import MissingPackageError
 from dask_train.masking import mask_error, masked
 
@@ -72,7 +72,9 @@ def _check_names(verb: Callable[..., object], given: Mapping[str, object]) -> No
     unknown = [name for name in given if name not in names]
     if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in taken):
         listed = ", ".join(f"{name}=" for name in names if name != "self")
-        raise TypeError(f"{verb.__name__} takes no {unknown[0]}=.{nearest(unknown[0], names)} It takes {listed}.")
+        raise TypeError(
+            f"{verb.__name__} takes no {unknown[0]}=.{nearest_argument(unknown[0], names)} It takes {listed}."
+        )
 
 
 def warn_at_the_call(message: str, category: type[Warning] = UserWarning) -> None:

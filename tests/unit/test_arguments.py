@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dask_train
 from dask_train import arguments
 from dask_train.arguments import (
     CheckedSettings,
@@ -20,6 +21,7 @@ from dask_train.arguments import (
     fraction,
     keywords_of,
     nearest,
+    nearest_argument,
     one_of,
     positive_int,
     takes,
@@ -112,6 +114,28 @@ def test_a_name_that_is_nearly_known_is_guessed():
     assert nearest("worker", ["epochs", "workers"]) == " Did you mean 'workers'?"
     assert nearest("cvv", ["epochs", "workers"]) == ""
     assert nearest(3, ["epochs"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "told"),
+    [
+        ("fit", "n_jobs", " Use workers=."),
+        ("fit", "num_workers", " Use workers=."),
+        ("fit", "device", " Use gpus=1."),
+        ("fit", "n_epochs", " Use epochs=."),
+        ("fit", "early_stopping_rounds", " Use stop=dt.Patience('val_loss', 3)."),
+        ("train", "workers", " Use roles={'worker': 4}."),
+        ("train", "batch_size", " Use session.batches(epochs=..., batch_size=...) in the function."),
+        ("search", "n_trials", " Use trials=."),
+        ("predict_to", "verbose", " Use progress=."),
+        ("evaluate", "target", " Use label=."),
+        ("predict", "n_jobs", ""),
+    ],
+)
+def test_names_of_other_libraries_are_told_what_to_use(verb, name, told):
+    known = inspect.signature(getattr(dask_train, verb)).parameters
+    assert nearest_argument(name, known) == told
+    assert name not in known
 
 
 def test_arguments_are_checked_by_themselves_as_well():

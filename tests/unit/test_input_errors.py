@@ -193,7 +193,7 @@ def test_nor_does_what_a_verb_raises_later_or_warns_of() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: dt.search(None, None, n_trials=4), "search takes no n_trials=. Did you mean 'trials'"),
+        (lambda: dt.search(None, None, n_trials=4), "search takes no n_trials=. Use trials=."),
         (lambda: dt.train(print, role={}), "train takes no role=. Did you mean 'roles'"),
         (lambda: dt.predict(None, None, batchsize=3), "predict takes no batchsize=. Did you mean 'batch_size'"),
         (lambda: dt.predict_to("out", None, None, colums="a"), "predict_to takes no colums=. Did you mean 'columns'"),

@@ -12,7 +12,7 @@ from functools import reduce, wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
-from dask_train.arguments import CheckedSettings, keywords_of, nearest
+from dask_train.arguments import CheckedSettings, keywords_of, nearest_argument
 from dask_train.spelling import by_caller, is_known, passed
 
 R = TypeVar("R")
@@ -132,7 +132,7 @@ def _check_arguments(
     what = f"a model of type {type(model).__name__}" + ("" if kind is None else f", {_with_article(kind)}")
     keywords = [name for name, one in taken.items() if one.kind is inspect.Parameter.KEYWORD_ONLY]
     if unknown := [name for name in kwargs if name not in taken]:
-        hint = nearest(unknown[0], keywords)
+        hint = nearest_argument(unknown[0], keywords)
         if "epochs" in unknown and kind in _HOW_LONG:
             hint = f" {_HOW_LONG[kind]}"
         raise TypeError(
