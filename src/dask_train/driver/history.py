@@ -202,7 +202,7 @@ class History:
     def deliver(self, result: Any) -> None:
         """Let the log keep what the run has left, if there is a log, and something left; waits for it."""
         if self.sent_to is not None and isinstance(result, RunAccount):
-            self.sent_to.deliver(result._save, result._trained())
+            self.sent_to.deliver(result._save, result._trained(), result._example())
 
     def settle_log(self, at_most_s: float | None = None) -> None:
         """Wait until the log, if there is one, has all that was told, or so many seconds have passed."""

@@ -92,6 +92,10 @@ class RunAccount(Shown):
         """Return the model that the run has trained; None where it has none, or did not come to train it."""
         return None
 
+    def _example(self) -> Any:
+        """Return a row of zeros as the model takes it; None where that is not known."""
+        return None
+
     def _values(self) -> list[tuple[str, str]]:
         """Return what counts most of the run's values, as names and texts."""
         last: dict[str, Any] = next((told for told in reversed(self.scores) if told.get("rank", 0) == 0), {})
@@ -155,6 +159,10 @@ class Result(RunAccount):
     """
 
     results: dict[str, list[Any]]
+
+    def _example(self) -> Any:
+        """Return a row of zeros as the model takes it; None where that is not known."""
+        return None
 
     def _values(self) -> list[tuple[str, str]]:
         roles = ", ".join(f"{len(ranks)} {role}" for role, ranks in self.results.items())

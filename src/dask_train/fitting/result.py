@@ -17,7 +17,7 @@ from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.finite import told_of_weights
 from dask_train.fitting.report import MetricCurves, figure_of, write_page
 from dask_train.fitting.saved import save_model, saved
-from dask_train.fitting.schemas import note_schema
+from dask_train.fitting.schemas import note_schema, row_of_zeros
 from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
 from dask_train.report.formats import score_text
@@ -135,6 +135,10 @@ class FitResult(RunAccount):
     def _trained(self) -> Any:
         """Return the model, if it was trained at all."""
         return self.model if self.epoch else None
+
+    def _example(self) -> Any:
+        """Return a row of zeros of the frame's features; None of arrays, and of other columns than numbers."""
+        return None if self.schema is None else row_of_zeros(self.schema)
 
     def _page(self, folder: Path) -> list[Path]:
         """Write the page of :meth:`report` where matplotlib is there, which nobody has asked for here."""

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from dask_train.collections.schema.files import read_schema
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
+from dask_train.collections.schema.number import NumberColumn
 
 # A model that is saved by its framework, or sent elsewhere, leaves its schema behind; what result.save writes has it.
 _OF_MODELS: WeakKeyDictionary[Any, FrameSchema] = WeakKeyDictionary()
@@ -63,3 +64,17 @@ def learnt_for(model: Any, schema: Any = None) -> FrameSchema | None:
     """Return what further training of a model has to keep: categories, or the whole schema that was passed."""
     known = schema_for(model, schema)
     return known if known is None or schema is not None else only_categories(known)
+
+
+def row_of_zeros(schema: FrameSchema) -> Any:
+    """Return a frame of pandas with the features of one row, all 0; None unless these are a list of numbers."""
+    import pandas as pd
+
+    columns = {one.name: one for one in schema.columns}
+    names = list(columns) if schema.features is None else schema.features
+    if not isinstance(names, list | tuple):
+        return None
+    numbers = [one for one in map(columns.get, names) if isinstance(one, NumberColumn)]
+    if not numbers or len(numbers) < len(names):
+        return None
+    return pd.DataFrame({one.name: pd.Series([0], dtype=one.dtype) for one in numbers})

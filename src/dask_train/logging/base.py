@@ -92,8 +92,16 @@ class ModelSink(Sink):
     """A sink of a place that has a format of its own for models."""
 
     @abstractmethod
-    def keep_model(self, model: Any) -> None:
-        """Keep what was trained: a Keras model, a module of torch, or an estimator. It comes after the files."""
+    def keep_model(self, model: Any, example: Any) -> None:
+        """Keep what was trained: a Keras model, a module of torch, or an estimator. It comes after the files.
+
+        Parameters
+        ----------
+        model
+            The model itself.
+        example
+            A row of zeros as it takes them; None where that is not known.
+        """
 
 
 class Logger(ABC):

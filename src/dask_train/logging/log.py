@@ -87,7 +87,7 @@ class Log:
         if trial is not None:
             self._of_trials.pop(trial, None)
 
-    def deliver(self, save: Callable[[Path], Sequence[Path]], model: Any = None) -> None:
+    def deliver(self, save: Callable[[Path], Sequence[Path]], model: Any = None, example: Any = None) -> None:
         """Let all places keep what the run has left; only the first call does.
 
         Parameters
@@ -96,6 +96,8 @@ class Log:
             Given a folder, writes files to it, and names them. They are gone when this returns.
         model
             What was trained, if it is a model.
+        example
+            A row of zeros as it takes them, if that is known.
         """
         if self._is_delivered:
             return
@@ -106,7 +108,7 @@ class Log:
                 writer.close()
                 writer.say(sink, sink.keep, files)
                 if model is not None and isinstance(sink, ModelSink):
-                    writer.say(sink, sink.keep_model, model)
+                    writer.say(sink, sink.keep_model, model, example)
             self.settle()
 
     def settle(self, at_most_s: float | None = None) -> None:

@@ -99,13 +99,13 @@ class _MLflowRun(ModelSink):
         for file in files:
             self._client.log_artifact(run, str(file))
 
-    def keep_model(self, model: Any) -> None:
+    def keep_model(self, model: Any, example: Any) -> None:
         if not has_flavour(model):
             return
         run = self._run()
         with TemporaryDirectory(prefix="dask-train-mlflow-") as folder:
             try:
-                write_model(model, Path(folder) / MODEL)
+                write_model(model, Path(folder) / MODEL, example)
             except Exception as error:  # of MLflow's own, or of what it saves with; the model's file is there
                 self._client.set_tag(
                     run, "dask_train.model", f"not in MLflow's format: {type(error).__name__}: {error}"[:5000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -17,6 +18,9 @@ _FLAVOURS = {
     "xgboost": ("xgboost", ("xgboost", "xgboost-cpu", "scikit-learn")),
     "lightgbm": ("lightgbm", ("lightgbm", "scikit-learn")),
     "sklearn": ("sklearn", ("scikit-learn",)),
+    # Models of Keras on torch are modules of torch, too.
+    "keras": ("keras", ("keras", "tensorflow", "tensorflow-cpu", "torch", "jax")),
+    "torch": ("pytorch", ("torch",)),
 }
 
 _FORMAT = "serialization_format"
@@ -27,15 +31,17 @@ def has_flavour(model: Any) -> bool:
     return _package_of(model) is not None
 
 
-def write_model(model: Any, folder: Path) -> None:
+def write_model(model: Any, folder: Path, example: Any = None) -> None:
     """Write a model as ``mlflow.pyfunc.load_model`` opens it, and its flavour's own ``load_model``.
 
     Parameters
     ----------
     model
-        An estimator of XGBoost, LightGBM or scikit-learn.
+        An estimator of XGBoost, LightGBM or scikit-learn, a Keras model, or a module of torch.
     folder
         Made by this.
+    example
+        A row as the model takes it, of zeros. Default: one that is made as the model says, where it does.
 
     Raises
     ------
@@ -53,11 +59,18 @@ def write_model(model: Any, folder: Path) -> None:
         raise ValueError(f"MLflow has no flavour for {type(model).__name__}.")
     flavour, needs = _FLAVOURS[package]
     save = import_module(f"mlflow.{flavour}").save_model
+    formats = _formats(package) if _FORMAT in signature(save).parameters else {}
+    # Requirements are named: else MLflow opens the model in another process to find them, which takes long.
+    save(model, str(folder), pip_requirements=_installed(needs), **_signature(package, model, example), **formats)
+
+
+def _formats(package: str) -> dict[str, str]:
+    """Return the format for files of models that have several."""
+    if package == "torch":
+        return {_FORMAT: "pickle"}  # the other one is a graph, which not every module has
     # MLflow 3 writes estimators with skops, which mlflow-skinny does not bring.
     by_pickle = package in ("lightgbm", "sklearn") and find_spec("skops") is None
-    more = {_FORMAT: "cloudpickle"} if by_pickle and _FORMAT in signature(save).parameters else {}
-    # Requirements are named: else MLflow opens the model in another process to find them, which takes long.
-    save(model, str(folder), pip_requirements=_installed(needs), **_signature(model), **more)
+    return {_FORMAT: "cloudpickle"} if by_pickle else {}
 
 
 def _package_of(model: Any) -> str | None:
@@ -69,22 +82,53 @@ def _installed(packages: tuple[str, ...]) -> list[str]:
     found = []
     for package in packages:
         try:
-            found.append(f"{package}=={version(package)}")
+            found.append(f"{package}=={version(package).partition('+')[0]}")  # such as +cpu, which no index has
         except PackageNotFoundError:
             continue
     return found
 
 
-def _signature(model: Any) -> dict[str, Any]:
+def _signature(package: str, model: Any, example: Any) -> dict[str, Any]:
     """Return the arguments ``signature`` and ``input_example``, or none of them."""
     from mlflow.models import infer_signature
 
     try:
-        example = _estimator_row(model)
-        predicted = model.predict(example)
+        row, predicted = _ROWS.get(package, _of_estimator)(model, example)
+        return {} if row is None else {"signature": infer_signature(row, predicted), "input_example": row}
     except Exception:  # a row of zeros is not of the columns' kinds, such as of categories
         return {}
-    return {"signature": infer_signature(example, predicted), "input_example": example}
+
+
+def _of_estimator(model: Any, _: Any) -> tuple[Any, Any]:
+    example = _estimator_row(model)
+    return example, model.predict(example)
+
+
+def _of_keras(model: Any, _: Any) -> tuple[Any, Any]:
+    """Return a row by the shapes of the model's inputs, and what it makes of it; several inputs by their names."""
+    import keras
+
+    rows = {each.name: np.zeros((1, *each.shape[1:]), each.dtype) for each in model.inputs}
+    example: Any = rows if len(rows) > 1 else next(iter(rows.values()))
+    # Called, not by its method `predict`, which would compile what the user's model keeps.
+    made = model(example, training=False)
+    named = made if isinstance(made, dict) else {f"output_{n}": each for n, each in enumerate(keras.tree.flatten(made))}
+    arrays = {str(name): keras.ops.convert_to_numpy(each) for name, each in named.items()}
+    return example, arrays if len(arrays) > 1 else next(iter(arrays.values()))
+
+
+def _of_module(model: Any, example: Any) -> tuple[Any, Any]:
+    """Return the row, and what a copy makes of it, since the module itself may be in training mode."""
+    import torch
+
+    if example is None:
+        return None, None
+    rows = torch.from_numpy(np.asarray(example, np.float32))  # as MLflow opens frames
+    with torch.no_grad():
+        return example, deepcopy(model).cpu().eval()(rows).numpy()
+
+
+_ROWS = {"keras": _of_keras, "torch": _of_module}
 
 
 def _estimator_row(model: Any) -> Any:

@@ -19,7 +19,7 @@ import torch
 import dask_train as dt
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.errors import CheckpointError
-from dask_train.fitting.schemas import learnt_for, note_schema, schema_for
+from dask_train.fitting.schemas import learnt_for, note_schema, row_of_zeros, schema_for
 
 FRAME = pd.DataFrame({"a": np.arange(4.0), "kind": pd.Categorical(["u", "v", "w", "u"]), "y": np.arange(4.0)})
 OTHER = FRAME.assign(kind=FRAME["kind"].cat.reorder_categories(["w", "v", "u"]))
@@ -129,6 +129,15 @@ def test_what_is_no_schema_is_refused(tmp_path: Path) -> None:
     model.save(tmp_path / "plain.keras")
     with pytest.raises(ValueError, match="is of a model that was saved without a schema"):
         schema_for(model, tmp_path / "plain.keras")
+
+
+def test_a_row_of_zeros_has_the_features_alone() -> None:
+    frame = pd.DataFrame({"a": [1.5], "b": [2], "c": pd.Categorical(["x"]), "late": [1]})
+    row = row_of_zeros(FrameSchema.of(frame, ["b", "a"], "late"))
+    assert row.to_dict("list") == {"b": [0], "a": [0.0]}
+    assert row.dtypes.tolist() == [frame["b"].dtype, frame["a"].dtype]
+    assert row_of_zeros(FrameSchema.of(frame, ["a", "c"], "late")) is None, "0 is no category"
+    assert row_of_zeros(FrameSchema.of(frame, {"input": ["a"]}, "late")) is None, "an input of several"
 
 
 def test_what_is_noted_of_a_model_ends_with_it() -> None:

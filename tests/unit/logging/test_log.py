@@ -96,7 +96,7 @@ class Models(Notes, ModelSink):
     def open(self, start: Start, parent: Sink | None) -> Sink:
         return Models(self.notes, start.run, getattr(parent, "run", None))
 
-    def keep_model(self, model: Any) -> None:
+    def keep_model(self, model: Any, example: Any) -> None:
         self.notes.append((self.run, model))
 
 

@@ -96,16 +96,16 @@ def test_no_secret_of_a_checkpoint_goes_to_mlflow(store):
 @pytest.mark.filterwarnings("ignore:.*inferred as AnyType:UserWarning")
 def test_an_estimator_is_an_artifact_that_mlflow_opens(store, monkeypatch):
     sink = mlflow.MLflow(store, "flights").open(Start(run="r", params={}, time=1.0), None)
-    sink.keep_model(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]))
+    sink.keep_model(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]), None)
     client, (run,) = runs_in(store)
     folder = client.download_artifacts(run.info.run_id, "model")
     assert pyfunc.load_model(folder).predict(np.array([[0.5]])) == pytest.approx([0.5])
-    sink.keep_model(object())  # of no flavour: its file is there
+    sink.keep_model(object(), None)  # of no flavour: its file is there
 
     def fails(model, folder):
         raise ValueError("no skops")
 
     monkeypatch.setattr(mlflow, "write_model", fails)
-    sink.keep_model(LinearRegression())
+    sink.keep_model(LinearRegression(), None)
     _, (run,) = runs_in(store)
     assert run.data.tags["dask_train.model"] == "not in MLflow's format: ValueError: no skops"

@@ -56,6 +56,53 @@ def test_where_zeros_are_no_row_there_is_no_signature(tmp_path):
     assert mlflow.models.get_model_info(str(tmp_path / "model")).signature is None
 
 
+def test_a_keras_model_comes_back(tmp_path):
+    import keras
+    import mlflow
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dropout(0.5)])
+    model.compile("adam", "mse")
+    write_model(model, tmp_path / "model")
+    told = mlflow.models.get_model_info(str(tmp_path / "model"))
+    assert ("keras" in told.flavors, told.signature.inputs.inputs[0].shape) == (True, (-1, 2))
+    opened = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    rows = FRAME.to_numpy(np.float32)
+    np.testing.assert_allclose(opened.predict(rows), model.predict(rows, verbose=0), rtol=1e-6)
+    assert opened.input_example.shape == (1, 2)
+
+
+def test_a_keras_model_of_several_inputs_takes_them_by_name(tmp_path):
+    import keras
+    import mlflow
+
+    a, b = keras.Input((2,), name="a"), keras.Input((), name="b", dtype="int32")
+    added = keras.layers.Concatenate()([a, keras.layers.Embedding(4, 2)(b)])
+    model = keras.Model({"a": a, "b": b}, keras.layers.Dense(1)(added))
+    write_model(model, tmp_path / "model")
+    opened = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    rows = {"a": np.ones((3, 2), np.float32), "b": np.arange(3, dtype=np.int32)}
+    np.testing.assert_allclose(opened.predict(rows), model.predict(rows, verbose=0), rtol=1e-6)
+    assert set(opened.input_example) == {"a", "b"}
+
+
+@pytest.mark.parametrize("example", [FRAME.iloc[:1] * 0, None], ids=["frame", "unknown"])
+def test_a_module_of_torch_comes_back(tmp_path, example):
+    import mlflow
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout(0.5)).train()
+    write_model(model, tmp_path / "model", example)
+    told = mlflow.models.get_model_info(str(tmp_path / "model"))
+    assert ("pytorch" in told.flavors, told.signature is None) == (True, example is None)
+    opened = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    found = opened.predict(FRAME)
+    with torch.no_grad():
+        expected = model.eval()(torch.from_numpy(FRAME.to_numpy(np.float32))).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    if example is not None:
+        assert told.signature.inputs.input_names() == ["a", "b"]
+
+
 def test_another_kind_of_model_is_told(tmp_path):
     with pytest.raises(ValueError, match="MLflow has no flavour for dict"):
         write_model({}, tmp_path / "model")
