@@ -50,6 +50,11 @@ def nearest_argument(name: str, known: Collection[str]) -> str:
     return nearest(name, known) if use is None else f" Use {use}."
 
 
+def is_default(value: Any, default: Any) -> bool:
+    """Return whether an argument has the value, and the type, that it has where nobody passes it."""
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
 def check_counts(**counts: Any) -> None:
     """Check that arguments are whole numbers of at least 1, of Python, or None.
 

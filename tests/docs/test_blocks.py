@@ -44,6 +44,7 @@ PROGRAMS: dict[Place, str] = {
     ("docs/coming_from_ray_train.md", 1): "test_coming_from_ray_train.py",
     ("docs/files.md", 0): "test_programs.py",
     ("docs/contrastive.md", 0): "test_programs.py",
+    ("docs/hyperparameter_search.md", 1): "test_programs.py",
     ("docs/jax.md", 0): "test_programs.py",
     ("docs/keras.md", 0): "test_programs.py",
     ("docs/linear_models.md", 0): "test_programs.py",
@@ -284,8 +285,8 @@ PIECES: dict[Place, Piece] = {
     ("docs/hyperparameter_search.md", 0): Piece(
         given=DATA.format(columns=784), then="assert len(found.trials_dataframe()) == 2"
     ),
-    ("docs/hyperparameter_search.md", 1): Piece(given=KERAS + TUNED, then="assert len(found.trials_dataframe()) == 2"),
     ("docs/hyperparameter_search.md", 2): Piece(given=KERAS + TUNED, then="assert len(found.trials_dataframe()) == 2"),
+    ("docs/hyperparameter_search.md", 3): Piece(given=KERAS + TUNED, then="assert len(found.trials_dataframe()) == 2"),
     ("docs/index.md", 0): Piece(given=KERAS, then="assert predictions.compute().shape == (64, 2)"),
     ("docs/keras.md", 1): Piece(
         given=DATA.format(columns=4) + FRAME,

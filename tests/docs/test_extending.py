@@ -79,8 +79,8 @@ def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_program_runs(tmp_path: Path) -> None:
     ended = run(tmp_path, PROGRAM)
-    centers, rest = ended.stdout.splitlines()
-    assert rest == "True ['inertia']", ended.stderr
+    centers, rest, searched = ended.stdout.splitlines()
+    assert (rest, searched) == ("True ['inertia']", "True"), ended.stderr
     assert re.fullmatch(r"\[\[-?0\.\d, -?0\.\d\], \[[34]\.\d, -?0\.\d\], \[-?0\.\d, [34]\.\d\]\]", centers)
 
 

@@ -13,6 +13,7 @@ PAGES = (
     "boosted_trees.md",
     "bring-your-own-loop.md",
     "files.md",
+    "hyperparameter_search.md",
     "contrastive.md",
     "jax.md",
     "keras.md",
@@ -27,7 +28,7 @@ NUMBER = re.compile(r"(?<!\w)-?\d[\d,]*(?:\.\d*)?(?:e[-+]\d+)?(?!\w)")
 def shown(page: str) -> tuple[str, str]:
     """Return the first program of a page, and what the page says that it prints."""
     text = (DOCS / page).read_text()
-    found = re.search(r"```python\n(.*?)```\n\nIt prints:\n\n```text\n(.*?)```", text, re.DOTALL)
+    found = re.search(r"```python\n((?:(?!```).)*)```\n\nIt prints:\n\n```text\n(.*?)```", text, re.DOTALL)
     assert found is not None, f"{page} has no program with what it prints"
     return found[1], found[2]
 

@@ -24,6 +24,9 @@ FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
     "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
     "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
 }
+# The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
+SEARCH: dict[str, Any] = {"torch.nn.Module": "dask_train.fitting.torch_module.searched:MODULES"}
+_SEARCH_OF_KERAS = "dask_train.fitting.keras_trials:KERAS_MODELS"
 # Models that know themselves how long they are trained, and what they call it.
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
 _HOW_LONG = {
@@ -87,6 +90,18 @@ def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
     return next((kind for kind in served if isinstance(model, _class_of(kind))), None)
 
 
+def searched_kind_of(model: Any) -> Any:
+    """Return what describes a model's kind for a search; that of Keras where no other kind claims it."""
+    kind = kind_of(model, SEARCH)
+    return _loaded(_SEARCH_OF_KERAS if kind is None else SEARCH[kind])
+
+
+def searched_kinds_here() -> list[Any]:
+    """Return those kinds that models may be of with the libraries that this process has imported; Keras if none."""
+    others = [each for name, each in SEARCH.items() if _class_of(name) != ()]
+    return list(map(_loaded, [_SEARCH_OF_KERAS, *others] if "keras" in sys.modules or not others else others))
+
+
 def is_keras_model(model: Any) -> bool:
     """Return whether its class is one of Keras', or extends one."""
     return any(each.__module__.partition(".")[0] == "keras" for each in type(model).__mro__)
@@ -107,8 +122,8 @@ def _class_of(kind: str) -> Any:
     return () if found is None else found
 
 
-def _loaded(place: str | Callable[..., Any]) -> Any:
-    if callable(place):
+def _loaded(place: Any) -> Any:
+    if not isinstance(place, str):
         return place
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

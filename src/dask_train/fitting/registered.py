@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,23 +16,26 @@ from dask_train.driver.handle import Run
 from dask_train.driver.result import Result
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData, fit_data, inputs_of
-from dask_train.fitting.kinds import FIT_BY_CLASS
+from dask_train.fitting.kinds import FIT_BY_CLASS, SEARCH
 from dask_train.fitting.result import FitResult, loop_result
-from dask_train.fitting.settings import of_run
+from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec
+from dask_train.fitting.settings import of_run, of_trial
 from dask_train.fitting.stop_checks import check_stop_names
+from dask_train.frameworks.base import Framework
+from dask_train.frameworks.registry import find_framework
 from dask_train.report.fit_progress import FitDisplay
 from dask_train.trainers.common.entry import SpecRole
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import LoopSettings
-from dask_train.trainers.trainer import Trainer
+from dask_train.trainers.trainer import Trainer, TrainSpec
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunSettings
 
 
 def register_trainer(trainer: Trainer) -> None:
-    """Let :func:`dask_train.fit` train models of another class.
+    """Let :func:`dask_train.fit` and :func:`dask_train.search` train models of another class.
 
     Parameters
     ----------
@@ -57,7 +61,8 @@ def register_trainer(trainer: Trainer) -> None:
         )
     if not issubclass(trainer.settings, LoopSettings):
         raise TypeError(f"settings of {trainer!r} is {trainer.settings!r}; extend dask_train.trainers.LoopSettings.")
-    FIT_BY_CLASS[f"{kind.__module__}.{kind.__qualname__}"] = _fit_of(trainer)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    FIT_BY_CLASS[name], SEARCH[name] = _fit_of(trainer), SearchedByTrainer(trainer)
 
 
 def _fit_of(trainer: Trainer) -> Callable[..., FitResult | Run[FitResult]]:
@@ -88,16 +93,9 @@ def _fit(trainer: Trainer, model: Any, x: Any, y: Any, given: dict[str, Any]) ->
     assert workers is not None
     fit_checks.check_share(settings.rows, workers)
     kind = type(model)
-    columns = data.columns
-    rows = [[one.dtype, list(one.row_shape)] for one in columns] if columns.are_known else None
-    task = LoopTask(
-        **settings.of_loop,
-        **of_run(run),
-        configuration={"model": kind.__qualname__, "columns": rows, **spec.configuration},
-    )
     start: Any = run_in_process if settings.in_process else launch
     return start(
-        SpecRole(spec, task),
+        _role(model, spec, settings, data, of_run(run)),
         {"worker": 0 if settings.in_process else workers},
         inputs,
         run,
@@ -105,6 +103,44 @@ def _fit(trainer: Trainer, model: Any, x: Any, y: Any, given: dict[str, Any]) ->
         display=partial(FitDisplay, epochs=settings.epochs),
         finish=partial(_trained, trainer=trainer, model=model, schema=data.schema),
     )
+
+
+def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: FitData, of_run: Mapping[str, Any]) -> SpecRole:
+    """Return what each worker does."""
+    columns = data.columns
+    rows = [[one.dtype, list(one.row_shape)] for one in columns] if columns.are_known else None
+    configuration = {"model": type(model).__qualname__, "columns": rows, **spec.configuration}
+    return SpecRole(spec, LoopTask(**settings.of_loop, **of_run, configuration=configuration))
+
+
+class SearchedByTrainer(SearchedKind):
+    """Models of a trainer as a search trains them.
+
+    Parameters
+    ----------
+    trainer
+        What is known of them.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer, self.settings = trainer, trainer.settings
+
+    def framework(self) -> Framework:
+        """Return that of NumPy arrays, as ``fit`` takes it."""
+        return find_framework(None)
+
+    def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
+        """Let the trainer check a model; the best model is a copy of it."""
+        spec = self._trainer.spec(model, settings, _num_features(rows.data))
+        fit_checks.check_share(settings.rows, rows.workers)
+        return TrialSpec(
+            work=_role(model, spec, settings, rows.data, of_trial()), model=lambda trained: self._taken(model, trained)
+        )
+
+    def _taken(self, model: Any, trained: dict[str, Any]) -> Any:
+        copied = copy.deepcopy(model)
+        self._trainer.take(copied, trained)
+        return copied
 
 
 def _num_features(data: FitData) -> int | None:

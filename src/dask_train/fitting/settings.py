@@ -112,6 +112,11 @@ def of_run(run: RunSettings) -> dict[str, Any]:
     }
 
 
+def of_trial() -> dict[str, Any]:
+    """Return what the task of a trial has in place of :func:`of_run`, as its search keeps checkpoints and stops it."""
+    return {"run": uuid.uuid4().hex, "patience_s": 1.5 * Deadlines.from_dask_config().progress_s}
+
+
 class RunKeywords(TypedDict, total=False):
     """Keywords of every kind of model; ``wait`` is left out, on which the type of a fit depends."""
 

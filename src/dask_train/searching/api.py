@@ -1,64 +1,26 @@
-"""``search``: Optuna's search over Keras models, many trials at a time, on one data set in shared memory."""
+"""``search``: Optuna's search over models, many trials at a time, on one data set in shared memory; and over grids."""
 
 from __future__ import annotations
 
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from dask_train.arguments import check_counts
+from dask_train.arguments import is_default
 from dask_train.checkpoint.policy import Checkpoint
-from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.in_tasks import frees_its_thread
-from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.collections.source import Source
-from dask_train.driver.preflight import check_checkpoints
 from dask_train.extras import check_installed, install_command
-from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.api import keras_framework
-from dask_train.fitting.data import (
-    FitData,
-    check_same_classes,
-    check_some_rows,
-    fit_data,
-    split_off,
-    validation_of,
-)
-from dask_train.fitting.schemas import schema_for
-from dask_train.fitting.settings import KerasSettings
-from dask_train.fitting.spec import VALIDATION
 from dask_train.input_errors import raises_at_the_call
-from dask_train.report.search_progress import SearchDisplay
-from dask_train.searching.checks import categories_of, check_best, check_search, described
 from dask_train.searching.estimators.result import GridResult
-from dask_train.searching.estimators.texts import code_text
-from dask_train.searching.kept import kept_search
-from dask_train.searching.logged import search_log
-from dask_train.searching.opening import open_study
-from dask_train.searching.pool import Crew, Slots
+from dask_train.searching.models import search_models
 from dask_train.searching.result import SearchResult
-from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
 from dask_train.searching.settings import SearchSettings
-from dask_train.searching.tasks import TrialTasks
-from dask_train.searching.to_the_end import trained
-from dask_train.searching.trials import Trials
-from dask_train.searching.worker import TrialLoop
-from dask_train.shared_data.budget import RoleMemory
-from dask_train.shared_data.held import HeldDataSets
-from dask_train.shared_data.segments import SharedSegments
-from dask_train.training.launch import launch
-from dask_train.training.settings import RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
-
-_DATA, _VALIDATION = "data", "validation_data"
 
 
 @overload
@@ -114,14 +76,18 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     """Search parameters of a model, with Optuna or over a grid: many trials at a time on the cluster with the data.
 
     The data is put into shared memory once, for all trials. Each trial is trained in a process beside it that serves
-    one trial after the other, so that Keras is imported once a process and not once a trial.
+    one trial after the other, so that Keras or torch is imported once a process and not once a trial.
 
     Parameters
     ----------
     build
-        Called in this process with an ``optuna.trial.Trial``, which suggests parameters; returns a compiled
-        ``keras.Model``, or a tuple of one and a dict that gives this trial a ``batch_size``, ``epochs``, ``callbacks``
-        or ``class_weight`` of its own. A trial whose ``build`` raises has failed; ``optuna.TrialPruned`` prunes it.
+        Called in this process with an ``optuna.trial.Trial``, which suggests parameters; returns a model, or a tuple of
+        a model and a dict of arguments that :func:`dask_train.fit` takes for it, for this trial alone. The model is a
+        compiled ``keras.Model`` (the dict may have ``batch_size``, ``epochs``, ``callbacks`` and ``class_weight``), a
+        ``torch.nn.Module`` (the dict has ``loss`` and ``optimizer``, and may have ``scheduler``,
+        ``scheduler_interval``, ``metrics``, ``batch_size`` and ``epochs``), or one whose kind was made known by
+        :func:`dask_train.register_trainer` (``batch_size``, ``epochs``, and its own settings). All trials have models
+        of one kind. A trial whose ``build`` raises has failed; ``optuna.TrialPruned`` prunes it.
         With ``scoring`` or ``cv`` it returns an estimator of scikit-learn's kind instead, or a tuple of one and
         ``{"rounds": n}``, after each of which it is scored and may be pruned. With ``params`` it is no function, but
         an estimator itself, or a pipeline.
@@ -130,25 +96,26 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         looks like is not known when columns of a frame are chosen: for one of several inputs or outputs, name them in
         a dict. Of estimators weights may be a column of the frame by its name; see the notes for where they count.
     schema
-        Of Keras models, which columns and categories a frame is to have, as in :func:`dask_train.fit`. Default: those
-        of ``x``.
+        Of Keras models and torch modules, which columns and categories a frame is to have, as in
+        :func:`dask_train.fit`. Default: those of ``x``.
     groups
         Of estimators with folds, the group of each row, for splitters such as ``GroupKFold``: an array, or the name of
         a column of the frame.
     metric
-        The score that counts, by its name in Keras' logs. A trial's value is the best one of its epochs.
+        The score that counts, by its name in the history of ``dt.fit``. A trial's value is the best one of its epochs.
     direction
         "maximize" (also where it is None) or "minimize".
     trials
         How many are begun by this call, as ``n_trials`` of Optuna: also where a study goes on. Those that repeat a
         trial whose process or Dask worker was lost come on top.
     epochs, batch_size, callbacks, class_weight, shuffle
-        As in :func:`dask_train.fit`, of every trial. Each trial is sent the callbacks as they are here.
+        As in :func:`dask_train.fit`, of every trial. ``callbacks`` and ``class_weight`` are of Keras models only; each
+        trial is sent the callbacks as they are here.
     seed
         Fixes the orders of rows, and what the default sampler draws; from 0 to 2**32 - 1.
     validation_data, validation_split, validation_batch_size
         As in :func:`dask_train.fit`. Estimators are scored on ``validation_data`` instead of folds, with its weights
-        where it has some.
+        where it has some. Models of a registered kind are not validated: ``metric`` is a score of training.
     workers_per_trial
         How many processes train one model together, synchronously. After a trial of several that raises, the next
         trial starts processes anew.
@@ -214,7 +181,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         An argument can't be, and nothing has been started; or ``metric`` is not among the scores at the end of the
         first epoch.
     ImportError
-        Optuna or Keras is not installed; or, with ``params``, ``scoring`` or ``cv``, scikit-learn.
+        Optuna is not installed; or, with ``params``, ``scoring`` or ``cv``, scikit-learn.
     CheckpointError
         The search can't be kept or gone on with: the place can't be read or written, another search keeps its
         checkpoints there, or what is there was begun with something else.
@@ -245,8 +212,11 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     of an estimator alone are of weighted rows where they can be (a warning tells where not), and those of a pipeline,
     whose weights scikit-learn has as ``step__sample_weight``, are not.
 
-    Only the weights of the best trial are kept, as they were after its best epoch. Trials that are pruned after their
-    last epoch count as pruned. A trial in the hands of a client that was killed stays "running" in the storage.
+    Only the weights of the best trial are kept, as they were after its best epoch. They are those of ``dt.fit`` with
+    the same model, arguments and seed for as many epochs, but for rounding where processes of several trials share the
+    cores of a host. The best module of torch is a copy of what ``build`` returned, without its optimizer. Trials that
+    are pruned after their last epoch count as pruned. A trial in the hands of a client that was killed stays "running"
+    in the storage.
 
     Examples
     --------
@@ -257,99 +227,19 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     ...     return model
     >>> found = dt.search(build, X, y, validation_data=(Xv, yv), trials=20, epochs=5)   # doctest: +SKIP
     >>> found.best_params, found.best_model.evaluate(Xt, yt)                            # doctest: +SKIP
+    >>> def build(trial):                                                               # doctest: +SKIP
+    ...     rate = trial.suggest_float("rate", 1e-4, 1e-1, log=True)
+    ...     adam = functools.partial(torch.optim.Adam, lr=rate)
+    ...     return torch.nn.Linear(784, 10), {"loss": torch.nn.CrossEntropyLoss(), "optimizer": adam}
+    >>> found = dt.search(build, X, y, validation_data=(Xv, yv), metric="val_loss", direction="minimize")
+    ...                                                                                 # doctest: +SKIP
     >>> found = dt.search(pipeline, X, y, params={"pca__n_components": [5, 10], "svc__C": [1, 10]}, cv=5)
     ...                                                                                 # doctest: +SKIP
     """
     given = dict(locals())
     if params is not None or scoring is not None or cv is not None:
         return _over_estimators(given)
-    check_search(build, metric, direction, seed, timeout_s, groups)
-    settings, run = KerasSettings.of(given), RunSettings.of(given, progress=progress)
-    needs = run.needs(["worker"]).get("worker", {})
-    check_counts(trials=trials, workers_per_trial=workers_per_trial, concurrency=concurrency)
-    policy, listed = run.checkpoint, fit_checks.check_callbacks(callbacks)
-    like = Conformer(schema_for(None, schema))
-    data = fit_data("data", x, y, sample_weight, features=features, label=label, like=like)
-    validation: FitData | None = None
-    if validation_data is not None:
-        validation = validation_of(validation_data, features, label, sample_weight, data.schema)
-    elif validation_split:
-        data, validation = split_off(data, validation_split)
-    if metric.startswith("val_") and validation is None:
-        raise ValueError(
-            f"metric={metric!r} is of validation: pass validation_data or validation_split; for "
-            "estimators cv= or scoring=."
-        )
-    weights = fit_checks.check_weights(class_weight, sample_weight, data)
-    opened = partial(open_study, direction=direction, sampler=sampler, pruner=pruner, storage=storage, seed=seed)
-    if study is not None:
-        study = opened(study, study_name=study_name)
-    arguments: dict[str, Any] = {
-        "build": code_text(build),
-        "metric": metric,
-        "direction": direction or ("maximize" if study is None else study.directions[0].name.lower()),
-        "epochs": epochs,
-        "batch_size": settings.rows,
-        "class_weight": weights,
-        "shuffle": shuffle,
-        "seed": seed,
-        "validation_batch_size": validation_batch_size,
-    }
-    check_best(policy, metric, arguments["direction"])
-    sources = _sources(data, validation)
-    with ExitStack() as stack:
-        kept = None if policy is None else stack.enter_context(kept_search(policy, arguments, resume=resume))
-        if study is None:
-            study = opened(study_name=study_name or (None if kept is None else kept.study_name))
-        if kept is not None:
-            kept.check_study(study, build)
-        client = client_or_local(client, 0)
-        peer = entered(client, on, needs, workers_per_trial)
-        peer.run(check_checkpoints, peer, None if kept is None else kept.place, on)
-        held = HeldDataSets(peer, sources)
-        stack.callback(held.release)
-        held.compute(RoleMemory.of(keras_framework(), workers_per_trial * (concurrency or 1)))
-        data = replace(data, columns=data.columns.with_rows(held.segments[_DATA].schema.in_batch))
-        if validation is not None:
-            known = held.segments[_VALIDATION].schema.in_batch
-            validation = replace(validation, columns=validation.columns.with_rows(known))
-        if kept is not None:
-            kept.check_same(
-                {what: described(each) for what, each in held.segments.items()} | categories_of(data.schema)
-            )
-        fitting = TrialTasks(
-            build=build,
-            data=data,
-            validation=validation,
-            workers=workers_per_trial,
-            settings=replace(settings, callbacks=listed, class_weight=weights),
-        )
-        found = Trials(
-            study,
-            fitting.task,
-            metric=metric,
-            most=trials,
-            timeout_s=timeout_s,
-            kept=kept,
-            log=search_log(run.log, study.study_name, {**arguments, "trials": trials}),
-            schema=data.schema,
-        )
-        on_host = runs_on_host(room_of(peer, on, needs), workers_per_trial, min(trials, concurrency or trials))
-        start = partial(
-            launch,
-            TrialLoop(),
-            {"worker": workers_per_trial},
-            _inputs(held.segments),
-            run_of_trials(run, client, on_host),
-            framework=keras_framework(),
-        )
-        crew = Crew(
-            start=start, workers=workers_per_trial, most=concurrency, capacity=partial(capacity_of, peer, on, needs)
-        )
-        result = trained(Slots(peer, crew, found), found, SearchDisplay(progress, metric=metric, trials=trials))
-        if kept is not None:
-            kept.end()
-        return result
+    return search_models(build, x, y, given)
 
 
 def _over_estimators(given: dict[str, Any]) -> Any:
@@ -362,20 +252,6 @@ def _over_estimators(given: dict[str, Any]) -> Any:
     defaults = inspect.signature(search).parameters
     for name in sorted(set(given) - taken):
         default = defaults[name].default
-        if given[name] is not default and not (type(given[name]) is type(default) and given[name] == default):
+        if not is_default(given[name], default):
             raise ValueError(f"{name}={short(given[name])} is not of a search over {api.WHAT[verb]}. Leave it out.")
     return verb(**{name: given[name] for name in taken})
-
-
-def _sources(data: FitData, validation: FitData | None) -> dict[str, Source | SharedSegments]:
-    check_same_classes(data, validation)
-    sources = {_DATA: data.source(_DATA)}
-    check_some_rows("The data", sources[_DATA])
-    if validation is not None:
-        sources[_VALIDATION] = validation.source(_VALIDATION)
-    return sources
-
-
-def _inputs(segments: Mapping[str, SharedSegments]) -> RunInputs:
-    named = {VALIDATION: segments[_VALIDATION]} if _VALIDATION in segments else {}
-    return RunInputs(data={"worker": segments[_DATA]}, datasets=named)

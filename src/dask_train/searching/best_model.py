@@ -1,4 +1,4 @@
-"""The best model of a search, as it is held, kept and logged: a Keras model taken apart, or an estimator as it is."""
+"""The best model of a search, as it is held, kept and logged: a Keras model taken apart, or another one as it is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.checkpoint.stored import store, stored
+from dask_train.fitting.saved import saved as fit_saved
 
-_ESTIMATOR = "estimator.pickle"
+# Of any model but one of Keras.
+_PICKLE = "estimator.pickle"
 
 
 def keep(folder: Path, model: Any) -> None:
@@ -18,19 +20,19 @@ def keep(folder: Path, model: Any) -> None:
     if isinstance(model, tuple):
         store(folder, {"header": model[0], "arrays": model[1]})
     else:
-        (folder / _ESTIMATOR).write_bytes(cloudpickle.dumps(model))
+        (folder / _PICKLE).write_bytes(cloudpickle.dumps(model))
 
 
 def kept(folder: Path) -> Any:
     """Return what :func:`keep` has written there, as it was held."""
-    if (folder / _ESTIMATOR).exists():
-        return cloudpickle.loads((folder / _ESTIMATOR).read_bytes())
+    if (folder / _PICKLE).exists():
+        return cloudpickle.loads((folder / _PICKLE).read_bytes())
     told = stored(folder)
     return told["header"], told["arrays"]
 
 
 def whole(model: Any) -> Any:
-    """Return the model as its user has it: a ``keras.Model``, or the estimator."""
+    """Return the model as its user has it: a ``keras.Model``, or another model."""
     if not isinstance(model, tuple):
         return model
     from dask_train.keras_models.serialization import parts_to_model
@@ -39,11 +41,6 @@ def whole(model: Any) -> Any:
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """Return a file for those who read logs: of Keras, or a pickle of the estimator."""
-    if isinstance(model, tuple):
-        path = folder / "best_model.keras"
-        whole(model).save(path)
-    else:
-        path = folder / "best_model.pickle"
-        path.write_bytes(cloudpickle.dumps(model))
-    return path
+    """Return a file for those who read logs, as ``fit`` writes it."""
+    path = fit_saved(whole(model), folder)
+    return path.rename(folder / f"best_{path.name}")

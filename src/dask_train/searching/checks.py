@@ -9,19 +9,19 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 from dask_train.extras import check_installed, install_command
-from dask_train.fitting.kinds import is_keras_model
+from dask_train.fitting.kinds import SEARCH, is_keras_model, kind_of, named
 from dask_train.shared_data.segments import SharedSegments
 
 
 def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: Any, groups: Any) -> None:
-    """See that trials of Keras models can be what was asked for.
+    """See that trials of models that train in loops can be what was asked for.
 
     Raises
     ------
     ValueError, TypeError
         They can't.
     ImportError
-        Optuna or Keras is not installed.
+        Optuna is not installed.
     """
     if hasattr(build, "get_params") and not isinstance(build, type):
         raise ValueError(
@@ -29,9 +29,9 @@ def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: 
             "an optuna trial that returns one, with scoring= or cv=."
         )
     if not callable(build):
-        raise TypeError(f"build is {build!r}; pass a function of an optuna trial that returns a compiled model.")
+        raise TypeError(f"build is {build!r}; pass a function of an optuna trial that returns a model.")
     if groups is not None:
-        raise ValueError("groups= is of folds, and Keras models are trained without. Leave it out, or pass cv=.")
+        raise ValueError("groups= is of folds, which scoring= or cv= ask for. Leave it out, or pass cv=.")
     for name, value in (("metric", metric), ("direction", direction)):
         if isinstance(value, list | tuple | set):
             raise ValueError(
@@ -42,37 +42,31 @@ def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: 
         raise ValueError(f"metric is {metric!r}; pass the name of a score, such as 'val_accuracy' or 'val_loss'.")
     check_study(direction, seed, timeout_s)
     check_installed("dt.search", "optuna", install_command("search"))
-    check_installed("A search of Keras models", "keras", install_command("tensorflow"))
 
 
 class OtherKindError(TypeError):
-    """What ``build`` returns is trained by no trial of a search over Keras models, whatever the parameters."""
+    """What ``build`` returns is trained by no trial of this search, whatever the parameters."""
 
 
 def check_built(model: Any) -> None:
-    """See that what ``build`` returned is a Keras model.
+    """Check that what ``build`` returned is a model that trains in a loop.
 
     Raises
     ------
     OtherKindError
-        It is an estimator or a module of torch.
+        It is an estimator.
     TypeError
         It is something else.
     """
-    if is_keras_model(model):
+    if is_keras_model(model) or kind_of(model, SEARCH) is not None:
         return
     kind = type(model).__name__
     if hasattr(model, "fit") and hasattr(model, "get_params"):
         raise OtherKindError(
-            f"build returned a {kind}, and without scoring= or cv= a search is over Keras models. Say how estimators "
-            "are scored, such as scoring='accuracy' or 'r2', on validation_data= or the folds of cv=."
+            f"build returned a {kind}, and without scoring= or cv= a search is over Keras models{named(SEARCH)}. Say "
+            "how estimators are scored, such as scoring='accuracy' or 'r2', on validation_data= or the folds of cv=."
         )
-    if hasattr(model, "state_dict"):
-        raise OtherKindError(
-            f"build returned a {kind}, and a search trains Keras models and estimators. Train modules of torch with "
-            "dt.fit between study.ask() and study.tell()."
-        )
-    raise TypeError(f"build returned a {kind}; it returns a compiled Keras model, or one and a dict.")
+    raise TypeError(f"build returned a {kind}; it returns a compiled Keras model{named(SEARCH)}, or one and a dict.")
 
 
 def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:

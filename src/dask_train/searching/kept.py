@@ -25,14 +25,14 @@ from dask_train.searching.kept_place import KeptPlace
 from dask_train.training.launch import place_of
 
 if TYPE_CHECKING:
-    from dask_train.fitting.spec import FitTask
+    from dask_train.trainers.common.entry import LoopRole
 
 # Under this name the best trial's value is the score of a checkpoint; more is better.
 _VALUE = "value of the best trial"
 _STATE, _MODEL = "search.pickle", "model"
 _OF_A_TRIAL = re.compile(r"trial-\d{8,}-\d+-[0-9a-f]{8}")
 
-# A Keras model taken apart, or an estimator.
+# A Keras model taken apart, or another model as it is.
 Model = Any
 
 
@@ -62,7 +62,7 @@ class KeptSearch(KeptPlace):
     arguments
         What fixes the search; "metric" and "direction" among it.
     of_trials
-        Whether trials in hand keep checkpoints of their own, as Keras models do; else they begin anew.
+        Whether trials in hand keep checkpoints of their own, as models do that train in loops; else they begin anew.
 
     Attributes
     ----------
@@ -143,10 +143,11 @@ class KeptSearch(KeptPlace):
         """Return the name of a folder for a trial that is begun, or begun again: one writer each."""
         return f"trial-{number:08d}-{num_before}-{secrets.token_hex(4)}"
 
-    def task(self, task: FitTask, name: str) -> FitTask:
-        """Return the same, with checkpoints in that folder."""
+    def with_checkpoints(self, role: LoopRole, name: str) -> LoopRole:
+        """Return the same work of a trial, with checkpoints in that folder."""
         policy = replace(self._policy, url=self.url_of(name), best=self._metric, mode=self._mode, restore_best=False)
-        return replace(task, checkpoint=policy, resume=True)
+        kept: LoopRole = replace(role, task=replace(role.task, checkpoint=policy, resume=True))  # type: ignore[type-var]
+        return kept
 
     def url_of(self, name: str) -> str:
         """Return where the folder of that name lies."""

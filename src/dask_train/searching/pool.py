@@ -34,7 +34,7 @@ class Crew:
     Attributes
     ----------
     start
-        Starts the run of a slot.
+        Starts the run of a slot; None where there is no trial for it.
     workers
         Of a slot.
     most
@@ -43,7 +43,7 @@ class Crew:
         Tells how many roles the cluster can hold.
     """
 
-    start: Callable[[], Run[Any]]
+    start: Callable[[], Run[Any] | None]
     workers: int
     most: int | None
     capacity: Callable[[], int]
@@ -221,7 +221,9 @@ class Slots:
         most = self._room if self._crew.most is None else min(self._room, self._crew.most)
         busy = sum(slot.handed is not None for slot in open_ones)
         if len(open_ones) < min(most, busy + self._trials.num_left):
-            self._slots.append(PoolSlot(self._crew.start()))
+            run = self._crew.start()
+            if run is not None:
+                self._slots.append(PoolSlot(run))
 
 
 def _in_words(error: DaskTrainError | None) -> str:

@@ -1,57 +1,60 @@
-"""What is trained for a trial of ``search``: the model that the user's ``build`` returns, and how it is fitted."""
+"""What is trained for each trial of ``search``: the model that the user's ``build`` returns, of whatever kind."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields
+from reprlib import repr as short
 from typing import Any
 
-from dask_train.config import Deadlines
-from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.api import taken_apart
-from dask_train.fitting.data import FitData
-from dask_train.fitting.roles.sent_callbacks import send_callbacks
-from dask_train.fitting.settings import KerasSettings
-from dask_train.fitting.spec import FitTask
-from dask_train.searching.checks import check_built
-
-# What `build` may tell of a trial besides its model.
-_OF_TRIAL = ("batch_size", "epochs", "callbacks", "class_weight")
+from dask_train.fitting.kinds import searched_kind_of, searched_kinds_here
+from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec, settings_of
+from dask_train.frameworks.base import Framework
+from dask_train.searching.checks import OtherKindError, check_built
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class TrialTasks:
-    """What is trained for each trial: how they are fitted, where they do not say otherwise themselves."""
+    """What is trained for each trial.
+
+    Attributes
+    ----------
+    build
+        The user's.
+    rows
+        What all trials are trained on.
+    given
+        Settings of all trials that the user has passed, where a trial has none of its own.
+    kind
+        The kind of the models, which the first one tells; None before.
+    """
 
     build: Callable[[Any], Any]
-    data: FitData
-    validation: FitData | None
-    workers: int
-    settings: KerasSettings
+    rows: TrialRows
+    given: Mapping[str, Any]
+    kind: SearchedKind | None = field(default=None, init=False)
 
-    def task(self, trial: Any) -> FitTask:
-        """Return what is to be trained for a trial of Optuna."""
-        model, given = self._built(trial)
+    def task(self, trial: Any) -> TrialSpec:
+        """Return what is to be trained for a trial of Optuna.
+
+        Raises
+        ------
+        OtherKindError
+            No trial can be trained so.
+        TypeError, ValueError
+            This one can't.
+        """
+        model, of_trial = self._built(trial)
         check_built(model)
-        fit_checks.check_model(model)
-        settings = replace(self.settings, **given)
-        fit_checks.check_share(settings.rows, self.workers)
-        fit_checks.check_together(model, self.workers)
-        fit_checks.check_rows(model, self.data, self.validation)
-        header, arrays = taken_apart(model)
-        return FitTask(
-            header=header,
-            arrays=arrays,
-            columns=self.data.columns,
-            validation_columns=None if self.validation is None else self.validation.columns,
-            callbacks=send_callbacks(fit_checks.check_callbacks(settings.callbacks)),
-            **settings.of_task,
-            class_weight=fit_checks.check_weights(settings.class_weight, None, self.data),
-            num_classes=fit_checks.num_classes_of(model),
-            run=uuid.uuid4().hex,
-            patience_s=1.5 * Deadlines.from_dask_config().progress_s,
-        )
+        kind = searched_kind_of(model)
+        self._check_given(kind, model)
+        if self.kind is not None and kind is not self.kind:
+            raise TypeError(
+                f"build returned a {type(model).__name__}, and the processes of this search train models of the kind "
+                "of its first one. Search each kind by itself."
+            )
+        self.kind = kind
+        return kind.trial(model, settings_of(kind, model, self.given, of_trial), self.rows)
 
     def _built(self, trial: Any) -> tuple[Any, dict[str, Any]]:
         made = self.build(trial)
@@ -59,6 +62,17 @@ class TrialTasks:
             return made, {}
         if len(made) != 2 or not isinstance(made[1], Mapping):
             raise TypeError(f"build returned a tuple of {len(made)}; it returns a model, or a model and a dict.")
-        if unknown := sorted(map(str, set(made[1]) - set(_OF_TRIAL))):
-            raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {', '.join(_OF_TRIAL)}.")
         return made[0], dict(made[1])
+
+    def _check_given(self, kind: SearchedKind, model: Any) -> None:
+        known = {each.name for each in fields(kind.settings)}
+        for name in sorted(set(self.given) - known):
+            raise OtherKindError(
+                f"{name}={short(self.given[name])} is not of a {type(model).__name__}, which build returned. Leave it "
+                "out."
+            )
+
+
+def largest_framework() -> Framework:
+    """Return the adapter whose processes take the most memory, of those that trials may have as far as is known."""
+    return max((kind.framework() for kind in searched_kinds_here()), key=lambda each: each.role_bytes)

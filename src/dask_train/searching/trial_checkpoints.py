@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.manifest import LoadedCheckpoint
 from dask_train.checkpoint.place import CheckpointPlace
@@ -27,12 +25,12 @@ class GoneOnWith:
     scores
         The metric after each epoch, by its number.
     best
-        The model after the best epoch, as a checkpoint of ``fit`` has it; None where no epoch has ended.
+        What was trained after the best epoch, by the names of parts of the state; None where no epoch has ended.
     """
 
     folder: Path
     scores: dict[int, float]
-    best: tuple[dict[str, Any], list[np.ndarray]] | None
+    best: dict[str, Any] | None
 
 
 def brought_over(
@@ -79,7 +77,7 @@ def _read(last: LoadedCheckpoint, best: LoadedCheckpoint | None, metric: str) ->
     return GoneOnWith(
         folder=last.folder,
         scores=dict(zip(kept.epochs, map(float, kept.history.get(metric, [])), strict=False)),
-        best=None if model is None else model.model,
+        best=None if model is None else model.in_parts,
     )
 
 

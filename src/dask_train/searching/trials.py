@@ -12,6 +12,7 @@ from typing import Any
 
 from dask_train.checkpoint.best import is_better
 from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.fitting.searched import TrialSpec
 from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError
 from dask_train.searching.going_on import SearchState, restore
@@ -24,6 +25,10 @@ from dask_train.searching.worker import TrialDone, TrialOrder, TrialPlace
 ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
 
 
+def _closed(_: Any) -> Any:
+    raise AssertionError("the search is over")
+
+
 @dataclass(kw_only=True)
 class Handed:
     """A trial that was asked for and is not finished.
@@ -34,6 +39,8 @@ class Handed:
         Optuna's.
     order
         What its workers are sent; None where it could not be built.
+    model
+        Makes what is held as the best model of what its workers send.
     began
         Monotonic seconds.
     scores
@@ -46,6 +53,7 @@ class Handed:
 
     trial: Any
     order: TrialOrder | None = field(default=None, repr=False)
+    model: Callable[[Any], Any] = field(default=_closed, repr=False)
     began: float = field(default_factory=time.monotonic)
     scores: dict[str, Any] = field(default_factory=dict)
     is_told: bool = False
@@ -65,10 +73,6 @@ class FinishedTrial:
     traceback: str = field(default="", repr=False)
 
 
-def _closed(_: Any) -> Any:
-    raise AssertionError("the search is over")
-
-
 class Trials:
     """The trials of one call of ``search``, as Optuna is told of them.
 
@@ -77,7 +81,7 @@ class Trials:
     study
         Optuna's.
     built
-        Makes of a trial of Optuna what is to be trained; raises what the user's ``build`` raises.
+        Return what is to be trained for a trial of Optuna; raises what the user's ``build`` raises.
     metric
         The score that counts.
     most
@@ -98,15 +102,15 @@ class Trials:
     handed
         Those that are not, by number.
     warnings
-        What Keras would have warned of, with the number of the first trial that told it.
+        What fits would have warned of, with the number of the first trial that told it.
     best
-        Number, value and model of the best one of this call, taken apart; None before there is one.
+        Number, value and model of the best one of this call; None before there is one.
     """
 
     def __init__(
         self,
         study: Any,
-        built: Callable[[Any], Any],
+        built: Callable[[Any], TrialSpec],
         *,
         metric: str,
         most: int,
@@ -131,6 +135,7 @@ class Trials:
         self.log, self.schema = log, schema
         self._kept, self._places = kept, dict[int, list[str]]()
         self._to_take_up: deque[Any] = deque()
+        self._ready: Handed | None = None
         if kept is not None and kept.state is not None:
             self._go_on(kept.state, kept.best_parts)
         self._most = int(min(most, self._num_begun + max(0.0, points_left(study))))
@@ -174,7 +179,7 @@ class Trials:
     @property
     def num_left(self) -> int:
         """How many are still to be begun."""
-        begun = len(self._to_take_up)  # in an earlier call
+        begun = len(self._to_take_up) + (self._ready is not None)  # in an earlier call, or before there is a slot
         if time.monotonic() >= self._deadline:
             return begun
         return begun + self._num_retries + (0 if self._is_stopped else max(0, self._most - self._num_begun))
@@ -184,6 +189,12 @@ class Trials:
         """The best one of this call as the table shows it."""
         return next((ended for ended in self.ended if self.best is not None and ended.number == self.best[0]), None)
 
+    def prepare(self) -> bool:
+        """Build the next trial before anyone takes it, since it tells what processes it needs; whether there is one."""
+        if self._ready is None:
+            self._ready = self.next()
+        return self._ready is not None
+
     def next(self) -> Handed | None:
         """Ask for a trial and build it; None where there are no more. Those that can't be built are failures.
 
@@ -192,11 +203,15 @@ class Trials:
         OtherKindError
             No trial can be built by this search.
         """
+        if self._ready is not None:
+            ready, self._ready = self._ready, None
+            ready.began = time.monotonic()
+            return ready
         while self.num_left > 0:
             handed = self._next()
             self.handed[handed.trial.number] = handed
             try:
-                task = self._built(handed.trial)
+                spec = self._built(handed.trial)
                 if self.log is not None:
                     self.log.begin(handed.trial.number, handed.trial.params)
             except self._pruned:
@@ -206,16 +221,17 @@ class Trials:
             except Exception as error:
                 self.failed(handed, f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
             else:
-                number, place = handed.trial.number, None
+                number, place, work = handed.trial.number, None, spec.work
                 if self._kept is not None and self._kept.of_trials:
                     earlier = self._places.setdefault(number, [])
                     name = self._kept.new_place(number, len(earlier))
-                    task = self._kept.task(task, name)
+                    work = self._kept.with_checkpoints(work, name)
                     place = TrialPlace(url=self._kept.url_of(name), earlier=[*map(self._kept.url_of, earlier)])
                     earlier.append(name)
                 handed.order = TrialOrder(
-                    number=number, task=task, metric=self._metric, mode=self.mode, to_beat=self._to_beat, place=place
+                    number=number, work=work, metric=self._metric, mode=self.mode, to_beat=self._to_beat, place=place
                 )
+                handed.model = spec.model
                 self._keep()
                 return handed
         return None
@@ -265,7 +281,7 @@ class Trials:
         if is_better(done.value, self._to_beat, mode=self.mode):
             self._to_beat = done.value
             assert done.parts is not None
-            self.best = (done.number, done.value, done.parts)
+            self.best = (done.number, done.value, handed.model(done.parts))
         self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
 
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:

@@ -52,11 +52,12 @@ def _registered(monkeypatch):
     module.Model = Model
     monkeypatch.setitem(sys.modules, "models_of_mine", module)
     monkeypatch.setattr(Model, "__module__", "models_of_mine")
-    before = dict(kinds.FIT_BY_CLASS)
+    before = [(served, dict(served)) for served in (kinds.FIT_BY_CLASS, kinds.SEARCH)]
     dt.register_trainer(Totals())
     yield
-    kinds.FIT_BY_CLASS.clear()
-    kinds.FIT_BY_CLASS.update(before)
+    for served, known in before:
+        served.clear()
+        served.update(known)
 
 
 def test_it_is_trained_in_this_process():

@@ -7,6 +7,7 @@ import functools
 import optuna
 import pytest
 
+from dask_train.fitting.searched import TrialSpec
 from dask_train.searching.trials import Trials
 from dask_train.searching.worker import TrialDone
 
@@ -101,9 +102,13 @@ def optimized(study, scores_of, trials):
 
 def searched(study, scores_of, trials):
     """Go through trials as a search does that trains one at a time."""
-    search = Trials(study, scores_of, metric="score", most=trials, timeout_s=None)
+
+    def spec_of(trial):
+        return TrialSpec(work=scores_of(trial), model=lambda parts: parts)
+
+    search = Trials(study, spec_of, metric="score", most=trials, timeout_s=None)
     while (handed := search.next()) is not None:
-        scores = handed.order.task
+        scores = handed.order.work
         for epoch, score in enumerate(scores):
             if search.scored(handed, {"epoch": epoch, "score": score}):
                 break

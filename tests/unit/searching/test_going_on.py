@@ -11,6 +11,8 @@ import pytest
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.trial import KerasTrialRole
+from dask_train.fitting.searched import TrialSpec
 from dask_train.fitting.spec import FitTask
 from dask_train.searching.kept import KeptSearch, kept_search
 from dask_train.searching.opening import open_study
@@ -31,7 +33,12 @@ def build(trial):
     if trial.number == 2:
         raise RuntimeError("no such model")
     trial.suggest_categorical("kind", ["a", "b"])
-    return FitTask(header={"x": x}, arrays=[], columns=Columns(features=0))
+    return spec({"x": x})
+
+
+def spec(header):
+    task = FitTask(header=header, arrays=[], columns=Columns(features=0))
+    return TrialSpec(work=KerasTrialRole(task), model=lambda parts: parts)
 
 
 class Prunes(optuna.pruners.BasePruner):
@@ -151,7 +158,7 @@ def test_what_has_ended_is_not_trained_again_and_there_may_be_more(tmp_path):
 def test_a_sampler_that_had_no_more_to_suggest_has_none_in_the_next_call(tmp_path):
     def few(trial):
         trial.suggest_categorical("kind", ["a", "b", "c"])
-        return FitTask(header={}, arrays=[], columns=Columns(features=0))
+        return spec({})
 
     def searched(resume):
         with kept_search(Checkpoint(tmp_path / "kept"), ARGUMENTS, resume=resume) as kept:
@@ -182,8 +189,8 @@ def test_a_trial_that_was_in_hand_has_the_places_of_its_earlier_starts(tmp_path)
 
     first, params = handed(False)
     assert first.place.earlier == []
-    assert first.task.checkpoint == Checkpoint(first.place.url, keep=3, best="score", mode="max")
-    assert first.task.resume
+    assert first.work.task.checkpoint == Checkpoint(first.place.url, keep=3, best="score", mode="max")
+    assert first.work.task.resume
     (tmp_path / "kept" / first.place.url.rpartition("/")[2]).mkdir()
     second, again = handed(True)
     third, _ = handed(True)

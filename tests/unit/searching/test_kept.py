@@ -11,6 +11,7 @@ optuna = pytest.importorskip("optuna")
 
 from dask_train.checkpoint.policy import Checkpoint  # noqa: E402 - where there is Optuna
 from dask_train.data.columns import Columns  # noqa: E402
+from dask_train.fitting.roles.trial import KerasTrialRole  # noqa: E402
 from dask_train.fitting.spec import FitTask  # noqa: E402
 from dask_train.searching import best_model  # noqa: E402
 from dask_train.searching.going_on import SearchState  # noqa: E402
@@ -59,7 +60,9 @@ def test_each_start_of_a_trial_has_a_folder_of_its_own(tmp_path):
         names = [kept.new_place(number, before) for number in (1, 1, 10**9) for before in (0, 1)]
         assert len(set(names)) == 6
         assert all(_OF_A_TRIAL.fullmatch(name) for name in names)
-        task = kept.task(FitTask(header={}, arrays=[], columns=Columns(features=0)), names[0])
+        task = kept.with_checkpoints(
+            KerasTrialRole(FitTask(header={}, arrays=[], columns=Columns(features=0))), names[0]
+        ).task
         assert task.resume
         policy = task.checkpoint
         assert (policy.keep, policy.best, policy.mode, policy.restore_best) == (3, "score", "min", False)

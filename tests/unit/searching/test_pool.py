@@ -16,7 +16,7 @@ def test_a_trial_is_told_in_plain_values_before_it_is_sent():
     told, sent = [], []
     run = SimpleNamespace(_driver=SimpleNamespace(trials=told), send=lambda order: sent.append((order, list(told))))
     params = {"rate": np.float64(0.5), "units": 8, "act": "relu", "deep": True, "shape": (1, 2), "x" * 99: "y" * 99}
-    order = TrialOrder(number=3, task=None, metric="val_loss", mode="min", to_beat=None)
+    order = TrialOrder(number=3, work=None, metric="val_loss", mode="min", to_beat=None)
     PoolSlot(run).hand(Handed(trial=SimpleNamespace(params=params), order=order), "search-1")
     (trial,) = told
     assert trial["params"] == {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -12,11 +12,13 @@ import torch
 from sklearn.linear_model import Ridge
 
 from dask_train.fitting.data import fit_data
-from dask_train.fitting.settings import KerasSettings
+from dask_train.fitting.searched import TrialRows
+from dask_train.fitting.torch_module.opened import Opened
+from dask_train.fitting.torch_module.values import plain
 from dask_train.searching.checks import OtherKindError
 from dask_train.searching.tasks import TrialTasks
 
-SETTINGS = KerasSettings(batch_size=4, epochs=2, seed=7)
+GIVEN = {"batch_size": 4, "epochs": 2, "seed": 7}
 
 
 def model(_: Any = None) -> keras.Model:
@@ -25,28 +27,28 @@ def model(_: Any = None) -> keras.Model:
     return made
 
 
-def tasks(build: Any, **settings: Any) -> TrialTasks:
-    given = {
-        "build": build,
-        "data": fit_data("data", np.ones((8, 2)), np.ones((8, 1)), None),
-        "validation": None,
-        "workers": 1,
-        "settings": SETTINGS,
-    }
-    return TrialTasks(**{**given, **settings})
+def tasks(build: Any, data: Any = None, validation: Any = None, workers: int = 1, **given: Any) -> TrialTasks:
+    data = data or fit_data("data", np.ones((8, 2)), np.ones((8, 1)), None)
+    return TrialTasks(
+        build=build, rows=TrialRows(data=data, validation=validation, workers=workers), given={**GIVEN, **given}
+    )
+
+
+def task(of: TrialTasks, trial: Any = "trial") -> Any:
+    return of.task(trial).work.task
 
 
 def test_a_model_alone_is_fitted_as_the_search_says():
-    task = tasks(model).task("trial")
-    assert (task.epochs, task.batch_size, task.seed, task.shuffle) == (2, 4, 7, True)
-    assert (task.validation_batch_size, task.validation_columns, task.class_weight) == (4, None, None)
-    assert len(task.arrays) >= 2
+    told = task(tasks(model))
+    assert (told.epochs, told.batch_size, told.seed, told.shuffle) == (2, 4, 7, True)
+    assert (told.validation_batch_size, told.validation_columns, told.class_weight) == (4, None, None)
+    assert len(told.arrays) >= 2
 
 
 def test_what_build_tells_of_a_trial_counts_and_is_of_that_trial_alone():
     told = iter([{"batch_size": 8, "epochs": 5, "class_weight": None}, {}])
     several = tasks(lambda _: (model(), next(told)))
-    first, second = several.task("one"), several.task("two")
+    first, second = task(several, "one"), task(several, "two")
     assert (first.batch_size, first.epochs, first.validation_batch_size) == (8, 5, 8)
     assert (second.batch_size, second.epochs) == (4, 2)
     assert first.run != second.run, "each trial is a run of its own"
@@ -54,9 +56,9 @@ def test_what_build_tells_of_a_trial_counts_and_is_of_that_trial_alone():
 
 def test_a_validation_has_its_own_batches():
     validation = fit_data("validation", np.ones((3, 2)), np.ones((3, 1)), None)
-    task = tasks(model, validation=validation, settings=replace(SETTINGS, validation_batch_size=3)).task("trial")
-    assert task.validation_batch_size == 3
-    assert task.validation_columns == validation.columns
+    told = task(tasks(model, validation=validation, validation_batch_size=3))
+    assert told.validation_batch_size == 3
+    assert told.validation_columns == validation.columns
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,54 @@ def test_a_validation_has_its_own_batches():
             "build told epoch, lr of a trial; it can tell batch_size",
         ),
         (lambda: (model(), {"batch_size": 0}), ValueError, "batch_size is 0"),
-        (lambda: "a model", TypeError, "build returned a str; it returns a compiled Keras model, or one and a dict"),
+        (lambda: "a model", TypeError, "build returned a str; it returns a compiled Keras model, or a torch.nn.Module"),
         (Ridge, OtherKindError, "build returned a Ridge, and without scoring= or cv= a search is over Keras models"),
-        (lambda: torch.nn.Linear(2, 1), OtherKindError, "build returned a Linear, .* modules of torch with dt.fit"),
+        (lambda: torch.nn.Linear(2, 1), TypeError, "dt.fit needs loss=, optimizer= as well for a Linear"),
+        (
+            lambda: (torch.nn.Linear(2, 1), {"callbacks": []}),
+            ValueError,
+            "build told callbacks .* batch_size, epochs, loss",
+        ),
     ],
 )
 def test_what_build_returns_has_to_be_of_a_kind(made, error, says):
     with pytest.raises(error, match=says):
         tasks(lambda _: made()).task("trial")
+
+
+def module(_: Any = None) -> Any:
+    return torch.nn.Linear(2, 1), {"loss": torch.nn.MSELoss(), "optimizer": torch.optim.SGD, "epochs": 3}
+
+
+def test_a_module_comes_with_what_fit_takes_for_it_and_its_copy_takes_what_was_trained():
+    made = torch.nn.Linear(2, 1)
+    spec = tasks(lambda _: (made, module()[1])).task("trial")
+    told = spec.work.task
+    assert (told.epochs, told.batch_size, told.seed) == (3, 4, 7)
+    assert told.configuration["optimizer"]["class"] == "SGD"
+    before = made.weight.detach().clone()
+    opened = Opened(told, SimpleNamespace())
+    with torch.no_grad():
+        opened.module.weight.fill_(5.0)
+    best = spec.model({"training": plain(opened.state())})
+    assert (best.weight == 5.0).all()
+    assert torch.equal(made.weight, before), "the model that was built may be built from again"
+
+
+@pytest.mark.parametrize(("name", "value"), [("callbacks", [keras.callbacks.Callback()]), ("class_weight", {0: 2.0})])
+def test_what_a_kind_does_not_take_ends_the_search(name: str, value: Any) -> None:
+    with pytest.raises(OtherKindError, match=f"{name}=.* is not of a Linear, which build returned"):
+        tasks(module, **{name: value}).task("trial")
+
+
+def test_processes_are_of_the_kind_of_the_first_model():
+    of_each = tasks(lambda trial: trial())
+    assert of_each.kind is None
+    of_each.task(module)
+    assert of_each.kind.framework().name == "torch"
+    with pytest.raises(TypeError, match="processes of this search train models of the kind of its first one"):
+        of_each.task(model)
+    of_each.task(module)
 
 
 def test_what_build_raises_is_raised():

@@ -10,8 +10,10 @@ import pytest
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.data.columns import Columns
+from dask_train.fitting.roles.trial import KerasTrialRole
 from dask_train.fitting.spec import FitTask
-from dask_train.searching.worker import TrialOrder, TrialPlace, TrialSession
+from dask_train.searching.model_trials import TrialSession
+from dask_train.searching.worker import TrialOrder, TrialPlace
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 
 
@@ -36,8 +38,10 @@ def begun(tmp_path):
         session = Session(tmp_path / f"scratch of {name}")
         place = TrialPlace(url=str(tmp_path / name), earlier=[str(tmp_path / each) for each in earlier])
         task = FitTask(header={"config": "that of the model"}, arrays=[], columns=Columns(features=0), run=name)
-        order = TrialOrder(number=3, task=task, metric="val_loss", mode="min", to_beat=to_beat, place=place)
-        return TrialSession(session, order, (None, None), {}), session
+        order = TrialOrder(
+            number=3, work=KerasTrialRole(task), metric="val_loss", mode="min", to_beat=to_beat, place=place
+        )
+        return TrialSession(session, order, {}, {}), session
 
     return trial
 
@@ -70,8 +74,8 @@ def test_it_goes_on_with_the_last_and_knows_the_best(begun, tmp_path):
     folder = again.open_checkpoint()
     assert FitCheckpoint.opened(folder).epoch == 4
     assert (again.best.value, again.best.epoch) == (0.2, 1)
-    header, (array,) = again.best.parts
-    assert header == {"config": "that of the model", "keys": [2]}
+    header, (array,) = again.best.parts["model"]["parts"]
+    assert header["keys"] == [2]
     np.testing.assert_array_equal(array, [2, 2])
     assert session.scores == [
         {"trial": 3, "epoch": epoch, "val_loss": loss} for epoch, loss in enumerate([0.5, 0.2, 0.4, 0.3])

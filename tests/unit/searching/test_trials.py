@@ -9,11 +9,13 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from dask_train.errors import DaskTrainError
+from dask_train.fitting.searched import TrialSpec
 from dask_train.searching.checks import OtherKindError, check_built
+from dask_train.searching.model_trials import BestEpoch
 from dask_train.searching.opening import open_study
 from dask_train.searching.result import SearchResult
 from dask_train.searching.trials import Trials
-from dask_train.searching.worker import BestEpoch, TrialDone
+from dask_train.searching.worker import TrialDone
 
 
 def opened(sampler=None, **settings):
@@ -22,7 +24,8 @@ def opened(sampler=None, **settings):
 
 
 def built(trial):
-    return trial.suggest_float("x", 0, 1)  # stands for a task, which nobody looks into here
+    trial.suggest_float("x", 0, 1)
+    return TrialSpec(work="what nobody looks into here", model=lambda parts: parts)
 
 
 def trials(study=None, *, build=built, most=3, timeout_s=None):
@@ -133,6 +136,32 @@ def test_a_build_that_raises_is_a_failure_and_the_next_one_is_asked_for():
         ("PRUNED", ""),
     ]
     assert searched.num_left == 0
+
+
+def test_the_first_one_may_be_built_before_it_is_taken():
+    numbers = []
+
+    def build(trial):
+        numbers.append(trial.number)
+        if trial.number == 0:
+            raise RuntimeError("no such model")
+        return built(trial)
+
+    searched = trials(build=build, most=3)
+    assert searched.prepare()
+    assert searched.prepare(), "it waits"
+    assert (numbers, searched.num_left) == ([0, 1], 2)
+    assert searched.next().trial.number == 1
+    assert searched.next().trial.number == 2
+    assert (searched.next(), searched.prepare(), searched.num_left) == (None, False, 0)
+
+
+def test_the_best_model_is_made_of_what_workers_send():
+    searched = trials(build=lambda _: TrialSpec(work=None, model="the model with {}".format))
+    first, second = searched.next(), searched.next()
+    searched.done(second, done(second, 0.5, parts="5"))
+    searched.done(first, done(first, 0.4, parts=None))
+    assert searched.best == (1, 0.5, "the model with 5")
 
 
 def test_what_no_trial_of_this_search_can_be_ends_it():

@@ -96,6 +96,10 @@ class KerasLoop(TrainingLoop):
             self._checkpointer.scored(self._model, {})
             self._checkpointer.keep(kept)
 
+    def take_model(self) -> dict[str, Any]:
+        """Return the model, without what callbacks hold."""
+        return self._state.take_trained()
+
     def _fingerprint(self) -> list[int]:
         return [checksum(value_of(one)) for one in (*self._model.weights, *torch_buffers(self._model))]
 

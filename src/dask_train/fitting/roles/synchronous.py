@@ -27,13 +27,14 @@ from dask_train.fitting.roles.weights import Weights, assign, seeds_of_rank, val
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask
 from dask_train.role.session import Session
+from dask_train.trainers.common.entry import Shown
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
 from dask_train.trainers.common.outcome import Outcome
 
 
-def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], None] | None = None) -> Outcome | None:
-    """Train; the trained model in the first worker, None in the others. The model is ``shown`` before it is trained."""
+def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = None) -> Outcome | None:
+    """Train; the trained model in the first worker, None in the others. The loop is ``shown`` before it begins."""
     with ExitStack() as stack:
         backend = backend_of(keras.backend.backend())
         replicas = stack.enter_context(process_group(task, session))
@@ -44,7 +45,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Callable[[Any], No
         if task.in_place is not None:
             stack.enter_context(left_as_keras_would(worker))
         if shown is not None:
-            shown(worker.model)
+            shown(worker.loop)
         if replicas.size > 1:
             stack.enter_context(summed_gradients(replicas, backend, worker.share))
             stack.enter_context(losses_of_all(replicas, backend, worker.share))

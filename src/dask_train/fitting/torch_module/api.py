@@ -17,10 +17,9 @@ from dask_train.fitting.data import FitData, check_some_rows, fit_data, inputs_o
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for, schema_for
 from dask_train.fitting.settings import of_run
-from dask_train.fitting.spec import InPlace
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
-from dask_train.fitting.torch_module.settings import STEP, ModuleEvaluation, ModuleSettings
+from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
 from dask_train.frameworks.torch.fitting import TorchFitFramework
 from dask_train.report.progress import progress_of
@@ -83,13 +82,14 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     ... )
     """
     from dask_train.fitting.torch_module import checkpoints, checks
+    from dask_train.fitting.torch_module.prepared import PreparedModule
     from dask_train.fitting.torch_module.result import module_trained
 
     settings = ModuleSettings.of(given)
     run = RunSettings.of(given, progress=settings.progress).named("fit")
     module = checks.check_module(model)
     run.needs(["worker"])
-    loss, optimizer, metrics = settings.loss, settings.optimizer, checks.named_metrics(settings.metrics)
+    metrics = checks.named_metrics(settings.metrics)
     like = Conformer(learnt_for(model, settings.schema))
     columns: dict[str, Any] = {"features": settings.features, "label": settings.label}
     data = fit_data("data", x, y, settings.sample_weight, **columns, like=like)
@@ -105,40 +105,14 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     fit_checks.check_best_of_fit(kept, validates=validation is not None, ps=0)
     if kept is not None and kept.best is not None and mode_by_name(kept.best, kept.mode) == AUTO:
         checkpoints.mode_of(module, kept.best)
-    checks.check_loss(loss, module)
-    checks.check_rows(module, loss, metrics, data, "The data")
-    if validation is not None:
-        checks.check_rows(module, loss, metrics, validation, "The validation data", trains=False)
+    prepared = PreparedModule.checked(model, settings, data, validation)
     inputs = inputs_of(data, validation)
-    made = checks.check_optimizer(optimizer, module)
-    scheduled = checks.check_scheduler(settings.scheduler, settings.scheduler_interval, made)
     workers = 1 if settings.in_process else settings.workers
     if not settings.in_process:
         run = replace(run, client=client_or_local(run.client, workers or 0))
         workers = workers or default_fit_workers(run.client, run.on, run.gpus)
     assert workers is not None
-    fit_checks.check_share(settings.rows, workers)
-    checks.check_together(module, workers)
-    training = ModuleTraining(
-        module=module, loss=loss, optimizer=optimizer, scheduler=settings.scheduler, metrics=metrics
-    )
-    header, arrays = (b"", []) if settings.in_process else checks.sent(training)
-    task = ModuleTask(
-        header={"training": header},
-        arrays=arrays,
-        in_place=InPlace(model=training) if settings.in_process else None,
-        columns=data.columns,
-        validation_columns=None if validation is None else validation.columns,
-        **settings.of_task,
-        **of_run(run),
-        random=checks.random_state(),
-        by_step=settings.scheduler_interval == STEP,
-        was_compiled=checks.loses_compiled_code(model, in_place=settings.in_process),
-        configuration={
-            **checkpoints.configuration_of(training, made, scheduled, data.columns),
-            "frame": None if kept is None or data.schema is None else data.schema.to_json(),
-        },
-    )
+    task = prepared.task(workers, of_run(run))
     start: Any = run_in_process if settings.in_process else launch
     started: FitResult | Run[FitResult] = start(
         ModuleRole(task),
@@ -148,7 +122,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         framework=TorchFitFramework(in_place=run.recovery is not None and run.recovery.scope == "in_place"),
         params=told_of(task),
         display=settings.display,
-        finish=partial(module_trained, model=model, module=module, optimizer=optimizer, schema=data.schema),
+        finish=partial(module_trained, model=model, module=module, optimizer=settings.optimizer, schema=data.schema),
     )
     return started
 

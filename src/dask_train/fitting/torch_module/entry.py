@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dask_train.fitting.torch_module.task import ModuleTask
 from dask_train.keras_models.global_batch import refused
+from dask_train.trainers.common.entry import LoopRole, Shown
+from dask_train.trainers.common.outcome import Outcome
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -18,19 +20,19 @@ _OUTPUTS_ARE_GATHERED = (
 
 
 @dataclass(frozen=True)
-class ModuleRole:
+class ModuleRole(LoopRole):
     """Called with a session, it trains a module; imports torch when it is called and no earlier."""
 
     task: ModuleTask
 
     __name__ = "fit"
 
-    def __call__(self, session: Session) -> Any:
-        """Do it; the first worker returns an :class:`~dask_train.fitting.spec.Outcome`, all others None."""
+    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+        """Do it; the first worker returns what it has come to, all others None."""
         from dask_train.fitting.torch_module.worker import fit_module_synchronously
 
         with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):
-            return fit_module_synchronously(self.task, session)
+            return fit_module_synchronously(self.task, session, shown)
 
 
 @dataclass(frozen=True)

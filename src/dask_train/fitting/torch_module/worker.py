@@ -19,6 +19,7 @@ from dask_train.fitting.torch_module.values import opened, plain
 from dask_train.role.dataset import DataSet
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import GroupAgreement
+from dask_train.trainers.common.entry import Shown
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
 from dask_train.trainers.common.loop import TrainingLoop
@@ -39,8 +40,8 @@ ADVICE = (
 )
 
 
-def fit_module_synchronously(task: ModuleTask, session: Session) -> Outcome | None:
-    """Train; what it has come to in the first worker, None in the others."""
+def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | None = None) -> Outcome | None:
+    """Train; what it has come to in the first worker, None in the others. The loop is ``shown`` before it begins."""
     with ExitStack() as stack:
         replicas = stack.enter_context(process_group(task, session))
         if task.in_place is not None:
@@ -48,6 +49,8 @@ def fit_module_synchronously(task: ModuleTask, session: Session) -> Outcome | No
         worker = ModuleWorker(task, session, replicas)
         if task.in_place is not None:
             stack.callback(worker.loop.settle)
+        if shown is not None:
+            shown(worker.loop)
         return worker.fit()
 
 

@@ -157,7 +157,7 @@ class GridWork:
         if self.log is not None and isinstance(unit, Candidates):
             self._log_begun(self.log, unit)
         shown = unit.params if isinstance(unit, Refit) else {"fold": unit.fold, "candidates": len(unit.params)}
-        order = TrialOrder(number=number, task=unit, metric="score", mode="max", to_beat=None)
+        order = TrialOrder(number=number, work=unit, metric="score", mode="max", to_beat=None)
         return Handed(trial=UnitTrial(number=number, params=shown), order=order)
 
     def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_train.data.columns import Columns
-from dask_train.errors import ClosedError
 from dask_train.searching.estimators.rows import RowTable
-from dask_train.searching.worker import TrialFailed, TrialOrder
+from dask_train.searching.worker import OrderLoop, TrialDone, TrialOrder
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
@@ -30,8 +27,8 @@ class UnitWork(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimatorLoop:
-    """Called with a session, it does what it is sent, until the run ends.
+class EstimatorLoop(OrderLoop):
+    """Called with a session, it does units of work.
 
     Attributes
     ----------
@@ -44,37 +41,31 @@ class EstimatorLoop:
     columns: Columns
     validation: tuple[str, Columns] | None = None
 
-    __name__ = "search"
-
-    def __call__(self, session: Session) -> None:
-        """Serve orders until the run ends."""
+    def opened(self, session: Session) -> EstimatorWorker:
+        """Return who does them, on the rows of all."""
         assert session._data is not None
         tables = {"data": RowTable(session._data.rows_by_number(), self.columns)}
         if self.validation is not None:
             name, columns = self.validation
             tables["validation"] = RowTable(session.dataset(name).rows_by_number(), columns)
-        while True:
-            try:
-                order = session.receive()
-            except ClosedError:
-                return
-            if not isinstance(order, TrialOrder):
-                continue  # the end of a trial that has ended by itself meanwhile
-            began = time.monotonic()
-            try:
-                order.settings.apply()  # others than before where the user's function sets some for each trial
-                with _alive(session, f"working on trial {order.number}"):
-                    work: Any = order.task
-                    told = work(order, session, tables)
-            except Exception as error:
-                told = TrialFailed(
-                    number=order.number,
-                    error=f"{type(error).__name__}: {error}"[:2000],
-                    traceback=traceback.format_exc()[-10_000:],
-                    seconds=time.monotonic() - began,
-                )
-            session.send(told)
-            del told, order
+        return EstimatorWorker(session, tables)
+
+
+class EstimatorWorker:
+    """Does units of work."""
+
+    def __init__(self, session: Session, tables: dict[str, RowTable]) -> None:
+        self._session, self._tables = session, tables
+
+    def work(self, order: TrialOrder) -> TrialDone:
+        """Do one, and tell all the while that the process is at work."""
+        with _alive(self._session, f"working on trial {order.number}"):
+            unit: UnitWork = order.work
+            done: TrialDone = unit(order, self._session, self._tables)
+            return done
+
+    def forget(self) -> None:
+        """Leave the process as it is: the tables serve all orders."""
 
 
 @contextmanager

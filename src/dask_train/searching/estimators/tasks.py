@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dask_train.fitting.searched import TrialSpec
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.scoring import scoring_of
 from dask_train.searching.estimators.trial import EstimatorTask, check_rounds
@@ -31,7 +32,7 @@ class EstimatorTasks:
     has_weights: bool
     weighs_scores: bool
 
-    def task(self, trial: Any) -> EstimatorTask:
+    def task(self, trial: Any) -> TrialSpec:
         """Return what is to be fitted for a trial of Optuna."""
         made = self.build(trial)
         given: Mapping[str, Any] = {}
@@ -48,9 +49,10 @@ class EstimatorTasks:
             )
         rounds = given.get("rounds", 1)
         check_rounds(made, rounds, has_weights=self.has_weights)
-        return EstimatorTask(
+        task = EstimatorTask(
             estimator=made,
             scoring=scoring_of(made, self.scoring, has_weights=self.weighs_scores),
             splits=None if self.folds is None else self.folds.of(made),
             rounds=rounds,
         )
+        return TrialSpec(work=task, model=lambda fitted: fitted)

@@ -1,23 +1,51 @@
-"""The function of the workers of a kind of model that is described by a trainer."""
+"""What the workers of a run do that train a model in a loop; and those whose kind of model a trainer describes."""
 
 from __future__ import annotations
 
+import gc
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
 from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.sync_point import SyncedLoop
 from dask_train.trainers.common.task import LoopTask
+
+# Called with the loop of a worker before its first step, by whoever looks at what is trained meanwhile.
+Shown = Callable[[SyncedLoop], Any]
 
 
 class _Spec(Protocol):
     def worker(self, session: Session, loop: TrainingLoop) -> None: ...
 
 
+class LoopRole(ABC):
+    """What each worker does: a frozen dataclass that travels, with the task of its loop.
+
+    Attributes
+    ----------
+    task
+        How long to train, and when to keep a checkpoint.
+    """
+
+    task: LoopTask
+
+    @abstractmethod
+    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
+        """Train; the first worker returns what it has come to, all others None."""
+
+    @staticmethod
+    def forget() -> None:
+        """Let go of what a call has left in this process, where another model is trained after it."""
+        gc.collect()
+
+
 @dataclass(frozen=True)
-class SpecRole:
+class SpecRole(LoopRole):
     """Called with a session, it trains what a spec describes."""
 
     spec: _Spec
@@ -25,9 +53,11 @@ class SpecRole:
 
     __name__ = "fit"
 
-    def __call__(self, session: Session) -> Outcome | None:
+    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
         """Train; the first worker returns the shared parts of the state, all others None."""
         loop = TrainingLoop(self.task, session, SessionAgreement(session))
+        if shown is not None:
+            shown(loop)
         try:
             self.spec.worker(session, loop)
             return loop.outcome()

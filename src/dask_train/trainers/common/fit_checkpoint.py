@@ -90,6 +90,11 @@ class FitCheckpoint:
         """The Keras model, taken apart."""
         return tuple(self.shared[MODEL]["parts"]) if MODEL in self.shared else (self.shared, self.arrays)
 
+    @property
+    def in_parts(self) -> dict[str, Any]:
+        """The parts of the state that all ranks share, by name; also of a version that wrote a Keras model alone."""
+        return {MODEL: {"parts": [self.shared, self.arrays], "rates": self.rates}} if self.arrays else self.shared
+
     def check_parts(self, names: dict[str, list[str]]) -> None:
         """Check that it has the parts of a state, whose sorted names are those, by kind.
 

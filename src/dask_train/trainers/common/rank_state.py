@@ -165,6 +165,10 @@ class RankState:
             if within_epoch or not part.within_epoch:
                 part.restore(values[name])
 
+    def take_trained(self) -> dict[str, Any]:
+        """Return the values of those shared parts that are trained; :meth:`restore_trained` takes them."""
+        return {name: part.take() for name, part in self._shared.items() if part.trained and not part.within_epoch}
+
     def restore_trained(self, values: Mapping[str, Any]) -> None:
         """Take over those shared parts that are trained, as they were at the end of an epoch."""
         for name, part in self._shared.items():

@@ -205,6 +205,10 @@ class SyncedLoop(ABC):
         self._behind_step = self.position.steps > self.start.steps
         self._at_border()
 
+    def take_model(self) -> dict[str, Any]:
+        """Return what a model takes over, as it is now: shared parts of the state by name; in the first rank."""
+        return self._state.take_shared(within_epoch=False)
+
     def settle(self) -> None:
         """Wait for a checkpoint that is being written, however training has ended."""
         with suppress(CheckpointError):  # the run ends with another error, or has seen this one
@@ -231,7 +235,7 @@ class SyncedLoop(ABC):
         best = self._checkpointer.best()
         if best is not None:
             self._state.restore_trained(self._in_parts(best).shared)
-        header = trained() if trained is not None else self._state.take_shared(within_epoch=False)
+        header = trained() if trained is not None else self.take_model()
         self._let_go()
         applied = self._taken_by_all()
         for run, _, before in self._read:

@@ -85,7 +85,7 @@ def done(work, most=100):
     """How many units were gone through; at most so many."""
     count = 0
     while count < most and (handed := work.next()) is not None:
-        work.done(handed, handed.order.task(handed.order, None, TABLES))
+        work.done(handed, handed.order.work(handed.order, None, TABLES))
         count += 1
     return count
 
@@ -174,7 +174,7 @@ def test_trials_of_estimators_go_on_from_their_beginnings_with_the_best_one(tmp_
             while sum(calls.values()) < most and (handed := found.next()) is not None:
                 assert handed.order.place is None, "it has no checkpoints of its own"
                 calls[handed.trial.number] += 1
-                found.done(handed, handed.order.task(handed.order, Session(), TABLES))
+                found.done(handed, handed.order.work(handed.order, Session(), TABLES))
             found.next() if most < 100 else None
             return SearchResult(found)
 

@@ -15,7 +15,7 @@ from dask_train.searching.worker import TrialFailed, TrialOrder
 
 
 def order(number: int, task: Any) -> TrialOrder:
-    return TrialOrder(number=number, task=task, metric="score", mode="max", to_beat=None)
+    return TrialOrder(number=number, work=task, metric="score", mode="max", to_beat=None)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def served():
             return left.pop(0)
 
         rows = SimpleNamespace(rows_by_number=lambda: "rows")
-        it = SimpleNamespace(sent=[], moves=[], _data=rows, receive=receive)
+        it = SimpleNamespace(size=1, sent=[], moves=[], _data=rows, receive=receive)
         it.dataset = lambda name: SimpleNamespace(rows_by_number=lambda: f"rows of {name}")
         it.send = it.sent.append
         it._link = SimpleNamespace(moved=it.moves.append)

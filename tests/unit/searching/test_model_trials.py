@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.errors import ClosedError, StalledError
-from dask_train.searching.worker import BestEpoch, EndTrial, NoMetricError, TrialOrder, TrialSession
+from dask_train.searching.model_trials import BestEpoch, TrialSession
+from dask_train.searching.worker import EndTrial, NoMetricError, TrialOrder
 
 
 class Session:
@@ -45,7 +46,7 @@ def order(**more):
     return TrialOrder(
         **{
             "number": 7,
-            "task": SimpleNamespace(header={"config": 1}),
+            "work": None,
             "metric": "val_loss",
             "mode": "min",
             "to_beat": None,
@@ -56,7 +57,7 @@ def order(**more):
 
 def trial(*words, stops=False, held=None, told=None, **more):
     session = Session(*words, stops=stops)
-    found = TrialSession(session, order(**more), (None, None), {} if held is None else held, told)
+    found = TrialSession(session, order(**more), {}, {} if held is None else held, told)
     found._parts = lambda: "the model"
     found.best = BestEpoch(found._order, lambda: f"after {found.best.epoch}")
     return found, session
@@ -149,11 +150,11 @@ def test_all_else_is_the_sessions():
 
 def test_it_goes_on_from_an_earlier_start():
     found, _ = trial(to_beat=0.5)
-    found.best.go_on({0: 0.9, 1: 0.2, 2: 0.4}, ({"keys": [1]}, ["arrays"]))
+    found.best.go_on({0: 0.9, 1: 0.2, 2: 0.4}, {"weights": 1})
     assert (found.best.value, found.best.epoch) == (0.2, 1)
-    assert found.best.parts == ({"config": 1, "keys": [1]}, ["arrays"])
+    assert found.best.parts == {"weights": 1}
     found, _ = trial(to_beat=0.1)
-    found.best.go_on({0: 0.9, 1: 0.2}, ({}, []))
+    found.best.go_on({0: 0.9, 1: 0.2}, {})
     assert (found.best.value, found.best.parts) == (0.2, None)
     found.best.go_on({}, None)
     assert found.best.epoch == 1

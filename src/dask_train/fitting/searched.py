@@ -1,0 +1,110 @@
+"""What a search asks of a kind of model: to check the model of a trial, and to say what its workers do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from dask_train.fitting.data import FitData
+from dask_train.fitting.settings import EpochSettings
+from dask_train.frameworks.base import Framework
+from dask_train.trainers.settings import LoopSettings
+
+# Settings of all kinds that each trial may have of its own.
+_OF_EACH_TRIAL = ("batch_size", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRows:
+    """Rows of all trials of a search.
+
+    Attributes
+    ----------
+    data, validation
+        What is trained on, and validated on; None without validation.
+    workers
+        Number of workers that train one model together.
+    """
+
+    data: FitData
+    validation: FitData | None
+    workers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """A trial that was built and checked.
+
+    Attributes
+    ----------
+    work
+        What the workers of the trial do; it travels to them. Of a model that is trained in a loop a ``LoopRole``.
+    model
+        Return what a search holds as the best model, of what the first worker has sent of its best epoch.
+    """
+
+    work: Any
+    model: Callable[[Any], Any] = field(repr=False)
+
+
+class SearchedKind(ABC):
+    """A kind of model that :func:`dask_train.search` trains; :data:`dask_train.fitting.kinds.SEARCH` lists them.
+
+    Attributes
+    ----------
+    settings
+        Arguments of ``dt.fit`` that these models take.
+    """
+
+    settings: type[LoopSettings]
+
+    @property
+    def of_trial(self) -> tuple[str, ...]:
+        """Names of settings that ``build`` may return beside a model: what is of this kind alone, and a few of all."""
+        common = {each.name for each in fields(EpochSettings)}
+        return (*_OF_EACH_TRIAL, *(each.name for each in fields(self.settings) if each.name not in common))
+
+    @abstractmethod
+    def framework(self) -> Framework:
+        """Return the adapter of the processes that train these models."""
+
+    @abstractmethod
+    def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
+        """Check the model of a trial as ``fit`` does, and return what is to be trained.
+
+        Parameters
+        ----------
+        model
+            As ``build`` has returned it.
+        settings
+            An instance of :attr:`settings`.
+        rows
+            What it is trained on.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The model or a setting can't be.
+        """
+
+
+def settings_of(kind: SearchedKind, model: Any, given: Mapping[str, Any], of_trial: Mapping[str, Any]) -> Any:
+    """Return the settings of a trial: those of its search, and its own.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One is none of this kind, lacks, or can't be.
+    """
+    if unknown := sorted(map(str, set(of_trial) - set(kind.of_trial))):
+        raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {', '.join(kind.of_trial)}.")
+    needed = [each.name for each in fields(kind.settings) if each.default is MISSING and each.name not in of_trial]
+    if needed:
+        told = ", ".join(f"{name!r}: ..." for name in needed)
+        raise TypeError(
+            f"dt.fit needs {', '.join(f'{name}=' for name in needed)} as well for a {type(model).__name__}: let build "
+            f"return the model and a dict with them, {{{told}}}."
+        )
+    return kind.settings.of({**given, **of_trial})

@@ -1,0 +1,247 @@
+"""A trial of a model in a process of ``search``: its training loop, in a session that tells of this trial alone."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dask_train.checkpoint.best import is_better
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.place import CheckpointPlace
+from dask_train.collectives.shared_memory import SharedMemory
+from dask_train.errors import ClosedError, StalledError
+from dask_train.searching.trial_checkpoints import brought_over
+from dask_train.searching.worker import EndTrial, NoMetricError, OrderLoop, TrialDone, TrialOrder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dask_train.role.dataset import DataSet
+    from dask_train.role.session import Session
+    from dask_train.trainers.common.sync_point import SyncedLoop
+
+# What adapters of ``fit`` give: the hosts of the workers, and the memory in which those of a host agree.
+_MEETING = "meeting"
+
+
+class TrialLoop(OrderLoop):
+    """Called with a session, it trains one model after the other."""
+
+    def opened(self, session: Session) -> ModelTrials:
+        """Return who trains them."""
+        gc.freeze()  # what the framework is made of stays; to go through it after each trial takes 0.2 s
+        return ModelTrials(session)
+
+
+class ModelTrials:
+    """Trains models; the data sets that the first one has opened stay open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._held: dict[str, DataSet] = {}
+        self._noticed: set[str] = set()
+        self._forget: Callable[[], object] = gc.collect
+
+    def work(self, order: TrialOrder) -> TrialDone | None:
+        """Train a model; None in workers that are not the first."""
+        began, self._forget = time.monotonic(), order.work.forget
+        with _own_memory(self._session) as extras:
+            trial: Any = TrialSession(self._session, order, extras, self._held, self._noticed)
+            outcome = order.work(trial, trial.watch)
+        if outcome is None:
+            return None
+        best: BestEpoch = trial.best
+        return TrialDone(
+            number=order.number,
+            value=best.value,
+            epoch=best.epoch,
+            parts=best.parts,
+            seconds=time.monotonic() - began,
+            warnings=outcome.warnings,
+        )
+
+    def forget(self) -> None:
+        """Give back what a trial has left in the process: graphs, names, models, memory for batches."""
+        for data in (self._session._data, *self._held.values()):
+            if data is not None:
+                data.give_memory_back()
+        self._forget()
+
+
+@contextmanager
+def _own_memory(session: Session) -> Iterator[dict[str, Any]]:
+    """Give a lone worker new memory to sum in for each trial, so that what the last one has written is free."""
+    if session.size > 1 or not hasattr(session, _MEETING):
+        yield {}
+        return
+    memory = SharedMemory(SharedMemory.create(), 0, 1)
+    try:
+        yield {_MEETING: (session.meeting[0], memory)}
+    finally:
+        memory.close()
+
+
+class BestEpoch:
+    """The best epoch of a trial so far, and its model where it has to be kept.
+
+    Parameters
+    ----------
+    parts_of
+        Return what is trained of the model, as it is now.
+    """
+
+    def __init__(self, order: TrialOrder, parts_of: Callable[[], Any]) -> None:
+        self._order, self._parts_of = order, parts_of
+        self.value: float | None = None
+        self.epoch: int | None = None
+        self.parts: Any = None
+
+    def epoch_ended(self, epoch: int, value: float) -> None:
+        """Look at the score of an epoch that has just ended."""
+        if not is_better(value, self.value, mode=self._order.mode):
+            return
+        self.value, self.epoch = value, epoch
+        if is_better(value, self._order.to_beat, mode=self._order.mode):
+            self.parts = self._parts_of()
+
+    def go_on(self, scores: dict[int, float], parts: Any) -> None:
+        """Take over the scores of epochs by number, of an earlier start, and the parts of the best of them."""
+        for epoch, value in scores.items():
+            if is_better(value, self.value, mode=self._order.mode):
+                self.value, self.epoch = value, epoch
+        if parts is None or self.value is None:
+            return
+        if is_better(self.value, self._order.to_beat, mode=self._order.mode):
+            self.parts = parts
+
+
+class TrialSession:
+    """A session as one trial sees it: what it reports carries its number, and it ends by itself.
+
+    Parameters
+    ----------
+    session
+        Of the role.
+    extras
+        What the adapter gives, where a trial has others than the session.
+    held
+        The data sets that the role has opened, by name; they stay open for the next trial.
+    told
+        What was told in other trials of this process.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        order: TrialOrder,
+        extras: Mapping[str, Any],
+        held: dict[str, DataSet],
+        told: set[str] | None = None,
+    ) -> None:
+        self._session, self._order, self._held = session, order, held
+        self._told: set[str] = set() if told is None else told
+        vars(self).update(extras)
+        self._loop: SyncedLoop | None = None
+        self._is_to_end = False
+        self.best = BestEpoch(order, self._parts)
+        self._folder: CheckpointFolder | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def watch(self, loop: SyncedLoop) -> None:
+        """Watch the loop that trains the model."""
+        self._loop = loop
+
+    def _parts(self) -> dict[str, Any]:
+        assert self._loop is not None
+        return self._loop.take_model()
+
+    def dataset(self, name: str) -> DataSet:
+        """Do as :meth:`Session.dataset`, opened once for all trials."""
+        if name not in self._held:
+            self._held[name] = self._session.dataset(name)
+        return self._held[name]
+
+    def checkpoints(self) -> CheckpointFolder:
+        """Return the checkpoints of this trial."""
+        if self._folder is None:
+            self._folder = CheckpointFolder(self._place())
+        return self._folder
+
+    def _place(self) -> CheckpointPlace:
+        order, task = self._order, self._order.work.task
+        kept = task.checkpoint
+        assert order.place is not None
+        return CheckpointPlace(
+            url=order.place.url,
+            run=task.run,
+            began=time.time(),
+            resume=True,
+            keep=2 if kept is None else kept.keep,
+            best=order.metric,
+            mode=order.mode,
+            storage_options=None if kept is None else kept.storage_options,
+        )
+
+    def open_checkpoint(self, *, own: bool = False, begins: bool = False) -> Path | None:  # noqa: ARG002
+        """Return the last one of an earlier start of this trial, whose scores are reported again."""
+        order = self._order
+        assert order.place is not None
+        earlier = order.place.earlier
+        found, notices = brought_over(earlier, self._place(), self.checkpoints(), self._session.scratch)
+        for text in notices:
+            self.notice(f"Trial {order.number}: {text}")
+        if found is None:
+            if earlier:
+                self.notice(f"Trial {order.number} had no checkpoint to go on with: it is trained from its beginning.")
+            return None
+        self.best.go_on(found.scores, found.best)
+        for epoch, value in found.scores.items():
+            self._session.report(trial=order.number, epoch=epoch, **{order.metric: value})
+        return found.folder
+
+    def report(self, **scores: Any) -> None:
+        """Do as :meth:`Session.report`, with the number of the trial.
+
+        Raises
+        ------
+        FloatingPointError
+            The loss is no number any more.
+        NoMetricError
+            The metric that counts is not among the scores of an epoch.
+        """
+        self._session.report(trial=self._order.number, **scores)
+        loss, epoch, metric = scores.get("loss", 0.0), scores["epoch"], self._order.metric
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"The loss is {loss} in epoch {epoch + 1}.")
+        if "step" in scores or self._is_to_end:
+            return  # in the middle of an epoch, or one that was cut short
+        if metric not in scores:
+            known = ", ".join(name for name in scores if name not in ("epoch", "num_steps"))
+            raise NoMetricError(f"There is no score {metric!r} at the end of an epoch; there are {known}.")
+        if math.isnan(scores[metric]):
+            raise FloatingPointError(f"{metric} is not a number after epoch {epoch + 1}.")
+        self.best.epoch_ended(epoch, float(scores[metric]))
+
+    def notice(self, text: str) -> None:
+        """Do as :meth:`Session.notice`, once in the process: most trials have the same to tell."""
+        if text not in self._told:
+            self._told.add(text)
+            self._session.notice(text)
+
+    def should_stop(self) -> bool:
+        """Return whether the trial is to end, because the client says so or the run ends."""
+        while not self._is_to_end:
+            try:
+                word = self._session.receive(timeout_s=0)
+            except StalledError:
+                break
+            except ClosedError:
+                return True
+            self._is_to_end = isinstance(word, EndTrial) and word.number == self._order.number
+        return self._is_to_end or self._session.should_stop()
