@@ -57,7 +57,7 @@ def trained(folder, scratch, losses):
             epoch=epoch,
             batch=0,
             steps=epoch,
-            header={"config": "of no use here", "keys": [epoch]},
+            shared={"config": "of no use here", "keys": [epoch]},
             arrays=[np.full(2, epoch)],
             history={"loss": [9.0] * epoch, "val_loss": losses[:epoch]},
             epochs=list(range(epoch)),
