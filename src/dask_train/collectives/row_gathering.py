@@ -1,4 +1,4 @@
-"""Rows of all ranks, one rank's after the other's, in two exchanges however many arrays there are."""
+"""Rows of all ranks, one rank's after the other's, in one exchange or two, however many arrays there are."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class Gathered(NamedTuple):
 class RowGathering:
     """Gathers arrays whose dtypes and shapes of rows are the same on all ranks.
 
-    Two channels take turns, and whoever writes to one has seen everyone in the other since it was read: so each call
-    takes two waits for the others, and no more.
+    Each rank tells of its arrays in a letter, in which small ones go along: those take one wait for the others, larger
+    ones two. Letters lie in two channels that take turns, so whoever writes to one has seen everyone in the other since
+    it was read.
 
     Parameters
     ----------
@@ -43,8 +44,9 @@ class RowGathering:
 
     def __init__(self, group: ProcessGroup) -> None:
         self._group = group
-        self._heads: SumBuffer | None = None
+        self._letters: list[SumBuffer] = []
         self._bodies: dict[int, SumBuffer] = {}
+        self._own = np.zeros(_LETTER_BYTES, np.uint8)
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> Gathered:
         """Gather arrays of as many rows each, which may be none.
@@ -58,50 +60,64 @@ class RowGathering:
         """
         group = self._group
         kinds = [(array.dtype.str, array.shape[1:]) for array in arrays]
-        heads = self._told(len(arrays[0]), zlib.crc32(repr(kinds).encode()))
+        widths = [array.dtype.itemsize * math.prod(array.shape[1:]) for array in arrays]
+        letters = self._told(arrays, zlib.crc32(repr(kinds).encode()))
+        heads = letters[:, :_HEAD_BYTES].view(np.int64)
         if (heads[:, 1] != heads[0, 1]).any():
             listed = ", ".join(f"{np.dtype(dtype)} {shape}" for dtype, shape in kinds)
             raise ValueError(
                 f"The rows of this worker's share are of {listed}, and those of another worker's are of other shapes "
                 "or dtypes. Make the same of any rows, or pass workers=1."
             )
-        widths = [array.dtype.itemsize * math.prod(array.shape[1:]) for array in arrays]
         counts = heads[:, 0].tolist()
         edges = [0, *itertools.accumulate(count * sum(widths) for count in counts)]
-        body = self._body(edges[-1])
-        mine = np.concatenate([_bytes_of(array) for array in arrays])
-        group.exchange(body, mine, [slice(*pair) for pair in itertools.pairwise(edges)])
+        if max(counts) * sum(widths) <= _LETTER_BYTES - _HEAD_BYTES:
+            parts = list(letters[:, _HEAD_BYTES:])
+        else:
+            body = self._body(edges[-1])
+            places = [slice(*pair) for pair in itertools.pairwise(edges)]
+            group.exchange(body, np.concatenate([_bytes_of(array) for array in arrays]), places)
+            parts = [body.total[place] for place in places]
         first = sum(counts[: group.rank])
-        return Gathered(_cut(body.total, arrays, widths, counts, edges), slice(first, first + counts[group.rank]))
+        return Gathered(_cut(parts, arrays, widths, counts), slice(first, first + counts[group.rank]))
 
-    def _told(self, rows: int, kinds: int) -> np.ndarray:
-        """Return what each rank says of its arrays, ``(ranks, 2)``."""
-        if self._heads is None:
-            self._heads = self._group.channel([(2 * self._group.size,)], np.int64)
-        places = [slice(2 * rank, 2 * rank + 2) for rank in range(self._group.size)]
-        self._group.exchange(self._heads, np.array([rows, kinds]), places)
-        return self._heads.totals[0].reshape(-1, 2).copy()
+    def _told(self, arrays: Sequence[np.ndarray], kinds: int) -> np.ndarray:
+        """Return the letters of all ranks, ``(ranks, bytes)``; good until the call after the next."""
+        group, own = self._group, self._own
+        if not self._letters:
+            self._letters = [group.channel([(group.size * _LETTER_BYTES,)], np.uint8) for _ in range(2)]
+        own[:_HEAD_BYTES].view(np.int64)[:] = len(arrays[0]), kinds
+        end = _HEAD_BYTES + sum(array.nbytes for array in arrays)
+        if end <= _LETTER_BYTES:
+            np.concatenate([_bytes_of(array) for array in arrays], out=own[_HEAD_BYTES:end])
+        places = [slice(rank * _LETTER_BYTES, (rank + 1) * _LETTER_BYTES) for rank in range(group.size)]
+        letters = self._letters[0]
+        self._letters.reverse()
+        group.exchange(letters, own, places)
+        return letters.total.reshape(group.size, _LETTER_BYTES)
 
     def _body(self, num_bytes: int) -> SumBuffer:
         """Return room for so many bytes; made anew for twice as many, not for one more."""
-        room = 1 << max(12, (num_bytes - 1).bit_length())
+        room = 1 << (num_bytes - 1).bit_length()
         if room not in self._bodies:
             self._bodies[room] = self._group.channel([(room,)], np.uint8)
         return self._bodies[room]
 
 
+# The number of rows, and a checksum of dtypes and shapes.
+_HEAD_BYTES = 16
+# Copied in 1 us, and sent in 13 us at 10 Gbit/s: less than another wait. 128 rows of 30 numbers in float32 fit.
+_LETTER_BYTES = 1 << 14
+
+
 def _cut(
-    whole: np.ndarray, arrays: Sequence[np.ndarray], widths: Sequence[int], counts: Sequence[int], edges: Sequence[int]
+    parts: Sequence[np.ndarray], arrays: Sequence[np.ndarray], widths: Sequence[int], counts: Sequence[int]
 ) -> list[np.ndarray]:
-    """Return each array's rows out of the ranks' bytes, which lie rank by rank; a copy."""
+    """Return each array's rows out of the ranks' bytes; a copy."""
     found, before = [], 0
     for array, width in zip(arrays, widths, strict=True):
-        parts = [
-            whole[edge + count * before : edge + count * (before + width)]
-            for edge, count in zip(edges, counts, strict=False)
-        ]
-        joined = np.concatenate(parts).view(array.dtype)
-        found.append(joined.reshape(sum(counts), *array.shape[1:]))
+        mine = [part[count * before : count * (before + width)] for part, count in zip(parts, counts, strict=True)]
+        found.append(np.concatenate(mine).view(array.dtype).reshape(sum(counts), *array.shape[1:]))
         before += width
     return found
 

@@ -8,13 +8,15 @@ import pytest
 from dask_train.collectives.row_gathering import RowGathering
 
 ROWS = [3, 0, 5]
+# In some turns the rows of all ranks fit in their letters, in others those of some do not.
+WIDTHS = [3, 3, 500, 9000, 3, 9000, 9000]
 
 
 def columns(rank: int, turn: int) -> list[np.ndarray]:
     random = np.random.default_rng(10 * turn + rank)
     rows = ROWS[(rank + turn) % 3]
     return [
-        random.normal(size=(rows, 2, 3)),
+        random.normal(size=(rows, 2, WIDTHS[turn])),
         random.integers(0, 9, rows).astype("i2"),
         random.random((rows, 1)) > 0.5,
         np.asfortranarray(random.normal(size=(rows, 4)).astype("f4")),
@@ -24,10 +26,10 @@ def columns(rank: int, turn: int) -> list[np.ndarray]:
 def test_rows_come_in_the_order_of_the_ranks(on_each_rank):
     def gathered(_, group):
         gathering = RowGathering(group)
-        return [gathering(columns(group.rank, turn)) for turn in range(4)]
+        return [gathering(columns(group.rank, turn)) for turn in range(len(WIDTHS))]
 
     everyones = on_each_rank(gathered, 3)
-    for turn in range(4):
+    for turn in range(len(WIDTHS)):
         wanted = [np.concatenate(parts) for parts in zip(*(columns(rank, turn) for rank in range(3)), strict=True)]
         for rank, found in enumerate(everyones):
             for array, mine, own in zip(found[turn].arrays, wanted, columns(rank, turn), strict=True):
@@ -43,3 +45,16 @@ def test_all_ranks_are_told_of_other_shapes(on_each_rank):
         return True
 
     assert on_each_rank(gathered, 3) == [True] * 3
+
+
+def test_small_arrays_take_one_exchange(on_each_rank):
+    def exchanges(_, group):
+        told, exchange = [], group.exchange
+        group.exchange = lambda channel, *more: (told.append(channel), exchange(channel, *more))[1]
+        gathering = RowGathering(group)
+        for width in (3, 9000):
+            gathering([np.zeros((2, width))])
+            told.append("done")
+        return [one == "done" for one in told]
+
+    assert on_each_rank(exchanges, 2) == [[False, True, False, False, True]] * 2
