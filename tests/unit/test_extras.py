@@ -66,11 +66,6 @@ def fitted() -> dt.FitResult:
             lambda path: dt.search(lambda trial: None, X, X, metric="loss"),
             "'.[search]'",
         ),
-        (
-            "keras",
-            lambda path: dt.search(lambda trial: None, X, X, metric="loss"),
-            "'.[tensorflow]'",
-        ),
         ("sklearn", lambda path: dt.search(object(), X, X, params={"a": [1]}), "'.[linear]'"),
         ("sklearn", lambda path: linear_model.Ridge, "'.[linear]'"),
         ("sklearn", lambda path: sklearn.Incremental, "'.[linear]'"),

@@ -137,7 +137,7 @@ def with_own_rows(array: da.Array) -> da.Array:
     if not array.name.startswith(_VIEWS):
         return array
     graph = {key: piece.copy() for key, piece in dict(array.__dask_graph__()).items()}
-    return da.Array(graph, array.name, array.chunks, dtype=array.dtype, meta=array._meta)
+    return da.Array(graph, array.name, array.chunks, dtype=array.dtype, meta=meta_of(array))
 
 
 def check_plain(what: str, value: Any) -> None:

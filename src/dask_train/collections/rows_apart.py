@@ -15,12 +15,13 @@ from uuid import uuid4
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
-from dask._task_spec import DataNode, GraphNode, Task, TaskRef, convert_legacy_graph, cull
 from dask.core import reverse_dict
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from dask.utils import parse_bytes
+
+from dask_train.compat.dask_graphs import DataNode, GraphNode, Task, TaskRef, convert_legacy_graph, cull
 
 # Rows that come to less in all stay in the graph: to open them from elsewhere takes longer.
 LEAST_BYTES = parse_bytes("1 MiB")

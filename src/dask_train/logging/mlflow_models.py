@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.compat.mlflow import add_example
+
 # By the package whose class a model is of, in this order: estimators of XGBoost and LightGBM are of scikit-learn as
 # well. The flavour, and what it needs to be opened.
 _FLAVOURS = {
@@ -61,7 +63,11 @@ def write_model(model: Any, folder: Path, example: Any = None) -> None:
     save = import_module(f"mlflow.{flavour}").save_model
     formats = _formats(package) if _FORMAT in signature(save).parameters else {}
     # Requirements are named: else MLflow opens the model in another process to find them, which takes long.
-    save(model, str(folder), pip_requirements=_installed(needs), **_signature(package, model, example), **formats)
+    row = _signature(package, model, example)
+    later = row.pop("input_example", None) if package == "keras" else None
+    save(model, str(folder), pip_requirements=_installed(needs), **row, **formats)
+    if later is not None:  # mlflow.keras writes an example before it makes the folder
+        add_example(folder, later)
 
 
 def _formats(package: str) -> dict[str, str]:
@@ -123,7 +129,7 @@ def _of_module(model: Any, example: Any) -> tuple[Any, Any]:
 
     if example is None:
         return None, None
-    rows = torch.from_numpy(np.asarray(example, np.float32))  # as MLflow opens frames
+    rows = torch.from_numpy(np.array(example, np.float32))  # as MLflow opens frames
     with torch.no_grad():
         return example, deepcopy(model).cpu().eval()(rows).numpy()
 

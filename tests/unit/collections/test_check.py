@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import dask.array as da
-import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -82,7 +81,6 @@ class Frame:
         (TABLE.index, TypeError, "has a RangeIndex; pass"),
         (FRAME.index, TypeError, "has a Index; pass"),
         (FRAME["a"].sum(), TypeError, "has a Scalar; pass"),
-        (db.from_sequence([1]), TypeError, "has a Bag; pass"),
         (delayed(never)(), TypeError, r"has a Delayed.*, which does not tell its rows. Pass a list, \[part, part"),
         ((delayed(never)(), delayed(never)()), TypeError, "does not tell its rows"),
         ({"x": delayed(never)()}, TypeError, "does not tell its rows"),

@@ -102,7 +102,7 @@ def test_an_estimator_is_an_artifact_that_mlflow_opens(store, monkeypatch):
     assert pyfunc.load_model(folder).predict(np.array([[0.5]])) == pytest.approx([0.5])
     sink.keep_model(object(), None)  # of no flavour: its file is there
 
-    def fails(model, folder):
+    def fails(model, folder, example):
         raise ValueError("no skops")
 
     monkeypatch.setattr(mlflow, "write_model", fails)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -65,6 +66,7 @@ def process_group(place: GroupPlace, timeout_s: float) -> Iterator[Meetings]:
     LaunchError
         A rank did not come within ``timeout_s``, or can't be reached.
     """
+    hook = sys.excepthook  # torch puts one there that writes the rank before each line
     with environment_restored():
         try:
             meetings = Meetings(_join_or_explain(place, timeout_s), place.rank, place.num_ranks)
@@ -72,6 +74,7 @@ def process_group(place: GroupPlace, timeout_s: float) -> Iterator[Meetings]:
                 yield meetings
         finally:
             _leave()
+            sys.excepthook = hook
 
 
 def _join_or_explain(place: GroupPlace, timeout_s: float) -> Any:

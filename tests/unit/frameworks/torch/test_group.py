@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -120,6 +121,15 @@ def test_all_meet_though_rank_0_is_late(distributed, holder, makes_group):
     assert distributed.timeouts == [timedelta(minutes=30)] * len(distributed.made), "the launch's is only for meeting"
     assert distributed.ended.is_set() == makes_group
     assert (os.environ["WORLD_SIZE"], os.environ["GLOO_SOCKET_IFNAME"]) == ("2", "lo")
+
+
+def test_errors_of_the_process_are_written_as_before(distributed, holder, monkeypatch):
+    monkeypatch.setattr(distributed, "init_process_group", lambda *_, **__: setattr(sys, "excepthook", print))
+    hook = sys.excepthook
+    Store.told["place/1"] = json.dumps(("127.0.0.1", "", 0))  # the other one has come
+    with process_group(place_of(0, holder), 20.0):
+        assert sys.excepthook is print
+    assert sys.excepthook is hook
 
 
 @pytest.mark.parametrize(("rank", "said"), [(0, r"wait timeout\. A rank"), (1, r".*refused\. A rank")])
