@@ -189,6 +189,22 @@ def test_leases_of_a_killed_dask_worker_end_with_the_next_opening(client, alone,
     assert len(leases(theirs)) == 1, "that of the dead is gone"
 
 
+def dies_once(block, mark, block_info=None):
+    if block_info[0]["chunk-location"][0] == 5 and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+def test_a_dask_worker_that_is_killed_while_it_puts_costs_no_row(client, alone, theirs, wait_for, tmp_path):
+    mark = tmp_path / "killed"
+    rows = da.from_array(X, chunks=(100, 28, 28)).map_blocks(dies_once, str(mark), dtype=X.dtype)
+    identifier = dt.publish_dataset(rows, name="killed", to="vineyard", socket=alone)
+    assert mark.exists()
+    np.testing.assert_array_equal(dt.from_vineyard(identifier, socket=alone).to_numpy(), X)
+    wait_for(lambda: len(client.scheduler_info()["workers"]) == 2, "another Dask worker in its place")
+
+
 def test_a_full_daemon_is_told_of_and_keeps_nothing(client, alone, theirs):
     before = theirs.status.memory_usage
     with pytest.raises(dt.DataError, match=r"memory of the Vineyard daemon .* is full.*--size"):
