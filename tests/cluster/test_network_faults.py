@@ -188,7 +188,8 @@ def test_the_network_of_a_client_that_leaves_is_closed(client, workers, state, w
     with process:
         members = process.stdout.readline().split()
         assert len(members) == 2, process.stderr.read()
-        assert len(state(client)["networks"]) == len(state(client)["feeds"]) == 1
+        assert len(state(client)["networks"]) == 1
+        wait_for(lambda: len(state(client)["feeds"]) == 1, "the scheduler knows of the feed")
         if end == "killed after a loss":
             kill(client, members[0])
             wait_for(lambda: next(iter(state(client)["networks"].values()))["state"] == "lost", "it is lost")

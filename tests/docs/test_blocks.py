@@ -252,9 +252,12 @@ PIECES: dict[Place, Piece] = {
         then="client.close(); cluster.close(); assert len({target for _, target in targets}) == 2",
     ),
     ("docs/coming_from.md", 8): Piece(given=DATA.format(columns=4)),
-    ("docs/data.md", 0): Piece(given=DATA.format(columns=4), within="def worker(session):", then=TRAIN),
-    ("docs/data.md", 1): Piece(given=KERAS, then="assert not dt.list_datasets()"),
-    ("docs/data.md", 2): Piece(
+    ("docs/data.md", 0): Piece(
+        given=DATA.format(columns=4) + "x, y = rows, rows[:, 0]\n", then="assert (X.shape, y.shape) == ((64, 4), (64,))"
+    ),
+    ("docs/data.md", 1): Piece(given=DATA.format(columns=4), within="def worker(session):", then=TRAIN),
+    ("docs/data.md", 2): Piece(given=KERAS, then="assert not dt.list_datasets()"),
+    ("docs/data.md", 3): Piece(
         given=PANDAS + "frame = dd.from_pandas(pd.DataFrame({'x': [1, None], 'y': [3.0, 5.0]}), npartitions=1)",
         then="assert frame.compute().values.tolist() == [[1, 3, False], [1, 5, True]]",
     ),

@@ -57,6 +57,7 @@ class Agreement:
     """One worker's, which agrees with nobody."""
 
     size = 2
+    replaceable = None
 
     def __init__(self, rank):
         self.rank = rank
