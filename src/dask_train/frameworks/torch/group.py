@@ -67,14 +67,19 @@ def process_group(place: GroupPlace, timeout_s: float) -> Iterator[Meetings]:
         A rank did not come within ``timeout_s``, or can't be reached.
     """
     hook = sys.excepthook  # torch puts one there that writes the rank before each line
+    deadline = time.monotonic() + timeout_s
     with environment_restored():
+        store = None
         try:
-            meetings = Meetings(_join_or_explain(place, timeout_s), place.rank, place.num_ranks)
+            store = _join_or_explain(place, timeout_s)
+            meetings = Meetings(store, place.rank, place.num_ranks)
             with meetings.instead_of_torchs():
                 yield meetings
         finally:
             _leave()
             sys.excepthook = hook
+            if store is not None and place.port_holder is not None:
+                _wait_until_met(store, place, deadline)
 
 
 def _join_or_explain(place: GroupPlace, timeout_s: float) -> Any:
@@ -151,7 +156,16 @@ def _tell_each_other(store: Any, place: GroupPlace, deadline: float) -> list[Sea
     store.set(f"place/{place.rank}", json.dumps(mine))
     keys = [f"place/{rank}" for rank in range(place.num_ranks)]
     store.wait(keys, timedelta(seconds=max(deadline - time.monotonic(), 0.1)))
-    return [Seat(*json.loads(store.get(key))) for key in keys]
+    seats = [Seat(*json.loads(store.get(key))) for key in keys]
+    store.set(f"met/{place.rank}", "")
+    return seats
+
+
+def _wait_until_met(store: Any, place: GroupPlace, deadline: float) -> None:
+    """Wait until the others have met too: the store ends with the process of rank 0, which may have little to do."""
+    with suppress(Exception):  # one of them is lost, which the run notices
+        met = [f"met/{rank}" for rank in range(place.num_ranks)]
+        store.wait(met, timedelta(seconds=max(deadline - time.monotonic(), 0.1)))
 
 
 def _set_environment(place: GroupPlace, seats: Sequence[Seat]) -> None:

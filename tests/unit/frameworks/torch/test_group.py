@@ -123,10 +123,28 @@ def test_all_meet_though_rank_0_is_late(distributed, holder, makes_group):
     assert (os.environ["WORLD_SIZE"], os.environ["GLOO_SOCKET_IFNAME"]) == ("2", "lo")
 
 
+def the_other_has_come():
+    Store.told["place/1"] = json.dumps(("127.0.0.1", "", 0))
+
+
+def test_the_store_stays_until_the_other_has_read_it(distributed, holder):
+    the_other_has_come()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(meet, place_of(0, holder))
+        assert distributed.ended.wait(20), "its loop is over"
+        with pytest.raises(TimeoutError):
+            first.result(0.2)
+        with Store.came:
+            Store.told["met/1"] = ""
+            Store.came.notify_all()
+        first.result(20)
+
+
 def test_errors_of_the_process_are_written_as_before(distributed, holder, monkeypatch):
     monkeypatch.setattr(distributed, "init_process_group", lambda *_, **__: setattr(sys, "excepthook", print))
     hook = sys.excepthook
-    Store.told["place/1"] = json.dumps(("127.0.0.1", "", 0))  # the other one has come
+    the_other_has_come()
+    Store.told["met/1"] = ""
     with process_group(place_of(0, holder), 20.0):
         assert sys.excepthook is print
     assert sys.excepthook is hook
