@@ -18,7 +18,11 @@ from dask_train import start_tensorflow
 pytestmark = pytest.mark.slow
 
 
-@gen_cluster(client=True)
+# What other tests have left to the garbage collector may start a timer of this process's shared memory meanwhile.
+OF_THIS_TEST = {"threads": False}
+
+
+@gen_cluster(client=True, clean_kwargs=OF_THIS_TEST)
 async def test_basic(c, s, a, b):
     net = await start_tensorflow(c, leave_servers=True)
     tf_spec, dask_spec = net
@@ -37,7 +41,7 @@ def test_basic_sync():
         assert isinstance(tf.train.ClusterSpec(tf_spec), tf.train.ClusterSpec)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 10)
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 10, clean_kwargs=OF_THIS_TEST)
 async def test_user_defined_spec(c, s, *workers):
     net = await start_tensorflow(c, ps=2, worker=4, leave_servers=True)
     tf_spec, dask_spec = net
