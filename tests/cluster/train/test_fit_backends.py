@@ -228,7 +228,8 @@ def test_streamed_rows_train_the_same_model_with_its_metrics(client):
     }
     one, other = network(), network()
     wanted = dt.fit(one, x, y, **given).history
-    assert dt.fit(other, x, y, streaming=4, **given).history == wanted
+    found = dt.fit(other, x, y, streaming=4, **given).history
+    assert found == {name: pytest.approx(scores, rel=1e-6) for name, scores in wanted.items()}, "rows lie elsewhere"
     check_same(one, other)
 
 
