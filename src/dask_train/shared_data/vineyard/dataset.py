@@ -199,9 +199,9 @@ async def _delete(
     peer: Peer, socket: str | None, beside: Mapping[str, int], futures: Sequence[Future], made: Mapping[int, list[str]]
 ) -> None:
     """Take back what was put; what is still being put is waited for, since nobody else knows of it."""
-    settled = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
+    ended = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
     ids = {instance: list(of) for instance, of in made.items()}
-    for part in settled:
+    for part in ended:
         if isinstance(part, Put):
             ids.setdefault(part.instance, []).extend(part.tensors)
     for address, instance in beside.items():
