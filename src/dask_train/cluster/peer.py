@@ -236,7 +236,7 @@ class Peer:
     async def cancel(self, futures: Sequence[Future]) -> None:
         """Give up results of Dask, from a client, whoever else waits for them."""
         await self.dask_end.cancel(list(futures))
-        for future in futures:  # or the client goes on to ask for their keys, of which the scheduler warns
+        for future in futures:  # else get_dataset() asks the scheduler for their keys, and it warns
             future.release()
 
     async def on_scheduler(self, function: Any, *args: Any) -> Any:

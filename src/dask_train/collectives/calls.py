@@ -1,4 +1,4 @@
-"""The results of collective calls since a border: what a newcomer is answered with until it has come up."""
+"""The results of collective calls since a border, with which a newcomer repeats them alone until it has caught up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_train.collectives.shared_memory import SumBuffer
 
-# What results are kept of, beside those that lie in channels anyway; with more, nobody is replaced until the border.
+# Most bytes of results that are kept, besides those in channels. With more, no rank is replaced until the next border.
 MOST_BYTES = 64 << 20
 
 Answer = tuple[str, list[np.ndarray]]
@@ -42,12 +42,12 @@ class Calls:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the results of all calls are still there."""
+        """Return whether the results of all calls are still there."""
         return len(self._made) == self.number
 
     @property
     def answers(self) -> bool:
-        """Whether the next call is one that others have made already."""
+        """Return whether the others have made the next call already."""
         return bool(self._to_answer)
 
     def begin_again(self) -> None:

@@ -45,7 +45,7 @@ class Formation:
     attempts: Sequence[int]
 
 
-class Run(Protocol):
+class ReplacingRun(Protocol):
     """The run, as a group sees it whose ranks are replaced."""
 
     def form(self) -> Formation:
@@ -66,14 +66,14 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class State:
-    """What a newcomer goes on with.
+    """The state from which a newcomer continues.
 
     Attributes
     ----------
     border
         The number of the border.
     shared
-        What all ranks have, as :meth:`ReplaceableGroup.border` was told to give it.
+        What all ranks have, from the function that :meth:`ReplaceableGroup.border` was given.
     own
         What was the lost rank's own there, as it was mirrored.
     """
@@ -90,7 +90,7 @@ class _PeerLostError(Exception):
 class ReplaceableGroup(ProcessGroup):
     """The ranks of one host that agree at every step, where a lost rank is replaced in place.
 
-    The trainer tells of borders: places between two calls at which the state of all ranks is known. Between two borders
+    The trainer marks borders: places between two calls at which the state of all ranks is known. Between two borders
     only what is a rank's own may change.
 
     Parameters
@@ -105,12 +105,12 @@ class ReplaceableGroup(ProcessGroup):
     Attributes
     ----------
     received
-        The state that this rank goes on with in place of a lost one; None for one that begins as all others do.
+        The state from which this rank continues in place of a lost one; None for one that begins as all others do.
     """
 
     _look_s = _LOOK_S
 
-    def __init__(self, run: Run, formation: Formation, timeout_s: float) -> None:
+    def __init__(self, run: ReplacingRun, formation: Formation, timeout_s: float) -> None:
         super().__init__(formation.hosts, formation.rank, formation.memory, None, timeout_s)
         self._attempts = formation.attempts
         self._run, self._calls = run, Calls()
@@ -160,7 +160,7 @@ class ReplaceableGroup(ProcessGroup):
     # Calls, which are made again where they are interrupted
 
     def channel(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str) -> SumBuffer:
-        """Memory for sums, as of :class:`ProcessGroup`; it has room from its first use on, which all ranks make."""
+        """Return memory for sums, as :class:`ProcessGroup` does; it gets its room when all ranks first use it."""
         channel = SumBuffer(shapes, dtype)
         if self._is_inside:
             self._use(channel)
@@ -246,7 +246,7 @@ class ReplaceableGroup(ProcessGroup):
         return formation
 
     def _meet_again(self) -> None:
-        """Meet until nobody is lost meanwhile."""
+        """Meet until no rank is lost meanwhile."""
         while True:
             formation = self._met()
             with suppress(_PeerLostError):

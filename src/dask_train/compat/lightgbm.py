@@ -17,7 +17,7 @@ def names_of_parameter(name: str) -> set[str]:
 
 
 def continue_from(rows: Any, predictor: Any) -> None:
-    """Let a ``Dataset`` be one of a booster that goes on from another; LightGBM wants the same of all of them.
+    """Let a ``Dataset`` belong to a booster that continues another; LightGBM wants the same of all of them.
 
     Replaces ``Dataset._predictor``. Without it LightGBM refuses rows that have scores of the earlier trees.
     """

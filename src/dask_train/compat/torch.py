@@ -19,7 +19,7 @@ def uncompiled(model: Any) -> Any:
 def is_compiled_in_place(module: Any) -> bool:
     """Return whether ``module.compile()`` was called.
 
-    Replaces ``Module._compiled_call_impl``. Without it nobody is told that workers train without compiled code.
+    Replaces ``Module._compiled_call_impl``. Without it users would not learn that workers train without compiled code.
     """
     return getattr(module, "_compiled_call_impl", None) is not None
 

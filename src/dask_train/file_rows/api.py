@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from dask_train.collections.source import OwnRows
-from dask_train.data.decoder import Decoder, FileDecoder
-from dask_train.errors import DataError
+from dask_train.data.decoder import Decoder
 from dask_train.file_rows.checks import check_functions
+from dask_train.file_rows.first_row import augmented, first_row
 from dask_train.file_rows.labels import labels_of
 from dask_train.file_rows.listing import listed
 from dask_train.file_rows.paired import with_paths
@@ -19,9 +19,6 @@ from dask_train.file_rows.pictures import decode_picture
 from dask_train.file_rows.reading import contents_of
 from dask_train.file_rows.source import FileSet, decoded_arrays, files_source
 from dask_train.input_errors import raises_at_the_call
-
-# With on_error="skip" the first file of so many that can be decoded shows what rows are.
-MOST_TRIED = 100
 
 
 @raises_at_the_call
@@ -95,30 +92,21 @@ def files(
     sizes = np.array(list(found.values()), np.int64)
     decode = decode or decode_picture
     file_set = FileSet(fs=fs, paths=names, sizes=sizes, labels=labels)
-    row = _first_row(file_set, FileDecoder(decode, None), most=MOST_TRIED if on_error == "skip" else 1)
-    decoder = Decoder.of(decode, None, row)
-    if augment is not None:
-        augmented = FileDecoder(lambda _: row, augment).row(names[0], b"", lambda: np.random.default_rng(0))
+    skips = on_error == "skip"
+    _, row, _ = first_row(
+        ((path, contents_of(fs, [path])[0], None) for path in names),
+        decode,
+        what="file",
+        where=repr(paths),
+        skips=skips,
+    )
     return FileRows(
         file_set=file_set,
         classes=known,
-        decoder=decoder,
-        augmented=None if augment is None else Decoder.of(decode, augment, augmented),
-        skips=on_error == "skip",
+        decoder=Decoder.of(decode, None, row),
+        augmented=augmented(decode, augment, names[0], row),
+        skips=skips,
     )
-
-
-def _first_row(file_set: FileSet, decoder: FileDecoder, *, most: int) -> np.ndarray:
-    errors: list[DataError] = []
-    for path in file_set.paths[:most]:
-        (content,) = contents_of(file_set.fs, [path])
-        try:
-            return decoder.row(path, content, np.random.default_rng)
-        except DataError as error:
-            errors.append(error)
-    if most == 1:
-        raise errors[0]
-    raise DataError(f"None of the first {len(errors)} files can be decoded. {errors[0]}") from errors[0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

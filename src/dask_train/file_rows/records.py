@@ -13,13 +13,11 @@ from dask import delayed
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import OwnRows, Source
 from dask_train.data.columns import TEXT, Column
-from dask_train.data.decoder import FILE_SHAPE, Decoder, FileDecoder
+from dask_train.data.decoder import FILE_SHAPE, Decoder
 from dask_train.errors import DataError, in_words
+from dask_train.file_rows.first_row import augmented, first_row
 from dask_train.file_rows.labels import RecordError
 from dask_train.file_rows.reading import decodable, unreadable
-
-# With on_error="skip" the first of so many records that can be decoded shows what rows are.
-MOST_TRIED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,32 +265,18 @@ def record_rows(
     DataError
         There is no record, or the first one can't be read or decoded.
     """
-    name, row, label = _first(files, FileDecoder(decode, None), most=MOST_TRIED if on_error == "skip" else 1)
-    augmented = None
-    if augment is not None:
-        like = FileDecoder(lambda _: row, augment).row(name, b"", lambda: np.random.default_rng(0))
-        augmented = Decoder.of(decode, augment, like)
+    name, row, label = first_row(
+        (each for path in files.paths for each in files.rows(path)),
+        decode,
+        what="record",
+        where=", ".join(map(repr, files.paths[:5])),
+        skips=on_error == "skip",
+    )
     return RecordRows(
         files=files,
         decoder=Decoder.of(decode, None, row),
-        augmented=augmented,
+        augmented=augmented(decode, augment, name, row),
         classes=classes,
         label=None if label is None else Column(dtype=label.dtype.str, row_shape=label.shape),
         num_listed=sum(1 for path in files.paths for _ in files.rows(path)) if on_error == "skip" else None,
     )
-
-
-def _first(files: RecordFiles, decoder: FileDecoder, *, most: int) -> tuple[str, np.ndarray, np.ndarray | None]:
-    errors: list[DataError] = []
-    for name, content, label in (each for path in files.paths for each in files.rows(path)):
-        try:
-            return name, decoder.row(name, content, np.random.default_rng), label
-        except DataError as error:
-            errors.append(error)
-        if len(errors) == most:
-            break
-    if not errors:
-        raise DataError(f"There is no record in {', '.join(map(repr, files.paths[:5]))}.")
-    if most == 1:
-        raise errors[0]
-    raise DataError(f"None of the first {len(errors)} records can be decoded. {errors[0]}") from errors[0]

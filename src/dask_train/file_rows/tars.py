@@ -85,8 +85,8 @@ def tars(
         paths=tuple(found),
         nbytes=sum(found.values()),
         read=samples_of,
-        content=Member(tuple(features.split(";"))),
-        label=None if label is None else numbers.after(label if callable(label) else TextMember(label)),
+        content=MemberContent(tuple(features.split(";"))),
+        label=None if label is None else numbers.after(label if callable(label) else MemberText(label)),
     )
     return record_rows(
         files, decode=decode or decode_picture, augment=augment, classes=numbers.classes, on_error=on_error
@@ -149,7 +149,7 @@ class _WholeArchive(tarfile.TarFile):
 
 
 @dataclass(frozen=True)
-class Member:
+class MemberContent:
     """Takes the first of some endings that a sample has."""
 
     endings: tuple[str, ...]
@@ -166,13 +166,13 @@ class Member:
 
 
 @dataclass(frozen=True)
-class TextMember:
+class MemberText:
     """Takes the text of a member: a whole number, or a name."""
 
     ending: str
 
     def __call__(self, sample: dict[str, bytes]) -> int | str:
-        text = Member((self.ending,))(sample).decode().strip()
+        text = MemberContent((self.ending,))(sample).decode().strip()
         try:
             return int(text)
         except ValueError:

@@ -134,7 +134,7 @@ class Framework:
 
     @property
     def replaces_in_place(self) -> bool:
-        """Whether its training roles go on in place where one of them is lost: with ``recovery="in_place"``."""
+        """Return whether a lost training role is replaced in place, as with ``recovery="in_place"``."""
         return False
 
     def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:

@@ -52,7 +52,7 @@ class FitFramework(Framework):
 
     @property
     def replaces_in_place(self) -> bool:
-        """Whether a lost worker is replaced while the others wait."""
+        """Return whether a lost worker is replaced while the others wait."""
         return self._in_place
 
     def load(self, me: RoleInfo) -> None:

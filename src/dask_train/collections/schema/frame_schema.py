@@ -82,7 +82,7 @@ class FrameSchema(Shown):
 
     @property
     def classes(self) -> list[Any] | None:
-        """The values of the label in the order of their codes, where there is one of categories; else None."""
+        """Return the label's values in the order of their codes, where it has categories; else None."""
         found = [one for one in self.targets if isinstance(one, CategoryColumn)]
         return found[0].categories.tolist() if len(found) == 1 else None
 

@@ -47,7 +47,7 @@ class CallbackSync(ABC):
 
     @property
     def report_due(self) -> bool:
-        """Whether it is time to report scores between two steps."""
+        """Return whether scores are to be reported between two steps now."""
         return self.loop.report_due
 
     def step_done(self, scores: dict[str, Any], *, new_weights: bool = False, new_rates: bool = True) -> None:

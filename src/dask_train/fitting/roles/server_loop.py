@@ -50,7 +50,7 @@ class ServerLoop(KerasLoop):
 
     @property
     def begins_last(self) -> bool:
-        """Whether the next step is the last one of its epoch."""
+        """Return whether the next step is the last one of its epoch."""
         epoch, batch = self._epochs.place(self._place)
         return batch + 1 == self._epochs.size(epoch)
 

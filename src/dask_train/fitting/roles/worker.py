@@ -85,7 +85,7 @@ class Worker(ABC):
 
     @property
     def epochs(self) -> Epochs:
-        """Which batches each of them has."""
+        """Return the batches of each epoch."""
         return self.loop.plan
 
     @property

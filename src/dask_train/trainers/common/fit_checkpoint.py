@@ -92,7 +92,7 @@ class FitCheckpoint:
 
     @property
     def in_parts(self) -> dict[str, Any]:
-        """The parts of the state that all ranks share, by name; also of a version that wrote a Keras model alone."""
+        """Return the parts of the state that all ranks share, by name; also of formats with a Keras model alone."""
         return {MODEL: {"parts": [self.shared, self.arrays], "rates": self.rates}} if self.arrays else self.shared
 
     def check_parts(self, names: dict[str, list[str]]) -> None:

@@ -194,7 +194,7 @@ class RankState:
 
     @property
     def course(self) -> RankState:
-        """The shared parts that are no part of what is trained, as a state of their own."""
+        """Return the shared parts that are not trained, as a state of their own."""
         course = RankState()
         course._shared = {name: part for name, part in self._shared.items() if not part.trained}
         return course
