@@ -55,6 +55,8 @@ class Checkpointer:
 
     Attributes
     ----------
+    steps
+        After how many steps the last checkpoint was taken.
     warning
         Why there is no best model to end with, where one was asked for; else None.
     judges_by_validation, judges_later
@@ -76,7 +78,7 @@ class Checkpointer:
         self._task, self._session, self._epochs, self._clock = task, session, epochs, clock
         self._mode_of = mode_of
         self._last_s = clock()
-        self._steps = 0
+        self.steps = 0
         self._lock = threading.Lock()
         self._writing: threading.Thread | None = None
         self._waiting: list[_Candidate] = []  # for the one that is being written: the last, and what may be the best
@@ -111,7 +113,7 @@ class Checkpointer:
         if self._writing is not None:
             return False
         policy, seconds = self._task.checkpoint, self._clock() - self._last_s
-        return is_due(policy.every_steps, policy.every_s, steps=steps, last_steps=self._steps, seconds=seconds)
+        return is_due(policy.every_steps, policy.every_s, steps=steps, last_steps=self.steps, seconds=seconds)
 
     def keep(self, kept: FitCheckpoint, *, as_scored: bool = True) -> None:
         """Write one in the background, after the one that is being written; its arrays are not changed any more.
@@ -121,7 +123,7 @@ class Checkpointer:
         as_scored
             Whether it has the weights that were validated, or are to be: else it is not the best one.
         """
-        self._last_s, self._steps = self._clock(), kept.steps
+        self._last_s, self.steps = self._clock(), kept.steps
         score, self._score = self._score, None
         if not as_scored:
             self._tell_of_set_weights()
@@ -242,18 +244,9 @@ class Checkpointer:
         if check is not None:
             check(kept)
         self._check(kept)
-        self._steps = kept.steps
+        self.steps = kept.steps
         self._check_best(kept)
         return kept
-
-    @property
-    def steps(self) -> int:
-        """After how many steps the last checkpoint was taken."""
-        return self._steps
-
-    @steps.setter
-    def steps(self, steps: int) -> None:
-        self._steps = steps
 
     def order(self) -> dict[str, Any]:
         """Return what fixes the order of rows."""
