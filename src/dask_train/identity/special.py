@@ -5,6 +5,7 @@ Frameworks are told by names, so that none is imported for a value of another.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,8 @@ from dask_train.identity.torch_archives import exported_parts, script_parts
 # functions compiled from the others.
 _MODES = {"training", "_compiled_call_impl"}
 _NAMES = {"name", "path", "native"}  # of layers and variables; those that count are in the config
+# Where a Keras config holds the name of a layer or an operation.
+_NAMED_IN = {"name", "keras_history", "input_layers", "output_layers"}
 
 
 def special_parts(value: Any) -> ValueParts | None:
@@ -67,13 +70,46 @@ def keras_contents(header: Mapping[str, Any], arrays: Any) -> tuple[Any, ...]:
     """Return what a Keras model consists of, of the parts in which it travels."""
     from dask_train.keras_models.custom_objects import opened
 
-    told = {**header, "custom_objects": opened(header["custom_objects"])}
+    told = {
+        **header,
+        "config": _with_own_numbers(json.loads(header["config"])),
+        "custom_objects": opened(header["custom_objects"]),
+    }
     # Keras numbers the parts within a model that have no names of their own, as the second one of this process.
     told["structure"] = {
         kind: [{name: value for name, value in each.items() if name not in _NAMES} for each in several]
         for kind, several in header["structure"].items()
     }
     return told, list(arrays)
+
+
+def _with_own_numbers(config: Any) -> Any:
+    """Return a model's config with operations numbered within the model.
+
+    Nobody can name an operation of ``keras.ops``: Keras calls it ``"add_7"``, as the eighth one of its process.
+    """
+    numbers: dict[str, int] = {}
+
+    def find(value: Any) -> None:
+        if isinstance(value, dict) and str(value.get("module")).startswith("keras.src.ops.") and "name" in value:
+            numbers.setdefault(value["name"], len(numbers))
+        for inner in _inner(value):
+            find(inner)
+
+    def renamed(value: Any, named: bool = False) -> Any:
+        if isinstance(value, dict):
+            return {key: renamed(inner, named or key in _NAMED_IN) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [renamed(inner, named) for inner in value]
+        return f"operation {numbers[value]}" if named and isinstance(value, str) and value in numbers else value
+
+    find(config)
+    return renamed(config)
+
+
+def _inner(value: Any) -> list[Any]:
+    """Return the values that one of JSON holds."""
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
 def _keras_layer(layer: Any) -> ValueParts:

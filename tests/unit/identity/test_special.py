@@ -112,6 +112,20 @@ def test_keras_models_by_config_weights_and_functions():
     assert len({one, *(digest(keras_model(**other)) for other in others)}) == 1 + len(others)
 
 
+def test_operations_of_a_keras_model_count_and_their_numbers_do_not():
+    def model(wired):
+        inputs = keras.Input((3,), name="x")
+        return digest(keras.Model(inputs, wired(keras.ops.relu(inputs), keras.ops.tanh(inputs)), name="net"))
+
+    def difference(one, other):
+        return keras.ops.subtract(one, other)
+
+    one = model(difference)
+    assert one == model(difference), "of which Keras has numbered the operations otherwise"
+    others = [lambda one, other: difference(other, one), lambda one, other: one + other, lambda one, other: one]
+    assert len({one, *(model(other) for other in others)}) == 1 + len(others)
+
+
 def test_keras_layers_that_functions_use():
     def using(scale):
         layer = keras.layers.Rescaling(scale, name="scale")
