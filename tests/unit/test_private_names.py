@@ -90,10 +90,11 @@ def private_parts(text: str, ours: set[str]) -> list[str]:
     """Return private parts of other libraries that a file uses, each with its line."""
     tree = ast.parse(text)
     own = defined(tree) | OURS | DOCUMENTED
+    ours = ours | own
     return [
         f"line {node.lineno}: {part}"  # type: ignore[attr-defined]
         for node in ast.walk(tree)
-        for part in (*imported(node), *named(node, own, ours | own))
+        for part in (*imported(node), *named(node, own, ours))
     ]
 
 
