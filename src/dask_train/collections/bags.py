@@ -23,12 +23,17 @@ def bag_opened(what: str, data: Any) -> Any:
     -----
     A partition without rows takes its names from the first partition, which needs at least one row.
     """
-    if not any(kind.__module__ == "dask.bag.core" and kind.__name__ == "Bag" for kind in type(data).__mro__):
+    if not is_bag(data):
         return data
     parts = data.to_delayed()
     names = delayed(_names, pure=False)(what, parts[0])
     make = delayed(_frame, pure=False)
     return [make(what, number, names, part) for number, part in enumerate(parts)]
+
+
+def is_bag(data: object) -> bool:
+    """Return whether data is a Dask bag; does not import ``dask.bag``."""
+    return any(kind.__module__ == "dask.bag.core" and kind.__name__ == "Bag" for kind in type(data).__mro__)
 
 
 def _names(what: str, part: Any) -> list[str]:

@@ -15,6 +15,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
+from dask_train.collections.bags import is_bag
 from dask_train.collections.tensors import as_numpy
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import Column
@@ -105,7 +106,8 @@ def with_whole_rows(what: str, values: Sequence[Any]) -> tuple[da.Array, ...]:
 def _dask_array(what: str, value: Any) -> da.Array:
     value = as_numpy(what, value)
     if not hasattr(value, "dtype") or not hasattr(value, "shape") or hasattr(value, "iloc"):
-        raise TypeError(f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, or one frame.")
+        change = " Of a bag of dicts make one: bag.to_dataframe()." if is_bag(value) else ""
+        raise TypeError(f"{what} has a {type(value).__name__}; pass Dask or NumPy arrays, or one frame.{change}")
     if not value.shape:
         raise ValueError(f"{what} has an array without an axis; rows lie along the first one.")
     check_plain(what, value)

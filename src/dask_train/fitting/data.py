@@ -113,6 +113,7 @@ def fit_data(
         return _named(what, x, features, label, sample_weight, like)
     if (segments := segments_in(x)) is not None:
         return _published(what, x, segments, [y, sample_weight], like)
+    _check_not_delayed(what, [x, y, sample_weight])
     x = like.ordered(what, x)
     places, values = Columns.of(x, y, sample_weight)
     inputs, targets = leaves(places.features), leaves(places.labels)
@@ -138,6 +139,17 @@ def _of_files(what: str, files: OwnRows, like: Conformer, given: list[Any]) -> F
     places = Columns.of_batch(len(source.columns), source.columns)
     like.classes(what, files.classes)
     return FitData(value=files, columns=places.in_batch, made=source, schema=like.schema(None))
+
+
+def _check_not_delayed(what: str, values: Sequence[Any]) -> None:
+    """See that values tell their columns before they are computed."""
+    for value in (leaf for each in values for leaf in leaves(each)):
+        if any(isinstance(part, Delayed) for part in (value if isinstance(value, list) else [value])):
+            raise TypeError(
+                f"{what} is a bag or has delayed results, whose columns nobody knows yet. Where partitions are frames "
+                "or dicts, name their columns: features=['a', 'b'], label='y'. Of delayed arrays make a Dask array "
+                "with dask.array.from_delayed."
+            )
 
 
 def names_columns(sample_weight: Any) -> bool:

@@ -14,6 +14,7 @@ from dask import delayed
 from dask_train.arguments import check_counts
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
+from dask_train.collections.bags import is_bag
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
@@ -263,7 +264,7 @@ def _data_for(
     weights = None if names_columns(sample_weight) else sample_weight
     for what, each in (("x", x), ("y", y), ("sample_weight", weights)):
         for value in leaves(each):
-            if not hasattr(value, "iloc") and not np.ndim(value):
+            if not (hasattr(value, "iloc") or np.ndim(value) or is_bag(value)):
                 raise TypeError(
                     f"{what} has {value!r}; pass arrays, or a tuple or dict of them where there are several."
                 )

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask import array as da
+from dask import bag as db
 from dask import dataframe as dd
 
 from dask_train.collections.schema.conformer import Conformer
@@ -54,6 +55,20 @@ def test_columns_that_only_computing_tells_are_not_guessed(x):
 def test_no_inputs_are_refused():
     with pytest.raises(ValueError, match="data: there are no inputs"):
         fit_data("data", None, Y, None)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        db.from_sequence([{"a": 1.0, "y": 2.0}], npartitions=1),
+        [dask.delayed(np.ones)(2)],
+        {"a": dask.delayed(np.ones)(2)},
+    ],
+    ids=["a bag", "partitions", "a column"],
+)
+def test_what_tells_its_columns_when_it_is_computed_needs_their_names(x):
+    with pytest.raises(TypeError, match=r"data is a bag or has delayed results.*features=\['a', 'b'\], label='y'"):
+        fit_data("data", x, None, None)
 
 
 @pytest.mark.parametrize(("y", "weight"), [(Y, None), (Y, "w"), (None, np.ones(2))])
