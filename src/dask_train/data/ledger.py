@@ -29,7 +29,8 @@ class LedgerLine:
         Rows of the batches that it came back from (it asked for the next one, or left the loop), each counted once;
         and of those that it left out because they are in the checkpoint that it went on with.
     repeated
-        Rows of those that an earlier attempt had come back from, too.
+        Rows of those that an earlier attempt had come back from, too. An attempt that was lost with its Dask worker
+        is not counted: the account of its rows was lost as well.
     """
 
     role: str
