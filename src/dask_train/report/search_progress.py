@@ -51,9 +51,10 @@ class EndedTrial(Protocol):
 
 
 class RunningTrial(Protocol):
-    """A trial that is trained; ``trial`` has a number and params, ``began`` are monotonic seconds."""
+    """A trial that is trained; ``began`` are monotonic seconds."""
 
-    trial: Any
+    number: int
+    params: dict[str, Any]
     began: float
     scores: dict[str, Any]
 
@@ -187,7 +188,7 @@ class SearchDisplay(Display):
         epoch = str(scores["epoch"] + 1) if "epoch" in scores else ""
         told = "" if value is None else score_text(value)
         seconds = seconds_text(max(0.0, self._clock() - running.began))
-        return str(running.trial.number), "running", told, epoch, seconds, _params(running.trial.params)
+        return str(running.number), "running", told, epoch, seconds, _params(running.params)
 
 
 def _params(params: Mapping[str, Any]) -> str:

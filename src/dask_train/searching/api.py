@@ -15,9 +15,9 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.extras import check_installed, install_command
 from dask_train.input_errors import raises_at_the_call
 from dask_train.searching.estimators.result import GridResult
+from dask_train.searching.keywords import SearchKeywords
 from dask_train.searching.models import search_models
 from dask_train.searching.result import SearchResult
-from dask_train.searching.settings import SearchSettings
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @overload
 def search(
-    build: Callable[[Any], Any], x: Any, y: Any = None, *, params: None = None, **settings: Unpack[SearchSettings]
+    build: Callable[[Any], Any], x: Any, y: Any = None, *, params: None = None, **settings: Unpack[SearchKeywords]
 ) -> SearchResult: ...
 @overload
-def search(build: Any, x: Any, y: Any = None, *, params: Any, **settings: Unpack[SearchSettings]) -> GridResult: ...
+def search(build: Any, x: Any, y: Any = None, *, params: Any, **settings: Unpack[SearchKeywords]) -> GridResult: ...
 @raises_at_the_call
 @frees_its_thread
 def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna takes of a study

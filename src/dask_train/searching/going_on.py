@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.compat.optuna import take_up_trial
 from dask_train.errors import CheckpointError
@@ -16,8 +18,6 @@ class SearchState:
 
     Attributes
     ----------
-    arguments
-        What has to be the same where the search goes on.
     study_name
         Of Optuna's study.
     trials, sampler
@@ -29,12 +29,13 @@ class SearchState:
     unfinished
         The numbers of the former.
     num_begun, num_retries, is_stopped, ended, warnings
-        As in :class:`~dask_train.searching.trials.Trials`.
+        As in :class:`~dask_train.searching.optuna_study.OptunaStudy`.
     best
         Number and value of the trial whose model is the best one; None before there is one.
     """
 
-    arguments: dict[str, Any]
+    kind: ClassVar[str] = "search"
+
     study_name: str
     trials: list[Any] = field(repr=False)
     sampler: Any
@@ -49,7 +50,29 @@ class SearchState:
     best: tuple[int, float] | None
 
 
-def check_study(study: Any, state: SearchState) -> None:
+def check_goes_on(study: Any, build: Any, state: SearchState | None) -> None:
+    """See that a study's sampler can be kept, and that it and ``build`` are those of the search that is resumed.
+
+    Raises
+    ------
+    TypeError
+        The sampler can't be pickled.
+    CheckpointError
+        They are not.
+    """
+    try:
+        cloudpickle.dumps(study.sampler)
+    except Exception as error:
+        raise TypeError(
+            f"sampler is a {type(study.sampler).__name__}, which can't be pickled: {error}. Pass another one, or "
+            "leave checkpoint= out."
+        ) from error
+    if state is not None:
+        _check_study(study, state)
+        _check_parameters(build, state)
+
+
+def _check_study(study: Any, state: SearchState) -> None:
     """See that a study is the one that goes on, or a new one; with the same kind of sampler.
 
     Raises
@@ -94,7 +117,7 @@ def restore(study: Any, state: SearchState) -> list[Any]:
     return taken_up
 
 
-def check_parameters(build: Any, state: SearchState) -> None:
+def _check_parameters(build: Any, state: SearchState) -> None:
     """See that ``build`` suggests what it has suggested, by building the last trial's model once more.
 
     Raises

@@ -6,13 +6,13 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dask_train.cluster.peer import Peer
 from dask_train.driver.handle import Run
 from dask_train.driver.several_runs import FollowedRun, stop_all, wait_for_any
 from dask_train.errors import DaskTrainError, DataError, PlacementError, RoleFailedError
-from dask_train.searching.trials import Handed
+from dask_train.searching.study import Handed, Study
 from dask_train.searching.worker import EndTrial, TrialDone
 
 # How often one looks at the cluster's size and at the clock while nothing happens.
@@ -47,33 +47,6 @@ class Crew:
     workers: int
     most: int | None
     capacity: Callable[[], int]
-
-
-class Work(Protocol):
-    """Trials, or what else slots are handed: :class:`~dask_train.searching.trials.Trials` tells what each means."""
-
-    @property
-    def best(self) -> Any:
-        """The best trial; None before there is one."""
-
-    @property
-    def num_left(self) -> int:
-        """How many are still to be begun."""
-
-    def next(self) -> Handed | None:
-        """Give one, to be handed to a slot; None where there are none."""
-
-    def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
-        """See scores; whether it is to end."""
-
-    def done(self, handed: Handed, done: TrialDone) -> None:
-        """Take what came of it."""
-
-    def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
-        """Take that it has raised."""
-
-    def lost(self, handed: Handed, error: str) -> None:
-        """Take that its process is gone."""
 
 
 class PoolSlot:
@@ -119,8 +92,8 @@ class Slots:
     holds, and what it holds more of later is used as well.
     """
 
-    def __init__(self, peer: Peer, crew: Crew, trials: Work) -> None:
-        self._peer, self._crew, self._trials = peer, crew, trials
+    def __init__(self, peer: Peer, crew: Crew, study: Study) -> None:
+        self._peer, self._crew, self._study = peer, crew, study
         self._slots: list[PoolSlot] = []
         self._name = f"search-{uuid.uuid4().hex[:6]}"
         self._not_before = self._looked = 0.0
@@ -151,7 +124,7 @@ class Slots:
                 self._hand_out()
                 self._open_one()
                 update(self._slots)
-                if not self._trials.num_left and not any(slot.handed for slot in self._slots):
+                if not self._study.num_left and not any(slot.handed for slot in self._slots):
                     break
                 wait_for_any(self._peer, [slot.followed for slot in self._slots], LOOK_S)
         finally:
@@ -161,9 +134,9 @@ class Slots:
         followed, over = slot.followed, slot.followed.over  # asked first: what came before the end is still read
         for scores in followed.new_scores():
             handed = slot.handed
-            is_its = handed is not None and scores.get("trial") == handed.trial.number
-            if handed is not None and is_its and self._trials.scored(handed, scores):
-                followed.run.send(EndTrial(number=handed.trial.number), rank=0)
+            is_its = handed is not None and scores.get("trial") == handed.number
+            if handed is not None and is_its and self._study.scored(handed, scores):
+                followed.run.send(EndTrial(number=handed.number), rank=0)
         for _, _, told in followed.new_values():
             self._told(slot, told)
         if over:
@@ -174,11 +147,11 @@ class Slots:
         assert handed is not None
         self._losses = 0
         if isinstance(told, TrialDone):
-            self._trials.done(handed, told)
-        elif told.without_metric and self._trials.best is None:  # no trial will have it
+            self._study.done(handed, told)
+        elif told.without_metric and self._study.best is None:  # no trial will have it
             raise ValueError(f"{told.error} Pass one of them as metric.")
         else:
-            self._trials.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)
+            self._study.failed(handed, told.error, traceback=told.traceback, seconds=told.seconds)
 
     def _ended(self, slot: PoolSlot) -> None:
         self._slots.remove(slot)
@@ -186,9 +159,9 @@ class Slots:
         if handed is not None:
             if isinstance(error, RoleFailedError):
                 self._losses = 0
-                self._trials.failed(handed, error.what)
+                self._study.failed(handed, error.what)
                 return
-            self._trials.lost(handed, _in_words(error))
+            self._study.lost(handed, _in_words(error))
         if error is None or slot.is_closing:
             return
         self._not_before = time.monotonic() + AGAIN_S
@@ -204,10 +177,10 @@ class Slots:
         for slot in self._slots:
             if slot.handed is not None or slot.is_closing:
                 continue
-            if not self._trials.num_left:
+            if not self._study.num_left:
                 slot.close()
             elif slot.followed.is_placed and not slot.followed.over:
-                handed = self._trials.next()
+                handed = self._study.next()
                 if handed is not None:
                     slot.hand(handed, self._name)
 
@@ -220,7 +193,7 @@ class Slots:
             self._looked, self._room = now, max(1, self._crew.capacity() // self._crew.workers)
         most = self._room if self._crew.most is None else min(self._room, self._crew.most)
         busy = sum(slot.handed is not None for slot in open_ones)
-        if len(open_ones) < min(most, busy + self._trials.num_left):
+        if len(open_ones) < min(most, busy + self._study.num_left):
             run = self._crew.start()
             if run is not None:
                 self._slots.append(PoolSlot(run))
@@ -235,7 +208,7 @@ def _in_words(error: DaskTrainError | None) -> str:
 
 def _told(handed: Handed, search: str) -> dict[str, Any]:
     """Return a trial as those see it who look from elsewhere, in plain values."""
-    params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.trial.params.items()}
+    params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.params.items()}
     order = handed.order
     assert order is not None
     return {"search": search, "number": order.number, "metric": order.metric, "mode": order.mode, "params": params}

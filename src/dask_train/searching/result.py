@@ -13,7 +13,7 @@ from dask_train.fitting.saved import save_model
 from dask_train.fitting.schemas import note_schema
 from dask_train.report.formats import score_text
 from dask_train.searching.best_model import whole
-from dask_train.searching.trials import ERROR, Trials
+from dask_train.searching.optuna_study import ERROR, OptunaStudy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,9 +30,9 @@ class SearchResult(Shown):
         What the columns of the frame are that models were fitted with; None of arrays.
     """
 
-    def __init__(self, trials: Trials) -> None:
-        self.study = trials.study
-        self._best, self.schema = trials.best, trials.schema
+    def __init__(self, study: OptunaStudy) -> None:
+        self.study = study.study
+        self._best, self.schema = study.best, study.schema
 
     @property
     def trials(self) -> list[Any]:

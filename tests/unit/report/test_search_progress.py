@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.report.search_progress import MOST_ROWS, SearchDisplay
-from dask_train.searching.trials import FinishedTrial
+from dask_train.searching.study import FinishedTrial
 
 
 class Terminal(io.StringIO):
@@ -24,7 +24,7 @@ def ended(number, state="COMPLETE", value=0.5, error=""):
 
 
 def running(number, **scores):
-    return SimpleNamespace(trial=SimpleNamespace(number=number, params={"units": 9}), began=1.0, scores=scores)
+    return SimpleNamespace(number=number, params={"units": 9}, began=1.0, scores=scores)
 
 
 def test_a_file_gets_a_line_for_each_trial_once_and_only_where_it_is_wanted():

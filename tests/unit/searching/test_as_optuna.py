@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from dask_train.fitting.searched import TrialSpec
-from dask_train.searching.trials import Trials
+from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.worker import TrialDone
 
 OF_SAMPLERS = (
@@ -106,7 +106,7 @@ def searched(study, scores_of, trials):
     def spec_of(trial):
         return TrialSpec(work=scores_of(trial), model=lambda parts: parts)
 
-    search = Trials(study, spec_of, metric="score", most=trials, timeout_s=None)
+    search = OptunaStudy(study, spec_of, metric="score", most=trials, timeout_s=None)
     while (handed := search.next()) is not None:
         scores = handed.order.work
         for epoch, score in enumerate(scores):

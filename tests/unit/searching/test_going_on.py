@@ -14,14 +14,23 @@ from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.trial import KerasTrialRole
 from dask_train.fitting.searched import TrialSpec
 from dask_train.fitting.spec import FitTask
+from dask_train.searching.going_on import SearchState, check_goes_on
 from dask_train.searching.kept import KeptSearch, kept_search
 from dask_train.searching.opening import open_study
+from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.result import SearchResult
-from dask_train.searching.trials import Trials
 from dask_train.searching.worker import TrialDone
 
 NUM_TRIALS = 12  # the first ten of Optuna's own sampler are random
 ARGUMENTS = {"metric": "score", "direction": "maximize", "epochs": 3, "seed": 1}
+
+
+def kept_in(folder, arguments=ARGUMENTS, *, resume, **settings):
+    return kept_search(Checkpoint(folder, **settings), arguments, SearchState, resume=resume, of_trials=True)
+
+
+def name_of(kept):
+    return None if kept.state is None else kept.state.study_name
 
 
 class Killed(BaseException):
@@ -49,17 +58,17 @@ class Prunes(optuna.pruners.BasePruner):
 def call(folder, storage=None, *, resume=False, arguments=ARGUMENTS, sampler=None, built=build, trials=NUM_TRIALS):
     """One call of ``search``, whose trials are trained at once; and how often each was."""
     trained = []
-    with kept_search(Checkpoint(folder), arguments, resume=resume) as kept:
+    with kept_in(folder, arguments, resume=resume) as kept:
         study = open_study(
             direction="maximize",
             sampler=sampler,
             pruner=Prunes(),
             storage=storage,
-            study_name=kept.study_name or (storage and "mine"),
+            study_name=name_of(kept) or (storage and "mine"),
             seed=1,
         )
-        kept.check_study(study, built)
-        searched = Trials(study, built, metric="score", most=trials, timeout_s=None, kept=kept)
+        check_goes_on(study, built, kept.state)
+        searched = OptunaStudy(study, built, metric="score", most=trials, timeout_s=None, kept=kept)
         while (handed := searched.next()) is not None:
             number, value = handed.trial.number, -((handed.trial.params["x"] - 0.3) ** 2)
             trained.append(number)
@@ -161,12 +170,12 @@ def test_a_sampler_that_had_no_more_to_suggest_has_none_in_the_next_call(tmp_pat
         return spec({})
 
     def searched(resume):
-        with kept_search(Checkpoint(tmp_path / "kept"), ARGUMENTS, resume=resume) as kept:
+        with kept_in(tmp_path / "kept", resume=resume) as kept:
             sampler = optuna.samplers.BruteForceSampler(seed=1)
             study = open_study(
-                direction="maximize", sampler=sampler, pruner=None, storage=None, study_name=kept.study_name, seed=1
+                direction="maximize", sampler=sampler, pruner=None, storage=None, study_name=name_of(kept), seed=1
             )
-            found = Trials(study, few, metric="score", most=50, timeout_s=None, kept=kept)
+            found = OptunaStudy(study, few, metric="score", most=50, timeout_s=None, kept=kept)
             while (handed := found.next()) is not None:
                 number = handed.trial.number
                 parts = ({"of": number}, [])
@@ -178,11 +187,11 @@ def test_a_sampler_that_had_no_more_to_suggest_has_none_in_the_next_call(tmp_pat
 
 def test_a_trial_that_was_in_hand_has_the_places_of_its_earlier_starts(tmp_path):
     def handed(resume):
-        with kept_search(Checkpoint(tmp_path / "kept", keep=3), ARGUMENTS, resume=resume) as kept:
+        with kept_in(tmp_path / "kept", keep=3, resume=resume) as kept:
             study = open_study(
-                direction="maximize", sampler=None, pruner=None, storage=None, study_name=kept.study_name, seed=1
+                direction="maximize", sampler=None, pruner=None, storage=None, study_name=name_of(kept), seed=1
             )
-            searched = Trials(study, build, metric="score", most=3, timeout_s=None, kept=kept)
+            searched = OptunaStudy(study, build, metric="score", most=3, timeout_s=None, kept=kept)
             first = searched.next()
             searched.cut_short("It was interrupted.")
             return first.order, first.trial.params
@@ -229,11 +238,11 @@ def test_another_search_is_refused(tmp_path):
         with pytest.raises(CheckpointError, match=match):
             call(tmp_path / "kept", resume=True, **told)
     with (
-        kept_search(Checkpoint(tmp_path / "kept"), ARGUMENTS, resume=True) as kept,
+        kept_in(tmp_path / "kept", resume=True) as kept,
         pytest.raises(CheckpointError, match="The checkpoint is of another study"),
     ):
-        kept.check_study(stranger, build)
-    with kept_search(Checkpoint(tmp_path / "kept"), ARGUMENTS, resume=True) as kept:
+        check_goes_on(stranger, build, kept.state)
+    with kept_in(tmp_path / "kept", resume=True) as kept:
         kept.check_same({"data": "3 rows"})  # the first call died before it knew of them
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_train.dashboard.searches import Searches
 from dask_train.searching.pool import MAX_TOLD, PoolSlot
-from dask_train.searching.trials import Handed
+from dask_train.searching.study import Handed
 from dask_train.searching.worker import TrialOrder
 
 
@@ -17,7 +17,7 @@ def test_a_trial_is_told_in_plain_values_before_it_is_sent():
     run = SimpleNamespace(_driver=SimpleNamespace(trials=told), send=lambda order: sent.append((order, list(told))))
     params = {"rate": np.float64(0.5), "units": 8, "act": "relu", "deep": True, "shape": (1, 2), "x" * 99: "y" * 99}
     order = TrialOrder(number=3, work=None, metric="val_loss", mode="min", to_beat=None)
-    PoolSlot(run).hand(Handed(trial=SimpleNamespace(params=params), order=order), "search-1")
+    PoolSlot(run).hand(Handed(number=3, params=params, order=order), "search-1")
     (trial,) = told
     assert trial["params"] == {
         "rate": 0.5,

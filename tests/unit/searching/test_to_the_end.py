@@ -1,4 +1,4 @@
-"""How a search ends: with a result, with all trials failed, or cut short with what was found so far."""
+"""How a search ends: with a result, with all study failed, or cut short with what was found so far."""
 
 from __future__ import annotations
 
@@ -11,33 +11,41 @@ import pytest
 
 optuna = pytest.importorskip("optuna")
 
-from dask_train.errors import PlacementError, RoleFailedError  # noqa: E402 - where there is Optuna
+from dask_train.errors import CheckpointError, PlacementError, RoleFailedError  # noqa: E402 - where there is Optuna
+from dask_train.searching.optuna_study import OptunaStudy  # noqa: E402
 from dask_train.searching.result import SearchResult  # noqa: E402
+from dask_train.searching.study import FinishedTrial  # noqa: E402
 from dask_train.searching.to_the_end import trained  # noqa: E402
 
 
-class Trials:
-    """Trials that have ended so."""
+class Study(OptunaStudy):
+    """One whose study have ended so."""
 
     def __init__(self, *states: str, log: Any = None) -> None:
-        self.study = optuna.create_study()
+        study = optuna.create_study()
+        super().__init__(study, lambda _: None, metric="score", most=3, timeout_s=None, log=log)  # type: ignore[arg-type,return-value]
         self.ended = [
-            SimpleNamespace(
-                number=number, state=state, error=f"error {number}", traceback="the trace\n" * (number == 0)
+            FinishedTrial(
+                number=number,
+                state=state,
+                params={},
+                value=None,
+                seconds=1.0,
+                error=f"error {number}",
+                traceback="the trace\n" * (number == 0),
             )
             for number, state in enumerate(states)
         ]
-        self.warnings: dict[str, int] = {}
-        self.best = self.best_ended = None
-        self.log, self.cut, self.is_closed = log, list[str](), False
-        self.schema = None
+        self.cut, self.is_closed = list[str](), False
 
     def cut_short(self, why: str) -> None:
         assert not self.is_closed
         self.cut.append(why)
+        super().cut_short(why)
 
     def close(self) -> None:
         self.is_closed = True
+        super().close()
 
 
 class Display(contextlib.AbstractContextManager):
@@ -71,15 +79,15 @@ def slots(error: BaseException | None = None) -> Any:
 
 
 def test_it_ends_with_what_was_found():
-    trials, display = Trials("COMPLETE", "FAIL", log=Log()), Display()
-    result = trained(slots(), trials, display)
+    study, display = Study("COMPLETE", "FAIL", log=Log()), Display()
+    result = trained(slots(), study, display, SearchResult)
     assert isinstance(result, SearchResult)
-    assert result.study is trials.study
-    assert display.shown == [(trials.ended, ["in hand"], None)]
+    assert result.study is study.study
+    assert display.shown == [(study.ended, ["in hand"], None)]
     assert display.left
-    assert trials.is_closed
-    assert trials.log.ends == [(None, None)]
-    assert trials.cut == []
+    assert study.is_closed
+    assert study.log.ends == [(None, None)]
+    assert study.cut == []
 
 
 @pytest.mark.parametrize(
@@ -90,35 +98,47 @@ def test_it_ends_with_what_was_found():
     ],
 )
 def test_one_that_is_cut_short_leaves_what_was_found_with_the_error(error, why):
-    trials, display = Trials("COMPLETE", log=Log()), Display()
+    study, display = Study("COMPLETE", log=Log()), Display()
     with pytest.raises(type(error)) as raised:
-        trained(slots(error), trials, display)
-    assert raised.value.result.study is trials.study
-    assert trials.cut == [why], "trials in hand are told how they ended"
-    assert trials.is_closed
+        trained(slots(error), study, display, SearchResult)
+    assert raised.value.result.study is study.study
+    assert study.cut == [why], "study in hand are told how they ended"
+    assert study.is_closed
     assert display.left
-    assert trials.log.ends == [(error, None)]
+    assert study.log.ends == [(error, None)]
 
 
 @pytest.mark.parametrize("num", [1, 3])
 def test_where_all_have_failed_the_first_says_why(num):
-    trials = Trials(*["FAIL"] * num)
+    study = Study(*["FAIL"] * num, log=Log())
     with pytest.raises(RoleFailedError, match=rf"All {num} trials have failed\. Trial 0: error 0") as raised:
-        trained(slots(), trials, Display())
+        trained(slots(), study, Display(), SearchResult)
     assert raised.value.__notes__ == ["Traceback of trial 0:\nthe trace"]
-    assert trials.is_closed
+    assert study.log.ends == [(raised.value, None)], "a search without any result is logged as failed"
+    assert study.is_closed
 
 
 def test_where_none_was_begun_none_has_failed():
-    assert trained(slots(), Trials(), Display()).trials == []
+    assert trained(slots(), Study(), Display(), SearchResult).trials == []
 
 
 def test_what_keras_would_have_warned_of_is_said_with_its_trial():
-    trials = Trials("COMPLETE")
-    trials.warnings = {"the batches are odd": 3}
+    study = Study("COMPLETE")
+    study.warnings = {"the batches are odd": 3}
     with pytest.warns(UserWarning, match="^Trial 3: the batches are odd$"):
-        trained(slots(), trials, Display())
+        trained(slots(), study, Display(), SearchResult)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trials.warnings = {}
-        trained(slots(), trials, Display())
+        trained(slots(), Study("COMPLETE"), Display(), SearchResult)
+
+
+def test_what_can_not_be_kept_in_the_end_ends_it_with_its_result():
+    class Full(Study):
+        def end(self) -> None:
+            raise CheckpointError("The disk is full.")
+
+    study = Full("COMPLETE", log=Log())
+    with pytest.raises(CheckpointError, match="The disk is full") as raised:
+        trained(slots(), study, Display(), SearchResult)
+    assert raised.value.result.study is study.study
+    assert study.log.ends == [(raised.value, None)]

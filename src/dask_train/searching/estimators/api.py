@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from sklearn.model_selection import ParameterGrid
 
 from dask_train.arguments import takes
-from dask_train.driver.result import leave_result
-from dask_train.errors import CheckpointError
 from dask_train.fitting.data import FitData
+from dask_train.fitting.spec import VALIDATION
+from dask_train.frameworks.registry import find_framework
 from dask_train.report.search_progress import SearchDisplay
-from dask_train.searching.checks import categories_of, check_best, check_study, described
+from dask_train.searching.checks import check_study
 from dask_train.searching.estimators.data import estimator_data, folds_of
-from dask_train.searching.estimators.grid import GridWork
-from dask_train.searching.estimators.kept import kept_grid
+from dask_train.searching.estimators.grid import GridState, GridStudy
 from dask_train.searching.estimators.loop import EstimatorLoop
-from dask_train.searching.estimators.place import DATA, VALIDATION, opened
 from dask_train.searching.estimators.prefixes import candidate_of
 from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.scoring import METRIC, check_names, counting, scoring_of
 from dask_train.searching.estimators.settings import EstimatorSettings, GridSettings, TrialsSettings
 from dask_train.searching.estimators.tasks import EstimatorTasks
-from dask_train.searching.estimators.texts import code_text, text_of
 from dask_train.searching.estimators.weights import check_takes_weight
 from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
-from dask_train.searching.opening import open_study
-from dask_train.searching.pool import PoolSlot, Slots
+from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace, Staff, checked, opened
 from dask_train.searching.result import SearchResult
+from dask_train.searching.texts import text_of
 from dask_train.searching.to_the_end import trained
-from dask_train.searching.trials import Trials
+from dask_train.searching.with_optuna import Subject, TrialMaking, search_with_optuna
+from dask_train.training.launch import launch
 from dask_train.training.settings import RunSettings
 
 # Settings of runs that no search takes.
@@ -60,6 +59,11 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             f"params={settings.params!r} has no points: there is nothing to search. Pass a dict of a parameter's name, "
             "such as 'alpha', to a list of values, at least one."
         )
+    if policy is not None and policy.best is not None:
+        raise ValueError(
+            f"The best checkpoint is to be known by {policy.best!r}, and each one of a grid has all scores so far. "
+            "Leave best= and mode= out."
+        )
     data = _rows_of(x, y, settings)
     has_weights = data.columns.weights is not None
     rule = scoring_of(build, scoring, has_weights=has_weights)
@@ -70,46 +74,22 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             check_takes_weight(made.whole)
     asked: dict[str, Any] = {"estimator": text_of(build), "params": text_of(settings.params)}
     asked |= {"scoring": text_of(scoring), "refit": counts}
+    staff = Staff(framework=find_framework(None), concurrency=settings.concurrency)
     with ExitStack() as stack:
-        kept = None if policy is None else stack.enter_context(kept_grid(policy, asked, resume=run.resume))
-        place = stack.enter_context(opened({DATA: data}, settings.concurrency, run))
-        segments = place.held.segments[DATA]
-        folds = folds_of(settings.cv, segments, data.columns, place.client)
+        named = checked({DATA: data}, run)
+        kept = None
+        if policy is not None:
+            kept = stack.enter_context(kept_search(policy, asked, GridState, resume=run.resume))
+        place = stack.enter_context(opened(named, run, staff))
+        folds = folds_of(settings.cv, place.held.segments[DATA], data.columns, place.client)
         splits = folds.of(build)
         if kept is not None:
-            kept.check_same({DATA: described(segments), "cv": folds.text(), **categories_of(data.schema)})
+            kept.check_same({**place.told, "cv": folds.text()})
         told = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**asked, "cv": text_of(settings.cv)})
-        work = GridWork(build, candidates, splits, rule, counts, kept=kept, log=told)
+        study = GridStudy(build, candidates, splits, rule, counts, kept=kept, log=told, schema=data.schema)
+        start = partial(launch, EstimatorLoop(columns=data.columns), {"worker": 1})
         display = SearchDisplay(run.progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
-        try:
-            _gone_through(place.slots(EstimatorLoop(columns=data.columns), work, most=work.num_left), work, display)
-        except KeyboardInterrupt as error:
-            work.cut_short()
-            leave_result(error, GridResult(work, list(rule.scorers), len(splits), counts, data.schema))
-            raise
-    work.warn()
-    return GridResult(work, list(rule.scorers), len(splits), counts, data.schema)
-
-
-def _gone_through(slots: Slots, work: GridWork, display: SearchDisplay) -> None:
-    """Do all of the work; what was done is kept and logged also where it is cut short."""
-
-    def show(now: Sequence[PoolSlot]) -> None:
-        display.update(work.ended, [slot.handed for slot in now if slot.handed], work.best_ended)
-
-    failure: BaseException | None = None
-    try:
-        with display:
-            slots.train(show)
-        work.keep()
-    except BaseException as error:
-        failure = error
-        with suppress(CheckpointError):
-            work.keep()
-        raise
-    finally:
-        if work.log is not None:
-            work.log.end(failure, work.best_logged)
+        return trained(place.slots(start, study, num_trials=study.num_left), study, display, GridResult)
 
 
 @takes(TrialsSettings, RunSettings, without=_OF_RUNS_ALONE)
@@ -124,78 +104,62 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
     if not callable(build) or hasattr(build, "get_params"):
         raise TypeError(f"build is {build!r}; pass a function of an optuna trial, or params= for a grid of this one.")
     settings, run = TrialsSettings.of(given), _run_of(given)
-    scoring, cv, study, seed, policy = settings.scoring, settings.cv, settings.study, settings.seed, run.checkpoint
-    direction, timeout_s, study_name = settings.direction, settings.timeout_s, settings.study_name
-    check_study(direction, seed, timeout_s)
-    if isinstance(scoring, list | tuple | dict | set):
-        raise ValueError(f"scoring is {scoring!r}: a search follows one score. Name the one that counts.")
-    check_names(scoring)
-    data = _rows_of(x, y, settings)
-    sources, validation = {DATA: data}, None
+    check_study(settings.direction, settings.seed, settings.timeout_s)
+    if isinstance(settings.scoring, list | tuple | dict | set):
+        raise ValueError(f"scoring is {settings.scoring!r}: a search follows one score. Name the one that counts.")
+    check_names(settings.scoring)
+    data = {DATA: _rows_of(x, y, settings)}
     if settings.validation_data is not None:
-        if cv is not None or settings.groups is not None:
-            beside = "cv" if cv is not None else "groups, which are of folds"
+        if settings.cv is not None or settings.groups is not None:
+            beside = "cv" if settings.cv is not None else "groups, which are of folds"
             raise ValueError(
                 f"There are validation_data and {beside}; a trial is scored on one or on folds. Leave one out."
             )
-        sources[VALIDATION] = _validation(data, settings)
-        validation = (VALIDATION, sources[VALIDATION].columns)
-    opened_study = partial(
-        open_study,
-        direction=direction,
-        sampler=settings.sampler,
-        pruner=settings.pruner,
-        storage=settings.storage,
-        seed=seed,
-    )
-    if study is not None:
-        study = opened_study(study, study_name=study_name)
-    asked: dict[str, Any] = {
-        "build": code_text(build),
-        "metric": METRIC,
-        "direction": direction or ("maximize" if study is None else study.directions[0].name.lower()),
-        "scoring": text_of(scoring),
-        "seed": seed,
-    }
-    check_best(policy, METRIC, asked["direction"])
-    with ExitStack() as stack:
-        kept = None
-        if policy is not None:
-            kept = stack.enter_context(kept_search(policy, asked, resume=run.resume, of_trials=False))
-        if study is None:
-            study = opened_study(study_name=study_name or (None if kept is None else kept.study_name))
-        if kept is not None:
-            kept.check_study(study, build)
-        place = stack.enter_context(opened(sources, settings.concurrency, run))
-        segments = place.held.segments
-        folds = folds_of(cv, segments[DATA], data.columns, place.client) if validation is None else None
-        if kept is not None:
-            kept.check_same({what: described(each) for what, each in segments.items()} | categories_of(data.schema))
-            kept.check_same({} if folds is None else {"cv": folds.text()})
-        has_weights = data.columns.weights is not None
+        data[VALIDATION_DATA] = _validation(data[DATA], settings)
+    return search_with_optuna(build, OverEstimators(build=build, settings=settings, data=data), settings, run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverEstimators(Subject):
+    """Estimators that ``build`` returns."""
+
+    build: Any
+    settings: TrialsSettings
+    metric: str = METRIC
+    keeps_trials: bool = False
+
+    @property
+    def staff(self) -> Staff:
+        """Processes without any framework."""
+        return Staff(framework=find_framework(None), concurrency=self.settings.concurrency)
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what has to be the same where the search is resumed."""
+        return {"scoring": text_of(self.settings.scoring)}
+
+    def logged(self) -> dict[str, Any]:
+        """Return what else places of ``log=`` are told of the call."""
+        return {"cv": text_of(self.settings.cv)}
+
+    def making(self, place: DataPlace) -> TrialMaking:
+        """Return how trials are made: each is fitted in a process of its own."""
+        columns = {what: each.columns for what, each in self.data.items()}
+        validation, folds = columns.get(VALIDATION_DATA), None
+        if validation is None:
+            folds = folds_of(self.settings.cv, place.held.segments[DATA], columns[DATA], place.client)
         tasks = EstimatorTasks(
-            build=build,
-            scoring=scoring,
+            build=self.build,
+            scoring=self.settings.scoring,
             folds=folds,
-            has_weights=has_weights,
-            weighs_scores=has_weights if validation is None else validation[1].weights is not None,
+            has_weights=columns[DATA].weights is not None,
+            weighs_scores=(validation or columns[DATA]).weights is not None,
         )
-        found = Trials(
-            study,
-            tasks.task,
-            metric=METRIC,
-            most=settings.trials,
-            timeout_s=timeout_s,
-            kept=kept,
-            log=search_log(run.log, study.study_name, {**asked, "cv": text_of(cv), "trials": settings.trials}),
-            schema=data.schema,
+        loop = EstimatorLoop(columns=columns[DATA], validation=None if validation is None else (VALIDATION, validation))
+        return TrialMaking(
+            spec=tasks.task,
+            start=lambda _, inputs, run: launch(loop, {"worker": 1}, inputs, run),
+            fixed={} if folds is None else {"cv": folds.text()},
         )
-        loop = EstimatorLoop(columns=data.columns, validation=validation)
-        display = SearchDisplay(run.progress, metric=METRIC, trials=settings.trials)
-        result = trained(place.slots(loop, found, most=settings.trials), found, display)
-        if kept is not None:
-            kept.end()
-        return result
 
 
 def _run_of(given: Mapping[str, Any]) -> RunSettings:
@@ -233,7 +197,7 @@ def _validation(data: FitData, settings: TrialsSettings) -> FitData:
     chosen = list(places) if isinstance(places, dict) else settings.features
     named = label if y is None else None
     weight = sample_weight if not others and isinstance(sample_weight, str) else weight
-    found = estimator_data(VALIDATION, x, y, chosen, named, sample_weight=weight, known=data.schema)
+    found = estimator_data(VALIDATION_DATA, x, y, chosen, named, sample_weight=weight, known=data.schema)
     if (found.columns.labels is None) != (data.columns.labels is None):
         raise ValueError(
             f"validation_data has {'no' if found.columns.labels is None else 'some'} targets, and the data has "

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.searching.estimators.texts import text_of
+from dask_train.searching.texts import text_of
 
 
 @dataclass(frozen=True, kw_only=True)

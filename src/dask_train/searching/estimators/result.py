@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cards import Card, CardTable, Shown
-from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.errors import DaskTrainError
 from dask_train.fitting.saved import save_model
 from dask_train.fitting.schemas import note_schema
@@ -16,7 +15,7 @@ from dask_train.report.formats import score_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dask_train.searching.estimators.grid import GridWork
+    from dask_train.searching.estimators.grid import GridStudy
 
 
 class GridResult(Shown):
@@ -39,19 +38,13 @@ class GridResult(Shown):
         Columns and categories of the frame that estimators were fitted with. None for arrays.
     """
 
-    def __init__(
-        self,
-        work: GridWork,
-        scorer_names: list[str],
-        num_splits: int,
-        refit: str | None,
-        schema: FrameSchema | None = None,
-    ) -> None:
-        self.cv_results_ = work.table
-        self.scorer_names, self.num_splits = scorer_names, num_splits
-        self.num_fits, self.refit_s = work.num_fits, work.refit_s
-        self.schema = schema
-        self._refit, self._index, self._estimator = refit, work.best_index, work.best_estimator
+    def __init__(self, study: GridStudy) -> None:
+        self.cv_results_ = study.table
+        self.scorer_names, self.num_splits = study.scorer_names, study.num_splits
+        self.num_fits, self.refit_s = study.num_fits, study.refit_s
+        self.schema = study.schema
+        self._refit, self._index = study.refit, study.best_index
+        self._estimator = None if study.best is None else study.best[2]
 
     @property
     def best_index(self) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dask_train.arguments import CheckedSettings, positive_int
+from dask_train.searching.settings import SearchSettings, StudySettings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EstimatorSettings(CheckedSettings):
+class EstimatorSettings(SearchSettings):
     """Settings of either search."""
 
     scoring: Any = None
@@ -18,7 +18,6 @@ class EstimatorSettings(CheckedSettings):
     groups: Any = None
     features: Any = None
     label: Any = None
-    concurrency: int | None = positive_int(None)
     progress: bool | None = None
 
 
@@ -31,16 +30,7 @@ class GridSettings(EstimatorSettings):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TrialsSettings(EstimatorSettings):
+class TrialsSettings(EstimatorSettings, StudySettings):
     """Settings of a search with Optuna."""
 
-    direction: str | None = None
-    trials: int = positive_int(20)
-    seed: int = 0
     validation_data: Any = None
-    sampler: Any = None
-    pruner: Any = None
-    storage: Any = None
-    study_name: str | None = None
-    study: Any = None
-    timeout_s: float | None = None

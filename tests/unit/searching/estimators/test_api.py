@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -14,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 import dask_train as dt
-from dask_train.errors import CheckpointError
+from dask_train.searching import with_optuna
 from dask_train.searching.estimators import api
 
 X, Y = np.zeros((20, 3)), np.arange(20) % 2
@@ -36,7 +35,8 @@ def opened(monkeypatch):
         raise OpenedError
         yield
 
-    monkeypatch.setattr(api, "opened", there)
+    for verb in (api, with_optuna):
+        monkeypatch.setattr(verb, "opened", there)
     return found
 
 
@@ -58,6 +58,7 @@ def trials(build=lambda trial: LogisticRegression(), x=X, y=Y, **more):
         ({"concurrency": 0}, ValueError, "concurrency is 0"),
         ({"scoring": ["accuracy", "f1"]}, ValueError, "refit=True: of several scores, name the one that counts"),
         ({"checkpoint": dt.Checkpoint("kept", every_steps=3)}, ValueError, "every_steps=3 is of trials that keep"),
+        ({"checkpoint": dt.Checkpoint("kept", best="val_loss")}, ValueError, "known by 'val_loss', and each one of a"),
         ({"validation_data": (X, Y)}, ValueError, "^validation_data=.{1,99} is not of a search over a grid"),
         ({"epochs": 7}, ValueError, "epochs=7 is not of a search over a grid"),
         (
@@ -123,58 +124,3 @@ def test_estimators_without_targets_have_none_of_validation(opened):
     with pytest.raises(OpenedError):
         trials(lambda trial: KMeans(2), y=None, validation_data=X, scoring=lambda model, features: 0.0)
     assert [each.columns.labels for each in opened.values()] == [None, None]
-
-
-class Work:
-    """A grid that is gone through; notes what is done."""
-
-    ended, best_ended, best_logged = (), None, "the best"
-
-    def __init__(self, *, keeps=True, logs=True):
-        self.told, self._keeps = [], keeps
-        self.log = SimpleNamespace(end=lambda *given: self.told.append(given)) if logs else None
-
-    def keep(self):
-        self.told.append("kept")
-        if not self._keeps:
-            raise CheckpointError("The disk is full.")
-
-
-class Shown:
-    """A display that shows nothing."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def update(self, *given):
-        """Look away."""
-
-
-def gone_through(work, failure=None):
-    def train(show):
-        show([SimpleNamespace(handed=None)])
-        if failure is not None:
-            raise failure
-
-    api._gone_through(SimpleNamespace(train=train), work, Shown())
-
-
-def test_what_was_done_is_kept_and_logged_however_it_ends():
-    work = Work()
-    gone_through(work)
-    assert work.told == ["kept", (None, "the best")]
-    for failure in (KeyboardInterrupt(), OSError("gone")):
-        work = Work(keeps=False)
-        with pytest.raises(type(failure)):
-            gone_through(work, failure)
-        assert work.told == ["kept", (failure, "the best")], "by what came first"
-    work = Work(keeps=False)
-    with pytest.raises(CheckpointError, match="The disk is full"):
-        gone_through(work)
-    assert isinstance(work.told[-1][0], CheckpointError)
-    work = Work(logs=False)
-    gone_through(work)
-    assert work.told == ["kept"]

@@ -31,8 +31,9 @@ def found(
         for fold in range(2)
     }
     work = SimpleNamespace(table=results_table(PARAMS, scores, 2, scorers), num_fits=8, refit_s=1.5)
-    work.best_index, work.best_estimator = index, model
-    return GridResult(work, list(scorers), 2, refit, schema)  # type: ignore[arg-type]
+    work.best_index, work.best = index, None if model is None else (index, 0.5, model)
+    work.scorer_names, work.num_splits, work.refit, work.schema = list(scorers), 2, refit, schema
+    return GridResult(work)  # type: ignore[arg-type]
 
 
 def test_the_best_is_the_one_that_was_fitted_on_all_rows():

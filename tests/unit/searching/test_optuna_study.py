@@ -13,8 +13,8 @@ from dask_train.fitting.searched import TrialSpec
 from dask_train.searching.checks import OtherKindError, check_built
 from dask_train.searching.model_trials import BestEpoch
 from dask_train.searching.opening import open_study
+from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.result import SearchResult
-from dask_train.searching.trials import Trials
 from dask_train.searching.worker import TrialDone
 
 
@@ -29,7 +29,7 @@ def built(trial):
 
 
 def trials(study=None, *, build=built, most=3, timeout_s=None):
-    return Trials(study or opened(), build, metric="score", most=most, timeout_s=timeout_s)
+    return OptunaStudy(study or opened(), build, metric="score", most=most, timeout_s=timeout_s)
 
 
 def done(handed, value, parts=("header", [])):

@@ -1,4 +1,4 @@
-"""The trials of one call of ``search``: asked of Optuna, built, judged, and told to it. Knows no cluster."""
+"""The trials of a search with Optuna: asked of it, built, judged, and told to it."""
 
 from __future__ import annotations
 
@@ -6,75 +6,30 @@ import math
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import asdict
 from typing import Any
 
 from dask_train.checkpoint.best import is_better
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.errors import RoleFailedError
 from dask_train.fitting.searched import TrialSpec
+from dask_train.input_errors import warn_at_the_call
 from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError
 from dask_train.searching.going_on import SearchState, restore
 from dask_train.searching.kept import KeptSearch, Model
-from dask_train.searching.logged import SearchLog
 from dask_train.searching.opening import optuna_here, points_left
+from dask_train.searching.study import FinishedTrial, Handed, Study, closed
 from dask_train.searching.worker import TrialDone, TrialOrder, TrialPlace
 
 # User attributes of trials, which Optuna keeps: why it failed, what it repeats, its best epoch, how long it took.
 ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
 
 
-def _closed(_: Any) -> Any:
-    raise AssertionError("the search is over")
-
-
-@dataclass(kw_only=True)
-class Handed:
-    """A trial that was asked for and is not finished.
-
-    Attributes
-    ----------
-    trial
-        Optuna's.
-    order
-        What its workers are sent; None where it could not be built.
-    model
-        Makes what is held as the best model of what its workers send.
-    began
-        Monotonic seconds.
-    scores
-        The last ones that its workers have told.
-    is_told
-        Whether Optuna knows how it ended, and only its workers go on.
-    reported
-        The epochs whose score Optuna knows.
-    """
-
-    trial: Any
-    order: TrialOrder | None = field(default=None, repr=False)
-    model: Callable[[Any], Any] = field(default=_closed, repr=False)
-    began: float = field(default_factory=time.monotonic)
-    scores: dict[str, Any] = field(default_factory=dict)
-    is_told: bool = False
-    reported: set[int] = field(default_factory=set)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinishedTrial:
-    """A trial that this call has finished, as the table shows it."""
-
-    number: int
-    state: str
-    params: dict[str, Any]
-    value: float | None
-    seconds: float
-    error: str = ""
-    traceback: str = field(default="", repr=False)
-
-
-class Trials:
+class OptunaStudy(Study):
     """The trials of one call of ``search``, as Optuna is told of them.
+
+    See :class:`~dask_train.searching.study.Study` for attributes.
 
     Parameters
     ----------
@@ -89,22 +44,9 @@ class Trials:
     timeout_s
         No trial is begun after so many seconds; None for no limit.
     kept
-        Where the search is kept, and what of it there is to go on with; None where it is not.
-    log
-        Is told of trials and their scores as well, where there is one.
-    schema
-        What the columns of frames are that models are fitted with.
-
-    Attributes
-    ----------
-    ended
-        Those that are finished.
-    handed
-        Those that are not, by number.
-    warnings
-        What fits would have warned of, with the number of the first trial that told it.
-    best
-        Number, value and model of the best one of this call; None before there is one.
+        Where the search is kept, and what of it there is to resume; None where it is not.
+    **of_all
+        As of any study.
     """
 
     def __init__(
@@ -115,10 +57,10 @@ class Trials:
         metric: str,
         most: int,
         timeout_s: float | None,
-        kept: KeptSearch | None = None,
-        log: SearchLog | None = None,
-        schema: FrameSchema | None = None,
+        kept: KeptSearch[SearchState] | None = None,
+        **of_all: Any,
     ) -> None:
+        super().__init__(**of_all)
         optuna = optuna_here()
         self.study, self._built, self._metric = study, built, metric
         self._state, self._pruned = optuna.trial.TrialState, optuna.TrialPruned
@@ -128,16 +70,11 @@ class Trials:
         self._num_begun = self._num_retries = 0
         self._is_stopped = False
         study.stop = self._stop  # samplers that have no more to suggest call it, and Optuna's own is for `optimize`
-        self.handed: dict[int, Handed] = {}
-        self.ended: list[FinishedTrial] = []
-        self.warnings: dict[str, int] = {}
-        self.best: tuple[int, float, Model] | None = None
-        self.log, self.schema = log, schema
         self._kept, self._places = kept, dict[int, list[str]]()
         self._to_take_up: deque[Any] = deque()
         self._ready: Handed | None = None
         if kept is not None and kept.state is not None:
-            self._go_on(kept.state, kept.best_parts)
+            self._go_on(kept.state, kept.best_model)
         self._most = int(min(most, self._num_begun + max(0.0, points_left(study))))
         complete = study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
         self._to_beat: float | None = study.best_value if complete else None
@@ -157,7 +94,6 @@ class Trials:
             return
         number, value, parts = self.best or (None, None, None)
         state = SearchState(
-            arguments={},
             study_name=self.study.study_name,
             trials=self.study.get_trials(deepcopy=False),
             sampler=self.study.sampler,
@@ -184,11 +120,6 @@ class Trials:
             return begun
         return begun + self._num_retries + (0 if self._is_stopped else max(0, self._most - self._num_begun))
 
-    @property
-    def best_ended(self) -> FinishedTrial | None:
-        """The best one of this call as the table shows it."""
-        return next((ended for ended in self.ended if self.best is not None and ended.number == self.best[0]), None)
-
     def prepare(self) -> bool:
         """Build the next trial before anyone takes it, since it tells what processes it needs; whether there is one."""
         if self._ready is None:
@@ -209,11 +140,12 @@ class Trials:
             return ready
         while self.num_left > 0:
             handed = self._next()
-            self.handed[handed.trial.number] = handed
+            self.handed[handed.number] = handed
             try:
                 spec = self._built(handed.trial)
+                handed.params = dict(handed.trial.params)
                 if self.log is not None:
-                    self.log.begin(handed.trial.number, handed.trial.params)
+                    self.log.begin(handed.number, handed.trial.params)
             except self._pruned:
                 self._tell(handed, "PRUNED")
             except OtherKindError:
@@ -221,12 +153,12 @@ class Trials:
             except Exception as error:
                 self.failed(handed, f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
             else:
-                number, place, work = handed.trial.number, None, spec.work
-                if self._kept is not None and self._kept.of_trials:
+                number, place, work = handed.number, None, spec.work
+                if (folders := None if self._kept is None else self._kept.folders) is not None:
                     earlier = self._places.setdefault(number, [])
-                    name = self._kept.new_place(number, len(earlier))
-                    work = self._kept.with_checkpoints(work, name)
-                    place = TrialPlace(url=self._kept.url_of(name), earlier=[*map(self._kept.url_of, earlier)])
+                    name = folders.new(number, len(earlier))
+                    work = folders.with_checkpoints(work, name)
+                    place = TrialPlace(url=folders.url_of(name), earlier=[*map(folders.url_of, earlier)])
                     earlier.append(name)
                 handed.order = TrialOrder(
                     number=number, work=work, metric=self._metric, mode=self.mode, to_beat=self._to_beat, place=place
@@ -242,20 +174,26 @@ class Trials:
             trial = self._to_take_up.popleft()
             number = trial.number
             known = next(each for each in self.study.get_trials(deepcopy=False) if each.number == number)
-            return Handed(trial=trial, reported=set(known.intermediate_values))
+            return self._handed(trial, set(known.intermediate_values))
         trial = self.study.ask()
         if RETRY_OF in trial.user_attrs:
             self._num_retries = max(0, self._num_retries - 1)
             self._places[trial.number] = self._places.pop(trial.user_attrs[RETRY_OF], [])
         else:
             self._num_begun += 1
-        return Handed(trial=trial)
+        return self._handed(trial)
+
+    def _handed(self, trial: Any, reported: Collection[int] = ()) -> Handed:
+        is_repeat = RETRY_OF in trial.user_attrs
+        return Handed(
+            number=trial.number, params=dict(trial.params), is_repeat=is_repeat, trial=trial, reported={*reported}
+        )
 
     def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
         """Let the pruner see the scores of an epoch; whether the trial is to end, which Optuna has been told then."""
         handed.scores = scores
         if self.log is not None:
-            self.log.write(handed.trial.number, scores)
+            self.log.write(handed.number, scores)
         value = scores.get(self._metric)
         if handed.is_told or "step" in scores or value is None:
             return False
@@ -270,8 +208,7 @@ class Trials:
 
     def done(self, handed: Handed, done: TrialDone) -> None:
         """Take what a trial has given."""
-        for message in done.warnings:
-            self.warnings.setdefault(message, done.number)
+        self._note_warnings(done)
         if handed.is_told:
             return
         if done.value is None:
@@ -293,8 +230,8 @@ class Trials:
         """Record that a trial's workers are gone, and begin it once more, with the same parameters."""
         if handed.is_told:
             return
-        number = handed.trial.number
-        if RETRY_OF in handed.trial.user_attrs or time.monotonic() >= self._deadline:
+        number = handed.number
+        if handed.is_repeat or time.monotonic() >= self._deadline:
             self._tell(handed, "FAIL", error=error)
             return
         frozen = next(trial for trial in self.study.get_trials(deepcopy=False) if trial.number == number)
@@ -310,10 +247,28 @@ class Trials:
         self._num_retries += 1
         self._tell(handed, "FAIL", error=error, is_repeated=True)
 
+    def end(self) -> None:
+        """Remove checkpoints of trials, which none needs any more, and see that some trial has not failed."""
+        if self._kept is not None:
+            self._kept.end()
+        failed = [ended for ended in self.ended if ended.state == "FAIL"]
+        if failed and len(failed) == len(self.ended):
+            all_failed = RoleFailedError(
+                f"All {len(failed)} trials have failed. Trial {failed[0].number}: {failed[0].error}"
+            )
+            if failed[0].traceback:
+                all_failed.add_note(f"Traceback of trial {failed[0].number}:\n{failed[0].traceback.rstrip()}")
+            raise all_failed
+
+    def warn(self) -> None:
+        """Warn of what fits would have, each once, with the first trial that told it."""
+        for message, number in self.warnings.items():
+            warn_at_the_call(f"Trial {number}: {message}")
+
     def close(self) -> None:
         """Leave Optuna's study as it was made; it may live for long, and holds neither data nor this any more."""
         del self.study.stop
-        self._built = _closed
+        self._built = closed
 
     def cut_short(self, why: str) -> None:
         """End the search now: what is not finished has failed, or waits for another call if the search is kept."""
@@ -362,5 +317,5 @@ class Trials:
             # Optuna's grid looks for the point of a trial that was enqueued, which has none, after it is told.
             if unknown.args != ("grid_id",):
                 raise
-        if self._kept is not None:
-            self._kept.remove(places)
+        if self._kept is not None and self._kept.folders is not None:
+            self._kept.folders.remove(places)

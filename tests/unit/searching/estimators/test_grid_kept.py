@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import optuna
 import pytest
@@ -15,20 +16,23 @@ from sklearn.model_selection import KFold, ParameterGrid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from dask_train.checkpoint.folder import CheckpointFolder
+from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.columns import Columns
 from dask_train.errors import CheckpointError
+from dask_train.searching import best_model
 from dask_train.searching.estimators.folds import Folds
-from dask_train.searching.estimators.grid import GridWork
-from dask_train.searching.estimators.kept import kept_grid
+from dask_train.searching.estimators.grid import GridState, GridStudy
 from dask_train.searching.estimators.rows import RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.tasks import EstimatorTasks
-from dask_train.searching.estimators.texts import text_of
+from dask_train.searching.going_on import SearchState, check_goes_on
 from dask_train.searching.kept import kept_search
 from dask_train.searching.opening import open_study
+from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.result import SearchResult
-from dask_train.searching.trials import Trials
+from dask_train.searching.texts import text_of
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(120, 5))
@@ -78,7 +82,7 @@ class Log:
 def grid(kept, log=None):
     scoring = Scoring(scorers={"score": check_scoring(PIPE)}, of_last_step=True)
     splits = Folds(3, len(X), X.shape[1:], Y).of(PIPE)
-    return GridWork(PIPE, list(ParameterGrid(PARAMS)), splits, scoring, "score", kept=kept, log=log)
+    return GridStudy(PIPE, list(ParameterGrid(PARAMS)), splits, scoring, "score", kept=kept, log=log)
 
 
 def done(work, most=100):
@@ -94,24 +98,24 @@ def test_a_grid_goes_on_with_what_has_no_scores(tmp_path):
     whole = grid(None)
     assert done(whole) == 7, "two first steps on three folds, and all rows"
     policy = Checkpoint(tmp_path / "kept", every_steps=1)
-    with kept_grid(policy, ASKED, resume=False) as kept:
+    with kept_search(policy, ASKED, GridState, resume=False) as kept:
         work = grid(kept)
         assert done(work, 4) == 4
         assert work.next() is not None, "in hand when the client dies"
     log = Log()
-    with kept_grid(policy, ASKED, resume=True) as kept:
+    with kept_search(policy, ASKED, GridState, resume=True) as kept:
         work = grid(kept, log)
         ended_before = {each.number for each in work.ended}
         assert len(ended_before) == 3
         assert done(work) == 3
-        work.keep()
+        work.end()
     assert set(log.begun) == set(log.ended) == set(range(6)) - ended_before
     assert [state for state, *_ in log.ended.values()].count("FAIL") == 1, "a C below 0"
     for number, fold, score in log.written:
         assert score == whole.table[f"split{fold}_test_score"][number]
     assert all(value == whole.table["mean_test_score"][number] for number, (_, value, _) in log.ended.items() if value)
-    assert work.best_logged[:2] == (whole.best_index, whole.table["mean_test_score"][whole.best_index])
-    with kept_grid(policy, ASKED, resume=True) as kept:
+    assert work.best[:2] == (whole.best_index, whole.table["mean_test_score"][whole.best_index])
+    with kept_search(policy, ASKED, GridState, resume=True) as kept:
         again = grid(kept)
         assert done(again) == 0
     for found in (work, again):
@@ -121,7 +125,7 @@ def test_a_grid_goes_on_with_what_has_no_scores(tmp_path):
         for name, column in whole.table.items():
             if "time" not in name and "param" not in name:
                 np.testing.assert_array_equal(found.table[name], column, err_msg=name)
-        np.testing.assert_array_equal(found.best_estimator.predict_proba(X), whole.best_estimator.predict_proba(X))
+        np.testing.assert_array_equal(found.best[2].predict_proba(X), whole.best[2].predict_proba(X))
 
 
 def test_another_grid_is_refused_and_so_are_other_folds(tmp_path):
@@ -130,28 +134,26 @@ def test_another_grid_is_refused_and_so_are_other_folds(tmp_path):
     def folds(cv):
         return {"cv": Folds(cv, len(X), X.shape[1:], Y).text()}
 
-    with kept_grid(policy, ASKED, resume=False) as kept:
+    with kept_search(policy, ASKED, GridState, resume=False) as kept:
         kept.check_same(folds(KFold(3, shuffle=True)))
         work = grid(kept)
         done(work, 1)
-        work.keep()
+        work.end()
     with (
         pytest.raises(CheckpointError, match=r"params was .*standardscaler__with_mean.*, and is .*'C': \[1\]"),
-        kept_grid(policy, {"params": text_of({"C": [1]})}, resume=True),
+        kept_search(policy, {"params": text_of({"C": [1]})}, GridState, resume=True),
     ):
         pass
     with (
-        kept_grid(policy, ASKED, resume=True) as kept,
+        kept_search(policy, ASKED, GridState, resume=True) as kept,
         pytest.raises(CheckpointError, match=r"cv was 'KFold.* of rows .*, and is 'KFold"),
     ):
         kept.check_same(folds(KFold(3, shuffle=True)))  # drawn anew
     with (
         pytest.raises(CheckpointError, match=r"is none of dt\.search"),
-        kept_search(policy, {"metric": "score", "direction": "maximize"}, resume=True),
+        kept_search(policy, {"metric": "score", "direction": "maximize"}, SearchState, resume=True),
     ):
         pass
-    with pytest.raises(ValueError, match=r"known by 'val_loss', and each one of a grid has all scores"):
-        kept_grid(Checkpoint("a", best="val_loss"), ASKED, resume=False).__enter__()
 
 
 def test_trials_of_estimators_go_on_from_their_beginnings_with_the_best_one(tmp_path):
@@ -163,14 +165,13 @@ def test_trials_of_estimators_go_on_from_their_beginnings_with_the_best_one(tmp_
 
     def call(policy, *, resume, most=100):
         asked = {"metric": "score", "direction": "maximize", "scoring": "None"}
-        with kept_search(policy, asked, resume=resume, of_trials=False) as kept:
-            study = open_study(
-                direction="maximize", sampler=None, pruner=None, storage=None, study_name=kept.study_name, seed=1
-            )
-            kept.check_study(study, build)
+        with kept_search(policy, asked, SearchState, resume=resume) as kept:
+            name = None if kept.state is None else kept.state.study_name
+            study = open_study(direction="maximize", sampler=None, pruner=None, storage=None, study_name=name, seed=1)
+            check_goes_on(study, build, kept.state)
             folds = Folds(3, len(X), X.shape[1:], Y)
             tasks = EstimatorTasks(build=build, scoring=None, folds=folds, has_weights=False, weighs_scores=False)
-            found = Trials(study, tasks.task, metric="score", most=5, timeout_s=None, kept=kept)
+            found = OptunaStudy(study, tasks.task, metric="score", most=5, timeout_s=None, kept=kept)
             while sum(calls.values()) < most and (handed := found.next()) is not None:
                 assert handed.order.place is None, "it has no checkpoints of its own"
                 calls[handed.trial.number] += 1
@@ -201,3 +202,26 @@ class Session:
 
     def should_stop(self):
         return False
+
+
+def test_a_grid_that_an_earlier_version_has_kept_is_resumed_and_its_model_stays(tmp_path):
+    whole = grid(None)
+    done(whole)
+    scores = {"scores": whole._scores, "warnings": ["odd"], "num_fits": whole.num_fits, "refit_s": 0.5}
+    policy = Checkpoint(tmp_path / "kept", keep=1)
+
+    def write(folder):
+        told = {"format": 1, **scores, "has_best": True, "arguments": ASKED}
+        (folder / "grid.pickle").write_bytes(cloudpickle.dumps(told))
+        best_model.keep(folder / "model", whole.best[2])
+
+    folder = CheckpointFolder(CheckpointPlace(url=str(tmp_path / "kept"), run="grid-earlier", keep=1))
+    folder.check()
+    folder.save(write, tmp_path)
+    for _ in range(3):  # checkpoints follow, of which only the last one and the best stay
+        with kept_search(policy, ASKED, GridState, resume=True) as kept:
+            work = grid(kept)
+            assert done(work) == 0
+            work.end()
+        assert (work.best[0], work.refit_s, [*work.warnings]) == (whole.best[0], 0.5, ["odd"])
+        np.testing.assert_array_equal(work.best[2].predict_proba(X), whole.best[2].predict_proba(X))

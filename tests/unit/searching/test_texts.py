@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from dask_train.searching.estimators.texts import code_text, text_of
+from dask_train.searching.texts import code_text, text_of
 
 
 def test_text_is_the_same_in_each_process():

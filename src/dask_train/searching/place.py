@@ -1,0 +1,147 @@
+"""Where a search is done: a cluster with the data in shared memory, and the processes that train trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dask_train.cluster.clients import client_or_local
+from dask_train.cluster.peer import Peer
+from dask_train.driver.handle import Run
+from dask_train.driver.preflight import check_checkpoints
+from dask_train.fitting.data import FitData, check_some_rows
+from dask_train.fitting.spec import VALIDATION
+from dask_train.frameworks.base import Framework
+from dask_train.searching.checks import categories_of, described
+from dask_train.searching.pool import Crew, Slots
+from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
+from dask_train.searching.study import Study
+from dask_train.shared_data.budget import RoleMemory
+from dask_train.shared_data.held import HeldDataSets
+from dask_train.training.settings import RunInputs, RunSettings
+
+if TYPE_CHECKING:
+    from dask_train.checkpoint.place import CheckpointPlace
+    from dask_train.cluster.clients import Client
+
+DATA, VALIDATION_DATA = "data", "validation_data"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staff:
+    """Processes that train trials.
+
+    Attributes
+    ----------
+    framework
+        The adapter of their framework; the one that takes the most memory, where trials decide.
+    workers
+        Number of processes that train a trial together.
+    concurrency
+        Number of trials that are trained at a time; None for as many as the cluster holds.
+    """
+
+    framework: Framework
+    workers: int = 1
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPlace:
+    """The cluster, and the data of a search there.
+
+    Attributes
+    ----------
+    data
+        Data sets by name, whose columns know the rows.
+    """
+
+    client: Client
+    peer: Peer
+    data: Mapping[str, FitData]
+    held: HeldDataSets
+    run: RunSettings
+    staff: Staff
+
+    @property
+    def told(self) -> dict[str, str]:
+        """Return rows, columns and categories of the data as texts, which a kept search is compared by."""
+        segments = {what: described(each) for what, each in self.held.segments.items()}
+        return segments | categories_of(self.data[DATA].schema)
+
+    def slots(
+        self, start: Callable[[RunInputs, RunSettings], Run[Any] | None], study: Study, *, num_trials: int
+    ) -> Slots:
+        """Return processes that train the trials of a study.
+
+        Parameters
+        ----------
+        start
+            Starts the run of a slot; None where there is no trial for it.
+        study
+            Gives the trials.
+        num_trials
+            Number of trials, at most.
+        """
+        staff, segments, needs = self.staff, self.held.segments, _needs(self.run)
+        most = min(num_trials, staff.concurrency or num_trials)
+        datasets = {VALIDATION: segments[VALIDATION_DATA]} if VALIDATION_DATA in segments else {}
+        inputs = RunInputs(data={"worker": segments[DATA]}, datasets=datasets)
+        on_host = runs_on_host(room_of(self.peer, self.run.on, needs), staff.workers, most)
+        crew = Crew(
+            start=partial(start, inputs, run_of_trials(self.run, self.client, on_host)),
+            workers=staff.workers,
+            most=staff.concurrency,
+            capacity=partial(capacity_of, self.peer, self.run.on, needs),
+        )
+        return Slots(self.peer, crew, study)
+
+
+def _needs(run: RunSettings) -> Mapping[str, Any]:
+    return run.needs(["worker"]).get("worker", {})
+
+
+def checked(data: Mapping[str, FitData], run: RunSettings) -> dict[str, FitData]:
+    """Return the data sets as runs take them, and see what can be seen of them and of the run without a cluster.
+
+    Raises
+    ------
+    ValueError, TypeError
+        There are no rows, or the run can't be.
+    """
+    _needs(run)
+    sources = {what: each.source(what) for what, each in data.items()}
+    for what, source in sources.items():
+        check_some_rows("The data" if what == DATA else what, source)
+    return {what: replace(each, made=sources[what]) for what, each in data.items()}
+
+
+@contextmanager
+def opened(
+    data: Mapping[str, FitData], run: RunSettings, staff: Staff, keeps: CheckpointPlace | None = None
+) -> Iterator[DataPlace]:
+    """Open the cluster, with the data in shared memory, which is released in the end.
+
+    Parameters
+    ----------
+    data
+        As :func:`checked` returns it.
+    keeps
+        Where trials keep checkpoints; None where they keep none.
+    """
+    client = client_or_local(run.client, 0)
+    peer = entered(client, run.on, _needs(run), staff.workers)
+    peer.run(check_checkpoints, peer, keeps, run.on)
+    held = HeldDataSets(peer, {what: each.source(what) for what, each in data.items()})
+    try:
+        held.compute(RoleMemory.of(staff.framework, staff.workers * (staff.concurrency or 1)))
+        known = {
+            what: replace(each, columns=each.columns.with_rows(held.segments[what].schema.in_batch))
+            for what, each in data.items()
+        }
+        yield DataPlace(client=client, peer=peer, data=known, held=held, run=run, staff=staff)
+    finally:
+        held.release()

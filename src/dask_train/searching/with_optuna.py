@@ -1,0 +1,128 @@
+"""A search with Optuna, whatever its trials train: from a call's settings to its result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from dask_train.driver.handle import Run
+from dask_train.fitting.data import FitData
+from dask_train.fitting.searched import TrialSpec
+from dask_train.report.search_progress import SearchDisplay
+from dask_train.searching.checks import check_best
+from dask_train.searching.going_on import SearchState, check_goes_on
+from dask_train.searching.kept import kept_search
+from dask_train.searching.logged import search_log
+from dask_train.searching.optuna_study import OptunaStudy
+from dask_train.searching.place import DATA, DataPlace, Staff, checked, opened
+from dask_train.searching.result import SearchResult
+from dask_train.searching.settings import StudySettings
+from dask_train.searching.texts import code_text
+from dask_train.searching.to_the_end import trained
+from dask_train.training.settings import RunInputs, RunSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialMaking:
+    """How trials are made and trained, once the data is on the cluster.
+
+    Attributes
+    ----------
+    spec
+        Return what is trained for a trial of Optuna.
+    start
+        Start the run of a slot; None where there is no trial for it.
+    fixed
+        What has to be the same where the search is resumed, and is known of the data alone.
+    """
+
+    spec: Callable[[Any], TrialSpec]
+    start: Callable[[OptunaStudy, RunInputs, RunSettings], Run[Any] | None]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject(ABC):
+    """What a search with Optuna is over: a kind of model, and the data.
+
+    Attributes
+    ----------
+    metric
+        The score that counts.
+    keeps_trials
+        Whether trials keep checkpoints of their own, where the search does.
+    data
+        Data sets by name.
+    """
+
+    metric: str
+    keeps_trials: bool
+    data: Mapping[str, FitData]
+
+    @property
+    @abstractmethod
+    def staff(self) -> Staff:
+        """Processes that train the trials."""
+
+    @abstractmethod
+    def fixed(self) -> dict[str, Any]:
+        """Return what has to be the same where the search is resumed, besides what is of every search."""
+
+    def logged(self) -> dict[str, Any]:
+        """Return what else places of ``log=`` are told of the call."""
+        return {}
+
+    @abstractmethod
+    def making(self, place: DataPlace) -> TrialMaking:
+        """Return how trials are made."""
+
+
+def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, run: RunSettings) -> SearchResult:
+    """Search with Optuna; see :func:`dask_train.search`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument can't be.
+    """
+    data, metric = checked(subject.data, run), subject.metric
+    study = None if settings.study is None else settings.opened()
+    direction = settings.direction or ("maximize" if study is None else study.directions[0].name.lower())
+    arguments = {"build": code_text(build), "metric": metric, "direction": direction, "seed": settings.seed}
+    arguments |= subject.fixed()
+    check_best(run.checkpoint, metric, direction)
+    with ExitStack() as stack:
+        kept = None
+        if run.checkpoint is not None:
+            keeping = kept_search(
+                run.checkpoint, arguments, SearchState, resume=run.resume, of_trials=subject.keeps_trials
+            )
+            kept = stack.enter_context(keeping)
+        state = None if kept is None else kept.state
+        if study is None:
+            study = settings.opened(None if state is None else state.study_name)
+        if kept is not None:
+            check_goes_on(study, build, state)
+        keeps = None if kept is None or kept.folders is None else kept.place
+        place = stack.enter_context(opened(data, run, subject.staff, keeps))
+        making = subject.making(place)
+        if kept is not None:
+            kept.check_same({**place.told, **making.fixed})
+        logged = {**arguments, **subject.logged(), "trials": settings.trials}
+        trials = OptunaStudy(
+            study,
+            making.spec,
+            metric=metric,
+            most=settings.trials,
+            timeout_s=settings.timeout_s,
+            kept=kept,
+            log=search_log(run.log, study.study_name, logged),
+            schema=place.data[DATA].schema,
+        )
+        slots = place.slots(partial(making.start, trials), trials, num_trials=settings.trials)
+        display = SearchDisplay(run.progress, metric=metric, trials=settings.trials)
+        return trained(slots, trials, display, SearchResult)

@@ -1,0 +1,36 @@
+"""Where a search is done: what is refused before a cluster is asked for."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_train.frameworks.registry import find_framework
+from dask_train.searching.estimators.data import estimator_data
+from dask_train.searching.place import DATA, Staff, checked, opened
+from dask_train.training.settings import RunSettings
+
+
+@pytest.mark.parametrize(
+    ("resources", "client", "error", "told"),
+    [
+        ({"scorer": {"GPU": 1}}, None, ValueError, "names role 'scorer', which the run does not have"),
+        (None, "tcp://10.0.0.1:8786", TypeError, r"client is 'tcp://10\.0\.0\.1:8786'; pass a distributed\.Client"),
+    ],
+)
+def test_what_can_not_be_is_refused_at_once(resources, client, error, told):
+    data = estimator_data(DATA, np.zeros((4, 2)), np.zeros(4), None, None)
+    run = RunSettings(resources=resources, client=client)
+    staff = Staff(framework=find_framework(None))
+    with pytest.raises(error, match=told), opened(checked({DATA: data}, run), run, staff):
+        raise AssertionError("there is no cluster")
+
+
+def test_data_without_rows_is_refused_at_once():
+    rows = estimator_data(DATA, np.zeros((4, 2)), np.zeros(4), None, None)
+    none = estimator_data(DATA, da.zeros((0, 2)), da.zeros(0), None, None)
+    with pytest.raises(ValueError, match=r"data has no rows"):
+        checked({DATA: none}, RunSettings())
+    with pytest.raises(ValueError, match=r"^validation_data has no rows"):
+        checked({DATA: rows, "validation_data": none}, RunSettings())
