@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dask_train.checkpoint.best import is_better
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.errors import ClosedError, StalledError
+from dask_train.searching.best_epoch import BestEpoch
 from dask_train.searching.trial_checkpoints import brought_over
 from dask_train.searching.worker import EndTrial, NoMetricError, OrderLoop, TrialDone, TrialOrder
 
@@ -55,14 +55,7 @@ class ModelTrials:
         if outcome is None:
             return None
         best: BestEpoch = trial.best
-        return TrialDone(
-            number=order.number,
-            value=best.value,
-            epoch=best.epoch,
-            parts=best.parts,
-            seconds=time.monotonic() - began,
-            warnings=outcome.warnings,
-        )
+        return best.done(time.monotonic() - began, outcome.warnings)
 
     def forget(self) -> None:
         """Give back what a trial has left in the process: graphs, names, models, memory for batches."""
@@ -83,40 +76,6 @@ def _own_memory(session: Session) -> Iterator[dict[str, Any]]:
         yield {_MEETING: (session.meeting[0], memory)}
     finally:
         memory.close()
-
-
-class BestEpoch:
-    """The best epoch of a trial so far, and its model where it has to be kept.
-
-    Parameters
-    ----------
-    parts_of
-        Return what is trained of the model, as it is now.
-    """
-
-    def __init__(self, order: TrialOrder, parts_of: Callable[[], Any]) -> None:
-        self._order, self._parts_of = order, parts_of
-        self.value: float | None = None
-        self.epoch: int | None = None
-        self.parts: Any = None
-
-    def epoch_ended(self, epoch: int, value: float) -> None:
-        """Look at the score of an epoch that has just ended."""
-        if not is_better(value, self.value, mode=self._order.mode):
-            return
-        self.value, self.epoch = value, epoch
-        if is_better(value, self._order.to_beat, mode=self._order.mode):
-            self.parts = self._parts_of()
-
-    def go_on(self, scores: dict[int, float], parts: Any) -> None:
-        """Take over the scores of epochs by number, of an earlier start, and the parts of the best of them."""
-        for epoch, value in scores.items():
-            if is_better(value, self.value, mode=self._order.mode):
-                self.value, self.epoch = value, epoch
-        if parts is None or self.value is None:
-            return
-        if is_better(self.value, self._order.to_beat, mode=self._order.mode):
-            self.parts = parts
 
 
 class TrialSession:
@@ -147,7 +106,7 @@ class TrialSession:
         vars(self).update(extras)
         self._loop: SyncedLoop | None = None
         self._is_to_end = False
-        self.best = BestEpoch(order, self._parts)
+        self.best = BestEpoch(order)
         self._folder: CheckpointFolder | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -226,7 +185,7 @@ class TrialSession:
             raise NoMetricError(f"There is no score {metric!r} at the end of an epoch; there are {known}.")
         if math.isnan(scores[metric]):
             raise FloatingPointError(f"{metric} is not a number after epoch {epoch + 1}.")
-        self.best.epoch_ended(epoch, float(scores[metric]))
+        self.best.epoch_ended(epoch, float(scores[metric]), self._parts)
 
     def notice(self, text: str) -> None:
         """Do as :meth:`Session.notice`, once in the process: most trials have the same to tell."""

@@ -18,8 +18,29 @@ from dask_train.searching.optuna_study import ERROR, OptunaStudy
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dask_train.collections.schema.frame_schema import FrameSchema
 
-class SearchResult(Shown):
+
+class SearchFound(Shown):
+    """What any search has found: a best model, which can be saved with its schema."""
+
+    best_model: Any
+    schema: FrameSchema | None
+
+    def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
+        """Write the best model with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
+
+        Parameters
+        ----------
+        path
+            A folder or URL; of a Keras model also a file that ends with ``.keras``.
+        storage_options
+            Keywords for the file system of a URL.
+        """
+        save_model(self.best_model, self.schema, path, storage_options)
+
+
+class SearchResult(SearchFound):
     """What a search has found.
 
     Attributes
@@ -93,18 +114,6 @@ class SearchResult(Shown):
         note_schema(model, self.schema)
         return model
 
-    def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
-        """Write the best model with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
-
-        Parameters
-        ----------
-        path
-            A folder or URL; of a Keras model also a file that ends with ``.keras``.
-        storage_options
-            Keywords for the file system of a URL.
-        """
-        save_model(self.best_model, self.schema, path, storage_options)
-
     def trials_dataframe(self, **options: Any) -> pd.DataFrame:
         """All trials as a pandas DataFrame, a row each; as ``optuna.Study.trials_dataframe``, which takes the options.
 
@@ -132,14 +141,14 @@ class SearchResult(Shown):
         if "complete" in states:
             best = self.best_trial
             facts += [("best value", score_text(best.value)), ("of trial", f"{best.number}")]
-            facts += [(name, _text(value)) for name, value in best.params.items()]
+            facts += [(name, value_text(value)) for name, value in best.params.items()]
         names = list(dict.fromkeys(name for trial in trials for name in trial.params))
         rows = [
             (
                 f"{trial.number}",
                 trial.state.name.lower(),
                 "" if trial.value is None else score_text(trial.value),
-                *(_text(trial.params.get(name, "")) for name in names),
+                *(value_text(trial.params.get(name, "")) for name in names),
                 str(trial.user_attrs.get(ERROR, "")),
             )
             for trial in trials
@@ -152,5 +161,6 @@ class SearchResult(Shown):
         return Card(kind="SearchResult", name=name, facts=facts, tables=tables)
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return the value of a parameter as results show it."""
     return score_text(value) if isinstance(value, float) else str(value)

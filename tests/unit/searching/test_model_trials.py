@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.errors import ClosedError, StalledError
-from dask_train.searching.model_trials import BestEpoch, TrialSession
+from dask_train.searching.model_trials import TrialSession
 from dask_train.searching.worker import EndTrial, NoMetricError, TrialOrder
 
 
@@ -58,8 +58,7 @@ def order(**more):
 def trial(*words, stops=False, held=None, told=None, **more):
     session = Session(*words, stops=stops)
     found = TrialSession(session, order(**more), {}, {} if held is None else held, told)
-    found._parts = lambda: "the model"
-    found.best = BestEpoch(found._order, lambda: f"after {found.best.epoch}")
+    found._parts = lambda: f"after {found.best.epoch}"
     return found, session
 
 

@@ -10,8 +10,8 @@ from sklearn.linear_model import Ridge
 
 from dask_train.errors import DaskTrainError
 from dask_train.fitting.searched import TrialSpec
+from dask_train.searching.best_epoch import BestEpoch
 from dask_train.searching.checks import OtherKindError, check_built
-from dask_train.searching.model_trials import BestEpoch
 from dask_train.searching.opening import open_study
 from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.result import SearchResult
@@ -190,8 +190,8 @@ def test_weights_are_taken_at_the_best_epoch_that_beats_the_others(mode, values,
         to_beat = 2.0
 
     Ordered.mode = mode
-    found = BestEpoch(Ordered(), lambda: taken.append(found.value) or taken)
+    found = BestEpoch(Ordered())
     for epoch, value in enumerate(values):
-        found.epoch_ended(epoch, value)
+        found.epoch_ended(epoch, value, lambda: taken.append(found.value) or taken)
     assert (found.epoch, found.value) == (best, values[best])
     assert taken == kept

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dask_train.cards import Card, CardTable, Shown
+from dask_train.cards import Card, CardTable
 from dask_train.errors import DaskTrainError
-from dask_train.fitting.saved import save_model
 from dask_train.fitting.schemas import note_schema
 from dask_train.report.formats import score_text
+from dask_train.searching.result import SearchFound, value_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from dask_train.searching.estimators.grid import GridStudy
 
 
-class GridResult(Shown):
+class GridResult(SearchFound):
     """What a search over a grid of parameters has found.
 
     Attributes
@@ -90,18 +88,6 @@ class GridResult(Shown):
 
     best_model = best_estimator
 
-    def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
-        """Write the best candidate with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
-
-        Parameters
-        ----------
-        path
-            A folder or URL.
-        storage_options
-            Keywords for the file system of a URL.
-        """
-        save_model(self.best_estimator, self.schema, path, storage_options)
-
     def trials_dataframe(self) -> pd.DataFrame:
         """Return the table as a pandas DataFrame, a row for each candidate.
 
@@ -122,14 +108,14 @@ class GridResult(Shown):
         rows = [
             (
                 *(score_text(self.cv_results_[f"mean_test_{score}"][number]) for score in scores),
-                *(_text(params[number].get(name, "")) for name in names),
+                *(value_text(params[number].get(name, "")) for name in names),
             )
             for number in order
         ]
         facts = [("candidates", f"{len(params):,}"), ("folds", f"{self.num_splits}"), ("fits", f"{self.num_fits:,}")]
         if self._knows_best:
             facts += [("best value", score_text(self.best_value))]
-            facts += [(name, _text(value)) for name, value in self.best_params.items()]
+            facts += [(name, value_text(value)) for name, value in self.best_params.items()]
         table = CardTable(columns=(*scores, *names), rows=rows, title="all candidates")
         return Card(kind="GridResult", facts=facts, tables=[table])
 
@@ -141,7 +127,3 @@ class GridResult(Shown):
     @property
     def _knows_best(self) -> bool:
         return self._index is not None or len(self.scorer_names) == 1
-
-
-def _text(value: Any) -> str:
-    return score_text(value) if isinstance(value, float) else str(value)

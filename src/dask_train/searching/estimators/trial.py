@@ -9,14 +9,15 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 
-from dask_train.checkpoint.best import is_better
 from dask_train.errors import ClosedError, StalledError
+from dask_train.searching.best_epoch import BestEpoch
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.prefixes import copied
 from dask_train.searching.estimators.rows import FoldRows, RowTable
@@ -53,9 +54,7 @@ class EstimatorTask:
     def __call__(self, order: TrialOrder, session: Session, tables: Mapping[str, RowTable]) -> TrialDone:
         """Fit it, round by round on all folds; the best round counts."""
         began = time.monotonic()
-        value: float | None = None
-        best_round: int | None = None
-        kept: Any = None
+        best = BestEpoch(order)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             for number, (scores, fitted) in enumerate(self._by_round(tables)):
@@ -63,18 +62,16 @@ class EstimatorTask:
                 if not math.isfinite(score):
                     raise FloatingPointError(f"{order.metric} is {score} after round {number + 1}.")
                 session.report(trial=order.number, epoch=number, **{order.metric: score})
-                if is_better(score, value, mode=order.mode):
-                    value, best_round = score, number
-                    if self.splits is None and is_better(score, order.to_beat, mode=order.mode):
-                        kept = copy.deepcopy(fitted)
+                best.epoch_ended(number, score, partial(self._kept, fitted))
                 if number + 1 < self.rounds and _is_to_end(order, session):
                     break
-            if self.splits is not None and value is not None and is_better(value, order.to_beat, mode=order.mode):
-                kept = self._on_all_rows(tables["data"], (best_round or 0) + 1)
-        seconds = time.monotonic() - began
-        return TrialDone(
-            number=order.number, value=value, epoch=best_round, parts=kept, seconds=seconds, warnings=texts_of(told)
-        )
+            if self.splits is not None and best.beats_others:
+                best.parts = self._on_all_rows(tables["data"], (best.epoch or 0) + 1)
+        return best.done(time.monotonic() - began, texts_of(told))
+
+    def _kept(self, fitted: Any) -> Any:
+        """Return what is kept of an estimator of the best round: with folds nothing, as all rows are fitted then."""
+        return copy.deepcopy(fitted) if self.splits is None else None
 
     def _by_round(self, tables: Mapping[str, RowTable]) -> Iterator[tuple[list[float], Any]]:
         """Scores on all folds after each round, and the estimator of the last fold."""
