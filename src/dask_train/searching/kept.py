@@ -140,9 +140,8 @@ class KeptSearch(Generic[S]):
         self.state = self._opened(loaded.folder)
         self.check_same(dict(self._arguments))
         self._best = None if self.state.best is None else self.state.best[0]
-        # Earlier versions have kept the model of a grid in each checkpoint, and none was the best.
-        best = None if (loaded.folder / _MODEL).exists() else self._folder.load_best(scratch)
-        folder = loaded.folder if best is None else best.folder
+        # Earlier versions have kept the model of a grid in each checkpoint, and none of them as the best.
+        folder = (self._folder.load_best(scratch) or loaded).folder
         if (folder / _MODEL).exists():
             self.best_model = best_model.kept(folder / _MODEL)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -20,10 +21,11 @@ from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.data.columns import Columns
-from dask_train.errors import CheckpointError
+from dask_train.errors import CheckpointError, PlacementError
 from dask_train.searching import best_model
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.grid import GridState, GridStudy
+from dask_train.searching.estimators.result import GridResult
 from dask_train.searching.estimators.rows import RowTable
 from dask_train.searching.estimators.scoring import Scoring
 from dask_train.searching.estimators.tasks import EstimatorTasks
@@ -33,6 +35,7 @@ from dask_train.searching.opening import open_study
 from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.result import SearchResult
 from dask_train.searching.texts import text_of
+from dask_train.searching.to_the_end import trained
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(120, 5))
@@ -225,3 +228,23 @@ def test_a_grid_that_an_earlier_version_has_kept_is_resumed_and_its_model_stays(
             work.end()
         assert (work.best[0], work.refit_s, [*work.warnings]) == (whole.best[0], 0.5, ["odd"])
         np.testing.assert_array_equal(work.best[2].predict_proba(X), whole.best[2].predict_proba(X))
+
+
+def test_what_an_error_has_left_without_scores_is_fitted_in_the_next_call(tmp_path):
+    policy = Checkpoint(tmp_path / "kept")
+    with kept_search(policy, ASKED, GridState, resume=False) as kept:
+        work = grid(kept)
+
+        def train(_):
+            assert done(work, 4) == 4
+            raise PlacementError("There is no room.")
+
+        with pytest.raises(PlacementError) as raised:
+            trained(SimpleNamespace(train=train), work, nullcontext(), GridResult)
+    found = raised.value.result
+    assert np.isfinite(found.cv_results_["mean_test_score"]).sum() == 2, "those of the first step that is through"
+    assert found.best_params["standardscaler__with_mean"] in (True, False)
+    with kept_search(policy, ASKED, GridState, resume=True) as kept:
+        work = grid(kept)
+        assert done(work) == 3, "two folds, and all rows"
+    assert np.isfinite(work.table["mean_test_score"]).sum() == 4
