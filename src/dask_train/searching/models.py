@@ -17,7 +17,8 @@ from dask_train.fitting.settings import EpochSettings, KerasSettings
 from dask_train.searching.checks import check_search
 from dask_train.searching.model_trials import TrialLoop
 from dask_train.searching.optuna_study import OptunaStudy
-from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace, Staff
+from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace
+from dask_train.searching.pool import PoolSettings
 from dask_train.searching.result import SearchResult
 from dask_train.searching.settings import StudySettings
 from dask_train.searching.tasks import TrialTasks, largest_framework
@@ -80,10 +81,10 @@ class OverModels(Subject):
     keeps_trials: bool = True
 
     @property
-    def staff(self) -> Staff:
+    def pool(self) -> PoolSettings:
         """Processes of the framework that takes the most memory; each slot has that of its first trial."""
         settings = self.settings
-        return Staff(
+        return PoolSettings(
             framework=largest_framework(), workers=settings.workers_per_trial, concurrency=settings.concurrency
         )
 
@@ -95,7 +96,7 @@ class OverModels(Subject):
 
     def making(self, place: DataPlace) -> TrialMaking:
         """Return how trials are made: each as ``fit`` would train the model."""
-        rows = TrialRows(data=place.data[DATA], validation=place.data.get(VALIDATION_DATA), workers=place.staff.workers)
+        rows = TrialRows(data=place.data[DATA], validation=place.data.get(VALIDATION_DATA), workers=place.pool.workers)
         tasks = TrialTasks(build=self.build, rows=rows, given=self.settings.of_trials())
         return TrialMaking(spec=tasks.task, start=partial(_start, tasks))
 

@@ -14,9 +14,8 @@ from dask_train.driver.handle import Run
 from dask_train.driver.preflight import check_checkpoints
 from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.spec import VALIDATION
-from dask_train.frameworks.base import Framework
 from dask_train.searching.checks import categories_of, described
-from dask_train.searching.pool import Crew, Slots
+from dask_train.searching.pool import PoolSettings, Slots
 from dask_train.searching.room import capacity_of, entered, room_of, run_of_trials, runs_on_host
 from dask_train.searching.study import Study
 from dask_train.shared_data.budget import RoleMemory
@@ -28,25 +27,6 @@ if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
 DATA, VALIDATION_DATA = "data", "validation_data"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Staff:
-    """Processes that train trials.
-
-    Attributes
-    ----------
-    framework
-        The adapter of their framework; the one that takes the most memory, where trials decide.
-    workers
-        Number of processes that train a trial together.
-    concurrency
-        Number of trials that are trained at a time; None for as many as the cluster holds.
-    """
-
-    framework: Framework
-    workers: int = 1
-    concurrency: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +44,7 @@ class DataPlace:
     data: Mapping[str, FitData]
     held: HeldDataSets
     run: RunSettings
-    staff: Staff
+    pool: PoolSettings
 
     @property
     def told(self) -> dict[str, str]:
@@ -86,18 +66,18 @@ class DataPlace:
         num_trials
             Number of trials, at most.
         """
-        staff, segments, needs = self.staff, self.held.segments, _needs(self.run)
-        most = min(num_trials, staff.concurrency or num_trials)
+        pool, segments, needs = self.pool, self.held.segments, _needs(self.run)
+        most = min(num_trials, pool.concurrency or num_trials)
         datasets = {VALIDATION: segments[VALIDATION_DATA]} if VALIDATION_DATA in segments else {}
         inputs = RunInputs(data={"worker": segments[DATA]}, datasets=datasets)
-        on_host = runs_on_host(room_of(self.peer, self.run.on, needs), staff.workers, most)
-        crew = Crew(
+        on_host = runs_on_host(room_of(self.peer, self.run.on, needs), pool.workers, most)
+        return Slots(
+            self.peer,
+            pool,
+            study,
             start=partial(start, inputs, run_of_trials(self.run, self.client, on_host)),
-            workers=staff.workers,
-            most=staff.concurrency,
             capacity=partial(capacity_of, self.peer, self.run.on, needs),
         )
-        return Slots(self.peer, crew, study)
 
 
 def _needs(run: RunSettings) -> Mapping[str, Any]:
@@ -121,7 +101,7 @@ def checked(data: Mapping[str, FitData], run: RunSettings) -> dict[str, FitData]
 
 @contextmanager
 def opened(
-    data: Mapping[str, FitData], run: RunSettings, staff: Staff, keeps: CheckpointPlace | None = None
+    data: Mapping[str, FitData], run: RunSettings, pool: PoolSettings, keeps: CheckpointPlace | None = None
 ) -> Iterator[DataPlace]:
     """Open the cluster, with the data in shared memory, which is released in the end.
 
@@ -133,15 +113,15 @@ def opened(
         Where trials keep checkpoints; None where they keep none.
     """
     client = client_or_local(run.client, 0)
-    peer = entered(client, run.on, _needs(run), staff.workers)
+    peer = entered(client, run.on, _needs(run), pool.workers)
     peer.run(check_checkpoints, peer, keeps, run.on)
     held = HeldDataSets(peer, {what: each.source(what) for what, each in data.items()})
     try:
-        held.compute(RoleMemory.of(staff.framework, staff.workers * (staff.concurrency or 1)))
+        held.compute(RoleMemory.of(pool.framework, pool.workers * (pool.concurrency or 1)))
         known = {
             what: replace(each, columns=each.columns.with_rows(held.segments[what].schema.in_batch))
             for what, each in data.items()
         }
-        yield DataPlace(client=client, peer=peer, data=known, held=held, run=run, staff=staff)
+        yield DataPlace(client=client, peer=peer, data=known, held=held, run=run, pool=pool)
     finally:
         held.release()

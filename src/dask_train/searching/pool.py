@@ -12,6 +12,7 @@ from dask_train.cluster.peer import Peer
 from dask_train.driver.handle import Run
 from dask_train.driver.several_runs import FollowedRun, stop_all, wait_for_any
 from dask_train.errors import DaskTrainError, DataError, PlacementError, RoleFailedError
+from dask_train.frameworks.base import Framework
 from dask_train.searching.study import Handed, Study
 from dask_train.searching.worker import EndTrial, TrialDone
 
@@ -28,25 +29,22 @@ _FINISHED = "its search has no more trials"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crew:
-    """How slots are made.
+class PoolSettings:
+    """Which processes train trials, and how many.
 
     Attributes
     ----------
-    start
-        Starts the run of a slot; None where there is no trial for it.
+    framework
+        The adapter of their framework; the one that takes the most memory, where trials decide.
     workers
-        Of a slot.
-    most
-        How many slots there may be; None for as many as there is room for.
-    capacity
-        Tells how many roles the cluster can hold.
+        Number of processes that train a trial together.
+    concurrency
+        Number of trials that are trained at a time, at most; None for as many as the cluster holds.
     """
 
-    start: Callable[[], Run[Any] | None]
-    workers: int
-    most: int | None
-    capacity: Callable[[], int]
+    framework: Framework
+    workers: int = 1
+    concurrency: int | None = None
 
 
 class PoolSlot:
@@ -90,10 +88,30 @@ class Slots:
 
     At most one slot waits for room at a time; when it has some, the next one asks. So there are as many as the cluster
     holds, and what it holds more of later is used as well.
+
+    Parameters
+    ----------
+    peer, settings
+        Where, and which processes.
+    study
+        Gives the trials.
+    start
+        Starts the run of a slot; None where there is no trial for it.
+    capacity
+        Tells how many roles the cluster can hold.
     """
 
-    def __init__(self, peer: Peer, crew: Crew, study: Study) -> None:
-        self._peer, self._crew, self._study = peer, crew, study
+    def __init__(
+        self,
+        peer: Peer,
+        settings: PoolSettings,
+        study: Study,
+        *,
+        start: Callable[[], Run[Any] | None],
+        capacity: Callable[[], int],
+    ) -> None:
+        self._peer, self._settings, self._study = peer, settings, study
+        self._start, self._capacity = start, capacity
         self._slots: list[PoolSlot] = []
         self._name = f"search-{uuid.uuid4().hex[:6]}"
         self._not_before = self._looked = 0.0
@@ -190,11 +208,11 @@ class Slots:
         if now < self._not_before or any(not slot.followed.is_placed for slot in open_ones):
             return
         if now - self._looked >= LOOK_S:
-            self._looked, self._room = now, max(1, self._crew.capacity() // self._crew.workers)
-        most = self._room if self._crew.most is None else min(self._room, self._crew.most)
+            self._looked, self._room = now, max(1, self._capacity() // self._settings.workers)
+        most = min(self._room, self._settings.concurrency or self._room)
         busy = sum(slot.handed is not None for slot in open_ones)
         if len(open_ones) < min(most, busy + self._study.num_left):
-            run = self._crew.start()
+            run = self._start()
             if run is not None:
                 self._slots.append(PoolSlot(run))
 

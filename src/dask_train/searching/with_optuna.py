@@ -18,7 +18,8 @@ from dask_train.searching.going_on import SearchState, check_goes_on
 from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
 from dask_train.searching.optuna_study import OptunaStudy
-from dask_train.searching.place import DATA, DataPlace, Staff, checked, opened
+from dask_train.searching.place import DATA, DataPlace, checked, opened
+from dask_train.searching.pool import PoolSettings
 from dask_train.searching.result import SearchResult
 from dask_train.searching.settings import StudySettings
 from dask_train.searching.texts import code_text
@@ -65,7 +66,7 @@ class Subject(ABC):
 
     @property
     @abstractmethod
-    def staff(self) -> Staff:
+    def pool(self) -> PoolSettings:
         """Processes that train the trials."""
 
     @abstractmethod
@@ -108,7 +109,7 @@ def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, ru
         if kept is not None:
             check_goes_on(study, build, state)
         keeps = None if kept is None or kept.folders is None else kept.place
-        place = stack.enter_context(opened(data, run, subject.staff, keeps))
+        place = stack.enter_context(opened(data, run, subject.pool, keeps))
         making = subject.making(place)
         if kept is not None:
             kept.check_same({**place.told, **making.fixed})

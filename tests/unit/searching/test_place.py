@@ -8,7 +8,8 @@ import pytest
 
 from dask_train.frameworks.registry import find_framework
 from dask_train.searching.estimators.data import estimator_data
-from dask_train.searching.place import DATA, Staff, checked, opened
+from dask_train.searching.place import DATA, checked, opened
+from dask_train.searching.pool import PoolSettings
 from dask_train.training.settings import RunSettings
 
 
@@ -22,8 +23,8 @@ from dask_train.training.settings import RunSettings
 def test_what_can_not_be_is_refused_at_once(resources, client, error, told):
     data = estimator_data(DATA, np.zeros((4, 2)), np.zeros(4), None, None)
     run = RunSettings(resources=resources, client=client)
-    staff = Staff(framework=find_framework(None))
-    with pytest.raises(error, match=told), opened(checked({DATA: data}, run), run, staff):
+    pool = PoolSettings(framework=find_framework(None))
+    with pytest.raises(error, match=told), opened(checked({DATA: data}, run), run, pool):
         raise AssertionError("there is no cluster")
 
 

@@ -28,7 +28,8 @@ from dask_train.searching.estimators.tasks import EstimatorTasks
 from dask_train.searching.estimators.weights import check_takes_weight
 from dask_train.searching.kept import kept_search
 from dask_train.searching.logged import search_log
-from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace, Staff, checked, opened
+from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace, checked, opened
+from dask_train.searching.pool import PoolSettings
 from dask_train.searching.result import SearchResult
 from dask_train.searching.texts import text_of
 from dask_train.searching.to_the_end import trained
@@ -74,13 +75,13 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             check_takes_weight(made.whole)
     asked: dict[str, Any] = {"estimator": text_of(build), "params": text_of(settings.params)}
     asked |= {"scoring": text_of(scoring), "refit": counts}
-    staff = Staff(framework=find_framework(None), concurrency=settings.concurrency)
+    pool = PoolSettings(framework=find_framework(None), concurrency=settings.concurrency)
     with ExitStack() as stack:
         named = checked({DATA: data}, run)
         kept = None
         if policy is not None:
             kept = stack.enter_context(kept_search(policy, asked, GridState, resume=run.resume))
-        place = stack.enter_context(opened(named, run, staff))
+        place = stack.enter_context(opened(named, run, pool))
         folds = folds_of(settings.cv, place.held.segments[DATA], data.columns, place.client)
         splits = folds.of(build)
         if kept is not None:
@@ -129,9 +130,9 @@ class OverEstimators(Subject):
     keeps_trials: bool = False
 
     @property
-    def staff(self) -> Staff:
+    def pool(self) -> PoolSettings:
         """Processes without any framework."""
-        return Staff(framework=find_framework(None), concurrency=self.settings.concurrency)
+        return PoolSettings(framework=find_framework(None), concurrency=self.settings.concurrency)
 
     def fixed(self) -> dict[str, Any]:
         """Return what has to be the same where the search is resumed."""
