@@ -42,6 +42,15 @@ def unflatten(leaves: Sequence[Any], spec: Any) -> Any:
     return _pytree.tree_unflatten(leaves, spec)
 
 
+def indices_and_values(sparse: Any) -> tuple[Any, Any]:
+    """Return the parts of a sparse tensor as they are, also where several are of one place.
+
+    Replaces ``_indices`` and ``_values``; the public ones are of coalesced tensors alone. Without it a checkpoint would
+    round what an optimizer holds.
+    """
+    return sparse._indices(), sparse._values()
+
+
 def make_parametrized(module: Any, names: Sequence[str]) -> None:
     """Give a module a class of its own, with properties for the tensors of these names.
 

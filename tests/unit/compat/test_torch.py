@@ -29,6 +29,12 @@ def test_nested_outputs_by_their_leaves():
     assert compat.unflatten([3, 4, 5], spec) == {"a": (3, [4]), "b": 5}
 
 
+def test_parts_of_a_sparse_tensor_with_two_values_of_a_place():
+    sparse = torch.sparse_coo_tensor([[1, 1]], [2.0, 3.0], (4,), check_invariants=True)
+    indices, values = compat.indices_and_values(sparse)
+    assert (indices.tolist(), values.tolist()) == ([[1, 1]], [2.0, 3.0])
+
+
 def test_a_module_with_properties_for_its_tensors():
     made = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 1))
     bare = torch.nn.Linear(2, 1)

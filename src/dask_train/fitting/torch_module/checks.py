@@ -20,6 +20,7 @@ from dask_train.fitting.torch_module.losses import BatchLoss, name_of
 from dask_train.fitting.torch_module.metrics import ModuleMetrics, counts_by_itself
 from dask_train.fitting.torch_module.settings import STEP
 from dask_train.fitting.torch_module.steps import ModuleSteps
+from dask_train.fitting.torch_module.table_checks import check_sparse_optimizer, check_tables_together
 from dask_train.fitting.torch_module.task import ModuleTraining
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept
 from dask_train.frameworks.torch.modules import device_of, pickle_parts, unpickle_parts
@@ -133,6 +134,7 @@ def check_optimizer(optimizer: Any, module: torch.nn.Module) -> Any:
             "optimizer has parameters that are none of the module's. Pass a factory, such as torch.optim.Adam, or an "
             "optimizer of this very module's parameters."
         )
+    check_sparse_optimizer(made, module)
     return made
 
 
@@ -209,17 +211,10 @@ def check_together(module: torch.nn.Module, workers: int) -> None:
     ValueError
         They can't.
     """
-    for name, part in module.named_modules() if workers > 1 else ():
-        if getattr(part, "sparse", False) is True:
-            raise ValueError(
-                f"{name or 'The module'} makes sparse gradients, and several workers sum dense ones. Leave sparse=True "
-                "out, or pass workers=1."
-            )
-        if getattr(part, "max_norm", None) is not None:
-            raise ValueError(
-                f"{name or 'The module'} has max_norm={part.max_norm:g}, which changes weights of rows as they are "
-                "looked up, and each worker looks up others. Leave max_norm out, or pass workers=1."
-            )
+    if workers <= 1:
+        return
+    check_tables_together(module)
+    for name, part in module.named_modules():
         if hooks := [kind for kind in _BACKWARD_HOOKS if getattr(part, kind, None)]:
             raise ValueError(
                 f"{name or 'The module'} has hooks ({', '.join(hooks)}) that see or change gradients, and each worker "

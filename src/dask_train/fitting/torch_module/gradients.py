@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.shared_memory import SumBuffer
-
-# In which dtype gradients of others are summed.
-_SUMMED_IN = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+from dask_train.fitting.torch_module.table_gradients import TableSums
+from dask_train.fitting.torch_module.values import summed_in
 
 
 class GradientSums:
@@ -21,16 +20,29 @@ class GradientSums:
     ----------
     parameters
         By name, in the same order on all workers.
+    replicas
+        All workers; None for a single process.
+    tables
+        Names of those whose gradients are sparse. Default: none.
     """
 
-    def __init__(self, parameters: Mapping[str, torch.nn.Parameter], replicas: ProcessGroup | None) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        replicas: ProcessGroup | None,
+        tables: Collection[str] = (),
+    ) -> None:
         self._by_name, self._replicas = dict(parameters), replicas
-        by_dtype: dict[torch.dtype, list[str]] = {}
-        for name, one in self._by_name.items():
-            by_dtype.setdefault(_SUMMED_IN.get(one.dtype, one.dtype), []).append(name)
         self._groups: list[tuple[torch.dtype, list[str], SumBuffer]] = []
+        self._tables: TableSums | None = None
         if replicas is None or replicas.size == 1:
             return
+        if tables:
+            self._tables = TableSums({name: self._by_name[name] for name in tables}, replicas)
+        by_dtype: dict[torch.dtype, list[str]] = {}
+        for name, one in self._by_name.items():
+            if name not in tables:
+                by_dtype.setdefault(summed_in(one.dtype), []).append(name)
         for dtype, names in by_dtype.items():
             shapes = [tuple(self._by_name[name].shape) for name in names]
             numpy = torch.empty(0, dtype=dtype).numpy().dtype
@@ -46,7 +58,7 @@ class GradientSums:
         Raises
         ------
         ValueError
-            A gradient is sparse.
+            A gradient is sparse where a dense one is summed, or the other way round.
         """
         for dtype, names, channel in self._groups:
             arrays = [self._given(name, dtype) for name in names]
@@ -56,9 +68,13 @@ class GradientSums:
             for name, total, number in zip(names, totals, anybody.tolist(), strict=True):
                 if number:
                     self._take(self._by_name[name], total)
+        if self._tables is not None:
+            self._tables.sum()
         for one, own in zip(self._by_name.values(), of_all, strict=True):
             if own is not None and one.grad is None:
                 one.grad = own
+            elif own is not None and one.grad.is_sparse:
+                one.grad = own + one.grad  # as backward() adds them: dense, unless both are sparse
             elif own is not None:
                 one.grad.add_(own)
 
@@ -75,7 +91,8 @@ class GradientSums:
             return torch.zeros((), dtype=dtype).expand(one.shape).numpy()  # no memory, whatever the shape
         if gradient.layout != torch.strided:
             raise ValueError(
-                f"The gradient of {name!r} is sparse, and several workers sum dense ones. Leave sparse=True out, or "
-                "pass workers=1."
+                f"The gradient of {name!r} is sparse. Several workers sum sparse gradients of torch.nn.Embedding and "
+                "torch.nn.EmbeddingBag only: use such a layer with sparse=True, make the gradient dense, or pass "
+                "workers=1."
             )
         return np.asarray(gradient.detach().to("cpu", dtype).numpy())

@@ -17,6 +17,7 @@ from dask_train.fitting.torch_module.global_batch import GlobalBatch, Structure
 from dask_train.fitting.torch_module.gradients import GradientSums
 from dask_train.fitting.torch_module.losses import BatchLoss, check_weight
 from dask_train.fitting.torch_module.row_sums import RowSums
+from dask_train.fitting.torch_module.table_gradients import table_names
 from dask_train.fitting.torch_module.trials import left_as_it_was, modes_kept, random_numbers_kept, values_kept
 from dask_train.frameworks.torch.modules import called, device_of, taken
 
@@ -85,7 +86,7 @@ class ModuleSteps:
         self._whole = GlobalBatch(replicas)
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
         self._trained = list(parameters.values())
-        self._sums = GradientSums(parameters, replicas)
+        self._sums = GradientSums(parameters, replicas, table_names(module))
         self._device = device_of(module)
         self._tells_outputs = tells_outputs
         self._losses: dict[bool, BatchLoss] = {}

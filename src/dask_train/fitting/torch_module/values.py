@@ -11,6 +11,8 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
 
+from dask_train.compat.torch import indices_and_values
+
 # Integers of as many bytes, for tensors of dtypes that NumPy lacks.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -30,6 +32,11 @@ def as_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     return found if found.dtype == dtype else found.view(dtype)
 
 
+def summed_in(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which gradients of a dtype are summed: float32 for those of 16 bits."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def plain(value: Any, *, copies: bool = True) -> Any:
     """Return a state as numbers, text, bytes, lists, arrays, and dicts of one entry that tell of other kinds.
 
@@ -41,8 +48,7 @@ def plain(value: Any, *, copies: bool = True) -> Any:
         Whether to copy arrays, so that later steps do not change them. Default: true.
     """
     if isinstance(value, torch.Tensor):
-        array = as_array(value)
-        return {"tensor": [str(value.dtype).rpartition(".")[2], array.copy() if copies else array]}
+        return _plain_tensor(value, copies=copies)
     if value is None or type(value) in (bool, int, float, str, bytes):
         return value
     if type(value) is list:
@@ -54,6 +60,14 @@ def plain(value: Any, *, copies: bool = True) -> Any:
     return {"pickle": cloudpickle.dumps(value)}  # a function of a scheduler of the user's own, for instance
 
 
+def _plain_tensor(value: torch.Tensor, *, copies: bool) -> dict[str, Any]:
+    if value.is_sparse:  # momentum of sparse gradients
+        parts = [*indices_and_values(value.detach()), list(value.shape), value.is_coalesced()]
+        return {"sparse": [plain(part, copies=copies) for part in parts]}
+    array = as_array(value)
+    return {"tensor": [str(value.dtype).rpartition(".")[2], array.copy() if copies else array]}
+
+
 def opened(value: Any, *, copies: bool = True) -> Any:
     """Put together what :func:`plain` has taken apart; tensors are new, or lie on the arrays without ``copies``."""
     if isinstance(value, list):
@@ -61,14 +75,21 @@ def opened(value: Any, *, copies: bool = True) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
-    if kind == "tensor":
-        dtype, array = content
-        return as_tensor(np.array(array) if copies else array, getattr(torch, dtype))
+    if kind in ("tensor", "sparse"):
+        return _opened_tensor(kind, content, copies=copies)
     if kind == "tuple":
         return tuple(opened(each, copies=copies) for each in content)
     if kind == "dict":
         return {opened(key): opened(each, copies=copies) for key, each in content}
     return pickle.loads(content)  # noqa: S301 - of a scheduler or module of the user's own, as its code is
+
+
+def _opened_tensor(kind: str, content: list[Any], *, copies: bool) -> torch.Tensor:
+    if kind == "sparse":
+        *parts, is_coalesced = opened(content, copies=copies)
+        return torch.sparse_coo_tensor(*parts, is_coalesced=is_coalesced, check_invariants=False)
+    dtype, array = content
+    return as_tensor(np.array(array) if copies else array, getattr(torch, dtype))
 
 
 def state_of(module: torch.nn.Module) -> dict[str, Any]:

@@ -121,7 +121,12 @@ REFUSED = [
     ({"model": hooked()}, ValueError, "Parameter 'weight' has a hook on its gradient"),
     ({"optimizer": clamping}, ValueError, "Parameter 'weight' has a hook on its gradient"),
     ({"model": torch.nn.Sequential(backwards())}, ValueError, r"0 has hooks \(_backward_hooks\) that see or change"),
-    ({"model": bags(sparse=True), "x": WORDS}, ValueError, "0 makes sparse gradients"),
+    (
+        {"model": bags(sparse=True), "x": WORDS, "optimizer": torch.optim.Adam},
+        ValueError,
+        "optimizer is a Adam, which .* '0.weight' is sparse.* Adam does not support sparse gradients, please consider",
+    ),
+    ({"model": bags(scale_grad_by_freq=True), "x": WORDS}, ValueError, "0 has scale_grad_by_freq=True"),
     ({"model": bags(max_norm=1.0), "x": WORDS}, ValueError, "0 has max_norm=1, which changes weights"),
     ({"model": frozen()}, ValueError, "no parameters that can be trained"),
     ({"scheduler": 3}, TypeError, "scheduler is a int"),

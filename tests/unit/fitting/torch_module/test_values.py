@@ -34,6 +34,21 @@ def test_a_module_its_optimizer_and_its_schedulers_go_through_a_checkpoint(tmp_p
     assert found["scheduler"] == state["scheduler"]
 
 
+@pytest.mark.parametrize("is_coalesced", [True, False])
+def test_momentum_of_sparse_gradients_goes_through_a_checkpoint(tmp_path, is_coalesced):
+    table = torch.nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1, momentum=0.9)
+    table(torch.tensor([3, 1, 3])).sum().backward()
+    if is_coalesced:
+        table.weight.grad = table.weight.grad.coalesce()
+    optimizer.step()
+    store(tmp_path, plain(optimizer.state_dict()))
+    found = opened(stored(tmp_path))
+    momentum, kept = (one["state"][0]["momentum_buffer"] for one in (found, optimizer.state_dict()))
+    assert momentum.is_coalesced() == kept.is_coalesced() == is_coalesced
+    assert repr(momentum) == repr(kept), "several of a row stay several"
+
+
 class Adapter(torch.nn.Module):
     """Saves its last layer only, under another name, and counts in an extra state."""
 
