@@ -25,7 +25,7 @@ from typing import Any
 from recording import save, summary
 
 BATCH_ROWS, WIDTH, EPOCHS, RATE = 1024, 32, 3, 0.1
-STEPS = (100, 500)
+STEPS = {"torch": (100, 500), "keras": (5, 25), "dense": (5, 25), "adam": (5, 25)}
 TIMEOUT_S = 600.0
 CASES = {
     "torch_loop": "torch: loop by hand, SGD, sparse",
@@ -34,9 +34,6 @@ CASES = {
     "keras_loop": "Keras on TensorFlow: model.fit, SGD",
     "keras_1": "Keras on TensorFlow: dt.fit, 1 worker, SGD",
     "keras_2": "Keras on TensorFlow: dt.fit, 2 workers, SGD",
-}
-# Steps of seconds, and memory for many tables.
-DENSE_CASES = {
     "dense_loop": "torch: loop by hand, SGD, dense",
     "dense_2": "torch: dt.fit, 2 workers, SGD, dense",
     "adam_loop": "Keras on TensorFlow: model.fit, Adam",
@@ -183,16 +180,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="default: all")
     parser.add_argument("--case", choices=_RUNS, help="run this one here, and print its figures")
     options = parser.parse_args()
     if options.case:
-        steps = [count // 10 for count in STEPS] if options.case in DENSE_CASES else STEPS
-        print(json.dumps(_RUNS[options.case](options.rows, steps)))
+        print(json.dumps(_RUNS[options.case](options.rows, STEPS[options.case.partition("_")[0]])))
         return
-    cases = CASES | DENSE_CASES
-    several = [{case: measured(case, options.rows) for case in cases} for _ in range(options.repeats)]
-    found = {case: {name: summary([one[case][name] for one in several]) for name in several[0][case]} for case in cases}
-    for case, what in cases.items():
+    several = [{case: measured(case, options.rows) for case in options.cases} for _ in range(options.repeats)]
+    found = {
+        case: {name: summary([one[case][name] for one in several]) for name in several[0][case]}
+        for case in options.cases
+    }
+    for case, what in CASES.items():
+        if case not in found:
+            continue
         middle = {name: figure["median"] for name, figure in found[case].items()}
         print(f"{what:44} {middle['step_ms']:8.2f} ms a step, {middle['epoch_s']:5.2f} s an epoch besides", flush=True)
     save(f"embeddings-{options.rows // 10**6}m", {"rows": options.rows, **found})

@@ -31,8 +31,8 @@ def check_sparse_optimizer(optimizer: torch.optim.Optimizer, module: torch.nn.Mo
         if "sparse" in (told := in_words(error)).lower():  # others come of the trial: an optimizer of several, say
             raise ValueError(
                 f"optimizer is a {type(optimizer).__name__}, which does not take what the module's gradients are: that "
-                f"of {tables[0]!r} is sparse, as its layer has sparse=True. {told.rstrip('.')}. SGD and Adagrad without "
-                "weight_decay take both kinds, SparseAdam takes sparse ones alone; or leave sparse=True out."
+                f"of {tables[0]!r} is sparse, as its layer has sparse=True. {told.rstrip('.')}. SGD and Adagrad "
+                "without weight_decay take both kinds, SparseAdam takes sparse ones alone; or leave sparse=True out."
             ) from error
 
 
@@ -42,11 +42,11 @@ def _try(optimizer: torch.optim.Optimizer, tables: set[int]) -> None:
     for one in parameters:
         first = _first_row(one)
         known[id(one)] = stands_in = torch.nn.Parameter(first)
-        stands_in.grad = torch.zeros_like(first)
+        stands_in.grad = torch.zeros_like(first) if one.requires_grad else None
         if id(one) in tables:
             index = torch.zeros((1, 1), dtype=torch.long, device=first.device)
             stands_in.grad = torch.sparse_coo_tensor(
-                index, stands_in.grad, first.shape, is_coalesced=True, check_invariants=False
+                index, torch.zeros_like(first), first.shape, is_coalesced=True, check_invariants=False
             )
         for held in optimizer.state.get(one, {}).values():
             if isinstance(held, torch.Tensor) and held.shape == one.shape:

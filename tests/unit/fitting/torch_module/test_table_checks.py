@@ -67,6 +67,12 @@ def test_optimizers_that_do_not_are_refused_in_torchs_words(make, text):
     check_sparse_optimizer(optim.SparseAdam(tables_of(module)), module)
 
 
+def test_parameters_that_are_not_trained_have_no_gradient():
+    module = words()
+    module[2].requires_grad_(False)
+    check_sparse_optimizer(optim.SparseAdam(module.parameters()), module)
+
+
 def test_dense_tables_may_have_any_optimizer():
     module = words(sparse=False)
     check_sparse_optimizer(optim.Adam(module.parameters()), module)
