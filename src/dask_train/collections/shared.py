@@ -1,8 +1,9 @@
-"""Dask arrays whose blocks are columns of segments: views of the shared memory where the segments lie."""
+"""Dask arrays whose blocks are columns of segments: views of the shared memory where the segments lie, or decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
@@ -11,14 +12,46 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.tokenize import tokenize
 
 from dask_train.collections.pickled import carried
+from dask_train.data.columns import Column
+from dask_train.data.decoder import Decoder
 
 _PREFIX = "dask-train-rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What an array was made of.
+
+    Attributes
+    ----------
+    segments
+        Futures of the segments, by key, in order.
+    number, num_columns
+        The number of its column, and how many columns the segments have.
+    decoded
+        The column as it is stored, with what decodes it, where the array is of decoded rows; else None.
+    """
+
+    segments: dict[Any, Any]
+    number: int
+    num_columns: int
+    decoded: Column | None = None
 
 
 def view(segment: Any, column: int) -> np.ndarray:
     """Return a block: a read-only view of a segment's shared memory."""
     array: np.ndarray = segment.arrays()[column]
     return array
+
+
+def decoded_rows(segment: Any, number: int, column: Column) -> np.ndarray:
+    """Return a block of decoded rows, in memory of its own."""
+    decoder, stored = column.decoder, view(segment, number)
+    assert decoder is not None
+    assert not decoder.is_random, "a block has no place in the order of rows, which random numbers depend on"
+    found = column.in_batch.empty(len(stored))
+    decoder.opened().write(found, stored, np.random.default_rng)
+    return found
 
 
 def arrays_of(
@@ -50,13 +83,23 @@ def arrays_of(
     return arrays
 
 
-def segments_of(array: Any) -> tuple[dict[Any, Any], int, int] | None:
-    """Return what an array was made of by :func:`arrays_of`; None for any other.
+def decoded(array: da.Array, decoder: Decoder) -> da.Array:
+    """Return an array of :func:`arrays_of` as batches are to have it: lazily, for whoever computes its blocks."""
+    origin = origin_of(array)
+    assert origin is not None
+    column = Column(dtype=array.dtype.str, row_shape=tuple(map(int, array.shape[1:])), decoder=decoder)
+    layers = array.__dask_graph__().layers
+    own = next(name for name in layers if name.startswith(f"{_PREFIX}-segments-"))
+    name = f"{_PREFIX}-decoded-{tokenize(array.name, column)}"
+    opened, rest = carried(decoded_rows), (0,) * len(decoder.row_shape)
+    blocks = {(name, block, *rest): (opened, key, origin.number, column) for block, key in enumerate(origin.segments)}
+    graph = HighLevelGraph({own: layers[own], name: blocks}, {own: set(), name: {own}})
+    chunks = (array.chunks[0], *((size,) for size in decoder.row_shape))
+    return da.Array(graph, name, chunks, dtype=np.dtype(decoder.dtype))
 
-    Returns
-    -------
-    The segments' futures by key, in order; the number of its column, and how many columns the segments have.
-    """
+
+def origin_of(array: Any) -> Origin | None:
+    """Return what an array was made of by :func:`arrays_of` or :func:`decoded`; None for any other."""
     if not isinstance(array, da.Array) or not array.name.startswith(_PREFIX):
         return None
     layers = array.__dask_graph__().layers
@@ -64,10 +107,12 @@ def segments_of(array: Any) -> tuple[dict[Any, Any], int, int] | None:
     own = next((name for name in layers if name.startswith(f"{_PREFIX}-segments-")), None)
     if blocks is None or own is None:
         return None
-    segments, number = {}, -1
+    num_columns = int(own.removeprefix(f"{_PREFIX}-segments-").partition("-")[0])
+    found = Origin(segments={}, number=-1, num_columns=num_columns)
     for block in range(array.numblocks[0]):
         task = blocks.get((array.name, block, *rest))
-        if not isinstance(task, tuple) or len(task) != 3 or task[1] not in layers[own]:
+        if not isinstance(task, tuple) or len(task) not in (3, 4) or task[1] not in layers[own]:
             return None
-        segments[task[1]], number = layers[own][task[1]], task[2]
-    return segments, number, int(own.removeprefix(f"{_PREFIX}-segments-").partition("-")[0])
+        found.segments[task[1]] = layers[own][task[1]]
+        found = replace(found, number=task[2], decoded=task[3] if len(task) == 4 else None)
+    return found

@@ -60,7 +60,7 @@ class Column:
     origins
         The columns of a frame that it is made of: one, or those that lie side by side in a row. Empty for arrays.
     decoder
-        What makes rows of batches of the column's, which are files. Default: batches have the rows as they are.
+        What makes rows of batches of those that are stored. Default: batches have them as they are stored.
     """
 
     dtype: str
@@ -91,7 +91,7 @@ class Column:
 
     @property
     def in_batch(self) -> Column:
-        """Return the column as batches have it: itself, or what its files are decoded to."""
+        """Return the column as batches have it: itself, or what its rows are decoded to."""
         return self if self.decoder is None else Column(dtype=self.decoder.dtype, row_shape=self.decoder.row_shape)
 
     @property

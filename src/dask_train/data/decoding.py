@@ -1,4 +1,4 @@
-"""Decodes the files of batches, in threads, with random numbers that depend on the row alone."""
+"""Decodes rows of batches, such as files, in threads, with random numbers that depend on the row alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_train.data.buffers import Buffers
 from dask_train.data.columns import Columns
-from dask_train.data.decoder import Decoder, FileDecoder
+from dask_train.data.decoder import Decoder, OpenedDecoder
 
 # Rows are handed to each thread in so many pieces, since some files take longer than others.
 PIECES_PER_THREAD = 4
@@ -59,7 +59,7 @@ class Decoding:
 
     def __init__(self, drawing: Drawing, num_threads: int = 1) -> None:
         self._drawing, self._num_threads = drawing, num_threads
-        self._opened: dict[Decoder, FileDecoder] = {}
+        self._opened: dict[Decoder, OpenedDecoder] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
@@ -92,7 +92,7 @@ class Decoding:
         Raises
         ------
         DataError
-            A file can't be decoded, or becomes a row that is not like the others.
+            A row can't be decoded, or becomes one that is not like the others.
         """
         found = list(arrays)
         for place, column in enumerate(columns):
@@ -100,7 +100,7 @@ class Decoding:
                 if column.decoder not in self._opened:
                     self._opened[column.decoder] = column.decoder.opened()
                 found[place] = buffers.array(column.in_batch, len(row))
-                numbers = self._drawing.numbers(partition, row).tolist()
+                numbers = self._drawing.numbers(partition, row)
                 decode = partial(self._decode, self._opened[column.decoder], arrays[place], numbers, found[place])
                 self._in_pieces(decode, len(row))
         return found
@@ -117,8 +117,9 @@ class Decoding:
             done.result()
 
     def _decode(
-        self, decoder: FileDecoder, files: np.ndarray, numbers: list[int], out: np.ndarray, start: int, stop: int
+        self, decoder: OpenedDecoder, stored: np.ndarray, numbers: np.ndarray, out: np.ndarray, start: int, stop: int
     ) -> None:
-        for at in range(start, stop):
-            path, content = files[at]
-            decoder.into(out[at, ...], path, content, partial(self._drawing.generator, numbers[at]))
+        def generator(at: int) -> np.random.Generator:
+            return self._drawing.generator(int(numbers[start + at]))
+
+        decoder.write(out[start:stop], stored[start:stop], generator)

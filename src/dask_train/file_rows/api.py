@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from dask_train.collections.source import OwnRows
-from dask_train.data.decoder import Decoder
+from dask_train.data.file_decoder import FileDecoder
 from dask_train.file_rows.checks import check_functions
 from dask_train.file_rows.first_row import augmented, first_row
 from dask_train.file_rows.labels import labels_of
@@ -103,7 +103,7 @@ def files(
     return FileRows(
         file_set=file_set,
         classes=known,
-        decoder=Decoder.of(decode, None, row),
+        decoder=FileDecoder.of(decode, None, row),
         augmented=augmented(decode, augment, names[0], row),
         skips=skips,
     )
@@ -120,8 +120,8 @@ class FileRows(OwnRows):
     """
 
     file_set: FileSet = field(repr=False)
-    decoder: Decoder
-    augmented: Decoder | None
+    decoder: FileDecoder
+    augmented: FileDecoder | None
     classes: tuple[str, ...] | None
     skips: bool
 

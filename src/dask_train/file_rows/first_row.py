@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dask_train.data.decoder import Decoder, FileDecoder
+from dask_train.data.file_decoder import FileDecoder, OpenedFileDecoder
 from dask_train.errors import DataError
 
 # With on_error="skip" the first of so many that can be decoded shows what rows are.
@@ -38,7 +38,7 @@ def first_row(
     DataError
         There is none, or none of them can be decoded.
     """
-    decoder = FileDecoder(decode, None)
+    decoder = OpenedFileDecoder(decode, None)
     errors: list[DataError] = []
     for name, content, label in islice(rows, MOST_TRIED if skips else 1):
         try:
@@ -54,7 +54,7 @@ def first_row(
 
 def augmented(
     decode: Callable[[Any], Any], augment: Callable[..., Any] | None, name: str, row: np.ndarray
-) -> Decoder | None:
+) -> FileDecoder | None:
     """Return the decoder of rows that are augmented, as one of them shows their shape; None without ``augment``.
 
     Raises
@@ -64,5 +64,5 @@ def augmented(
     """
     if augment is None:
         return None
-    like = FileDecoder(lambda _: row, augment).row(name, b"", lambda: np.random.default_rng(0))
-    return Decoder.of(decode, augment, like)
+    like = OpenedFileDecoder(lambda _: row, augment).row(name, b"", lambda: np.random.default_rng(0))
+    return FileDecoder.of(decode, augment, like)

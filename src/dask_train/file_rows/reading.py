@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.data.decoder import FILE_SHAPE, Decoder
+from dask_train.data.file_decoder import FILE_SHAPE, FileDecoder
 from dask_train.errors import DataError
 from dask_train.stores import is_url, trouble_of
 
@@ -52,7 +52,7 @@ def unreadable(fs: Any, path: str, error: BaseException) -> DataError:
 
 
 def file_rows(
-    finish: Callable[[list[Any]], Any], skips: Decoder | None, fs: Any, packed: bytes, labels: np.ndarray | None
+    finish: Callable[[list[Any]], Any], skips: FileDecoder | None, fs: Any, packed: bytes, labels: np.ndarray | None
 ) -> Any:
     """Read the files of a partition.
 
@@ -80,7 +80,7 @@ def file_rows(
     return finish([rows] if labels is None else [rows, np.ascontiguousarray(labels)])
 
 
-def decodable(decoder: Decoder, rows: np.ndarray) -> np.ndarray:
+def decodable(decoder: FileDecoder, rows: np.ndarray) -> np.ndarray:
     """Return which files can be decoded, bool ``(n,)``."""
     decode = decoder.opened()
     found = np.ones(len(rows), bool)
@@ -92,7 +92,7 @@ def decodable(decoder: Decoder, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def decoded_rows(decoder: Decoder, fs: Any, packed: bytes, labels: np.ndarray | None) -> np.ndarray:
+def decoded_rows(decoder: FileDecoder, fs: Any, packed: bytes, labels: np.ndarray | None) -> np.ndarray:
     """Return the rows of the files of a partition, decoded, ``(n, *row_shape)``.
 
     Raises

@@ -13,7 +13,7 @@ from dask import delayed
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import OwnRows, Source
 from dask_train.data.columns import TEXT, Column
-from dask_train.data.decoder import FILE_SHAPE, Decoder
+from dask_train.data.file_decoder import FILE_SHAPE, FileDecoder
 from dask_train.errors import DataError, in_words
 from dask_train.file_rows.first_row import augmented, first_row
 from dask_train.file_rows.labels import RecordError
@@ -104,8 +104,8 @@ class RecordRows(OwnRows):
     """
 
     files: RecordFiles = field(repr=False)
-    decoder: Decoder
-    augmented: Decoder | None
+    decoder: FileDecoder
+    augmented: FileDecoder | None
     classes: tuple[str, ...] | None
     label: Column | None
     num_listed: int | None
@@ -205,14 +205,13 @@ class RecordsSource(Source):
 
     def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
         _ = part  # rows are what the records are: there is nothing to be picked
-        assert self.columns is not None
-        skips = None if self.num_listed is None else self.columns[0].decoder
+        skips = None if self.num_listed is None else self.rows.decoder
         task = partial(_stored, finish, self.rows.files, self.rows.label, skips)
         return self.rows._parts(task)
 
 
 def _stored(
-    finish: Callable[[list[Any]], Any], files: RecordFiles, label: Column | None, skips: Decoder | None, path: str
+    finish: Callable[[list[Any]], Any], files: RecordFiles, label: Column | None, skips: FileDecoder | None, path: str
 ) -> Any:
     """Read a file, as rows lie in shared memory."""
     found = list(files.rows(path))
@@ -226,7 +225,7 @@ def _stored(
     return finish([rows] if labels is None else [rows, labels])
 
 
-def _decoded(files: RecordFiles, decoder: Decoder, columns: Sequence[Column], path: str) -> list[np.ndarray]:
+def _decoded(files: RecordFiles, decoder: FileDecoder, columns: Sequence[Column], path: str) -> list[np.ndarray]:
     """Read a file, and decode its rows."""
     found, decode = list(files.rows(path)), decoder.opened()
     rows = np.empty((len(found), *decoder.row_shape), decoder.dtype)
@@ -274,7 +273,7 @@ def record_rows(
     )
     return RecordRows(
         files=files,
-        decoder=Decoder.of(decode, None, row),
+        decoder=FileDecoder.of(decode, None, row),
         augmented=augmented(decode, augment, name, row),
         classes=classes,
         label=None if label is None else Column(dtype=label.dtype.str, row_shape=label.shape),

@@ -16,7 +16,7 @@ from dask.utils import parse_bytes
 from dask_train.collections.pickled import carried
 from dask_train.collections.source import Source
 from dask_train.data.columns import TEXT, Column
-from dask_train.data.decoder import FILE_SHAPE, Decoder
+from dask_train.data.file_decoder import FILE_SHAPE, FileDecoder
 from dask_train.data.text import PAIR_BYTES
 from dask_train.file_rows.reading import decoded_rows, file_rows
 
@@ -99,11 +99,11 @@ class FilesSource(Source):
     files
         The files.
     skips
-        Whether files that can't be decoded are left out.
+        Leaves out files that it can't decode. Default: all files are rows.
     """
 
     files: FileSet
-    skips: bool
+    skips: FileDecoder | None
 
     @property
     def persisted_nbytes(self) -> int | None:
@@ -111,12 +111,11 @@ class FilesSource(Source):
 
     def delayed_parts(self, part: Callable[..., Any], finish: Callable[[list[Any]], Any]) -> list[Any]:
         _ = part  # rows are what the files are: there is nothing to be picked
-        assert self.columns is not None
-        task = partial(file_rows, finish, self.columns[0].decoder if self.skips else None)
+        task = partial(file_rows, finish, self.skips)
         return [made for _, made in self.files.parts(task, stored_sizes(self.files))]
 
 
-def files_source(files: FileSet, decoder: Decoder, *, skips: bool) -> FilesSource:
+def files_source(files: FileSet, decoder: FileDecoder, *, skips: bool) -> FilesSource:
     """Return the source of files; nothing of them is read."""
     columns = [Column(dtype=TEXT, row_shape=FILE_SHAPE, decoder=decoder)]
     if files.labels is not None:
@@ -131,7 +130,7 @@ def files_source(files: FileSet, decoder: Decoder, *, skips: bool) -> FilesSourc
         columns=tuple(columns),
         num_listed=len(files.paths) if skips else None,
         files=files,
-        skips=skips,
+        skips=decoder if skips else None,
     )
 
 
@@ -141,7 +140,7 @@ def stored_sizes(files: FileSet) -> np.ndarray:
     return files.sizes + of_paths + PAIR_BYTES * 2
 
 
-def decoded_arrays(files: FileSet, decoder: Decoder) -> tuple[Any, Any]:
+def decoded_arrays(files: FileSet, decoder: FileDecoder) -> tuple[Any, Any]:
     """Return files as Dask arrays of decoded rows, and their labels or None; nothing is computed.
 
     Each row is decoded anew whenever its block is computed.

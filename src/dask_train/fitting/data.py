@@ -56,9 +56,17 @@ class FitData:
     made: Source | SharedSegments | None = None
     schema: FrameSchema | None = None
 
-    def source(self, what: str) -> Source | SharedSegments:
-        """Return the data as a run takes it; its batches are tuples."""
-        made = self.made or as_source(what, self.value)
+    def source(self, what: str, *, decodes: bool = False) -> Source | SharedSegments:
+        """Return the data as a run takes it; its batches are tuples.
+
+        Parameters
+        ----------
+        what
+            How errors call it.
+        decodes
+            Whether roles go through batches alone, which decode rows.
+        """
+        made = self.made or as_source(what, self.value, decodes=decodes)
         if isinstance(made, SharedSegments):
             return replace(made, schema=replace(made.schema, names=None, is_tuple=True))
         return made
@@ -375,6 +383,6 @@ def inputs_of(data: FitData, validation: FitData | None) -> RunInputs:
         There are no rows, or the labels of both mean different classes.
     """
     check_same_classes(data, validation)
-    named = {} if validation is None else {VALIDATION: validation.source("validation_data")}
-    check_some_rows("The data", source := data.source("data"))
+    named = {} if validation is None else {VALIDATION: validation.source("validation_data", decodes=True)}
+    check_some_rows("The data", source := data.source("data", decodes=True))
     return RunInputs(data={"worker": source}, datasets=named)

@@ -253,15 +253,19 @@ def as_source(
     features: str | Sequence[str] | None = None,
     label: str | None = None,
     picks: Picks | None = None,
+    decodes: bool = False,
 ) -> Source | SharedSegments:
     """Return the segments that a user's value consists of, else what :func:`check_data` makes of it.
+
+    With ``decodes`` the caller goes through batches, which decode rows; see
+    :func:`~dask_train.shared_data.segments.segments_in`.
 
     Raises
     ------
     TypeError, ValueError
         It is something else.
     """
-    segments = segments_in(data)
+    segments = segments_in(data, decodes=decodes)
     if segments is None:
         return check_data(what, data, features=features, label=label, picks=picks)
     if features is not None or label is not None:

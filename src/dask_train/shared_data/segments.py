@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from dask import array as da
 from distributed import Future
 
 from dask_train.cluster.peer import Peer
@@ -120,19 +119,22 @@ def lost(what: str, partition: int, num_partitions: int) -> DataError:
     )
 
 
-def segments_in(data: Any) -> SharedSegments | None:
+def segments_in(data: Any, *, decodes: bool = False) -> SharedSegments | None:
     """Return the segments of which a value is all columns, and nothing else; None for any other value.
 
     Parameters
     ----------
     data
         Anything: what :meth:`SharedSegments.record` gives, a data set, arrays of :meth:`SharedSegments.arrays`.
+    decodes
+        Whether arrays of :func:`~dask_train.collections.shared.decoded` count, too: for who goes through batches, which
+        decode the rows. Default: they are other arrays, whose rows are to be copied.
     """
     if isinstance(found := getattr(data, "segments", None), SharedSegments):
         return found
     if isinstance(data, dict) and data.get(_MARK) == _FORM:
         return _of_record(data)
-    return _of_arrays(data)
+    return _of_arrays(data, decodes=decodes)
 
 
 def _of_record(record: Mapping[str, Any]) -> SharedSegments:
@@ -146,26 +148,28 @@ def _of_record(record: Mapping[str, Any]) -> SharedSegments:
     )
 
 
-def _of_arrays(data: Any) -> SharedSegments | None:
+def _of_arrays(data: Any, *, decodes: bool) -> SharedSegments | None:
     is_tuple, names = isinstance(data, tuple | list), None
     arrays: tuple[Any, ...] = tuple(data) if is_tuple else (data,)
     if isinstance(data, Mapping):
         names, arrays = tuple(map(str, data)), tuple(data.values())
-    found = [shared.segments_of(array) for array in arrays]
+    found = [shared.origin_of(array) for array in arrays]
     if not found or found[0] is None or (names is not None and len(set(names)) < len(names)):
         return None  # names that are the same as text are refused where other data is opened
-    segments, _, num_columns = found[0]
-    if len(found) != num_columns:
+    if len(found) != found[0].num_columns:
         return None
-    for number, each in enumerate(found):
-        if each is None or list(each[0]) != list(segments) or each[1] != number:
+    columns = []
+    for number, (each, array) in enumerate(zip(found, arrays, strict=True)):
+        if each is None or list(each.segments) != list(found[0].segments) or each.number != number:
             return None
-    array: da.Array = arrays[0]
-    columns = tuple(Column(dtype=each.dtype.str, row_shape=tuple(map(int, each.shape[1:]))) for each in arrays)
+        if each.decoded is not None and not decodes:
+            return None
+        stored = Column(dtype=array.dtype.str, row_shape=tuple(map(int, array.shape[1:])))
+        columns.append(each.decoded or stored)
     return SharedSegments(
-        schema=Columns(columns=columns, names=names, is_tuple=is_tuple),
-        lengths=np.array(array.chunks[0], np.int64),
-        futures=tuple(segments.values()),
+        schema=Columns(columns=tuple(columns), names=names, is_tuple=is_tuple),
+        lengths=np.array(arrays[0].chunks[0], np.int64),
+        futures=tuple(found[0].segments.values()),
     )
 
 

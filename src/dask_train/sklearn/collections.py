@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import dask
 import dask.array as da
@@ -16,12 +18,18 @@ from dask_train.cluster.submitted import computed
 from dask_train.collections.blocks import check_unmasked
 from dask_train.collections.frames import belong_together
 from dask_train.collections.partition.form import is_frame
+from dask_train.collections.shared import decoded, origin_of
 from dask_train.collections.source import Source
+from dask_train.data.one_hot import OneHot
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.checks import sorting_labels
 from dask_train.linear_model.collections import check_names, is_dask, is_number, plain_dtypes
+from dask_train.linear_model.columns import computed_here, computed_in_shared_memory, together
 from dask_train.shared_data.parts import PART
 from dask_train.shared_data.published import as_source
+
+if TYPE_CHECKING:
+    from dask_train.cluster.clients import Client
 
 
 def check_features(estimator: Any, X: Any, *, reset: bool) -> None:
@@ -178,8 +186,7 @@ def classes_of(y: Any) -> np.ndarray:
     ValueError
         They are no labels of classes.
     """
-    if y.ndim != 1:
-        raise ValueError(f"y has shape {y.shape}; a classifier takes a label a row, (rows,).")
+    _check_one_label(y)
     with sorting_labels():
         blocks = y.to_delayed().ravel() if is_dask(y) else [y]
         found = computed([dask.delayed(np.unique)(block) for block in blocks])
@@ -192,16 +199,63 @@ def classes_of(y: Any) -> np.ndarray:
 
 
 def one_hot(y: Any, classes: np.ndarray) -> Any:
-    """Return a column of 0 and 1 for each class, float64 ``(n, classes)``; lazily of a Dask array, in its blocks."""
-    num = len(classes)
+    """Return a column of 0 and 1 for each class, float64 ``(n, classes)``; lazily of a Dask array, in its blocks.
+
+    Of labels in shared memory, as :func:`rows_once` gives them, workers of ``dt.fit`` make them batch by batch.
+    """
+    decoder = OneHot.of(classes)
     if not is_dask(y):
-        return _encoded(y, classes)
-    return y.map_blocks(_encoded, classes, dtype=float, chunks=(y.chunks[0], (num,)), new_axis=1)
+        return _encoded(y, decoder)
+    if origin_of(y) is not None:
+        return decoded(y, decoder)
+    return y.map_blocks(_encoded, decoder, dtype=decoder.dtype, chunks=(y.chunks[0], decoder.row_shape), new_axis=1)
 
 
-def _encoded(block: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    numbers = np.clip(np.searchsorted(classes, block), 0, len(classes) - 1)
-    if (classes[numbers] != block).any():
-        raise ValueError("y has other labels now than when its classes were found: it gives other rows each time.")
-    encoded: np.ndarray = np.eye(len(classes))[numbers]
-    return encoded
+def _encoded(block: np.ndarray, decoder: OneHot) -> np.ndarray:
+    found = np.empty((len(block), *decoder.row_shape), decoder.dtype)
+    decoder.opened().write(found, block)
+    return found
+
+
+def rows_once(columns: Sequence[Any], client: Client | None, workers: int | None) -> tuple[Any, ...]:
+    """Compute features, labels and perhaps weights for who looks at labels before it trains, each partition once.
+
+    Parameters
+    ----------
+    columns
+        Arrays, of Dask or NumPy; labels are Dask's.
+    client
+        Whose Dask workers hold the rows then.
+    workers
+        With 0 they are computed into this process.
+
+    Returns
+    -------
+    Dask arrays on shared memory, or NumPy arrays.
+
+    Raises
+    ------
+    ValueError, DataError
+        They have different numbers of rows, or several labels a row, or a partition can't be computed.
+    """
+    compute = computed_here if workers == 0 else partial(computed_in_shared_memory, client=client)
+    X, y, *weights = columns
+    _check_one_label(y)
+    y = y.map_blocks(_plain, y.dtype, dtype=y.dtype) if y.dtype.kind in "OU" else y
+    named = {"X": X, "y": y} | dict(zip(("sample_weight",), weights, strict=False))
+    return compute(together(named, compute))
+
+
+def _check_one_label(y: Any) -> None:
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}; a classifier takes a label a row, (rows,).")
+
+
+def _plain(labels: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return labels as shared memory takes them: objects as the numbers that they are, text as wide as Dask has it."""
+    if labels.dtype.kind == "U" and np.can_cast(labels.dtype, dtype, "safe"):
+        return labels.astype(dtype)
+    if labels.dtype.kind != "O" or any(isinstance(each, str) for each in labels):
+        return labels
+    numbers = np.array(labels.tolist())
+    return numbers if numbers.dtype.kind in "biuf" else labels

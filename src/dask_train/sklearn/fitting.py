@@ -44,7 +44,7 @@ def check_compiled(model: Any) -> None:
         )
 
 
-def fitted(model: Any, X: Any, y: Any, settings: Mapping[str, Any]) -> Ledger | None:
+def fitted(model: Any, X: Any, y: Any, settings: Mapping[str, Any], *, is_checked: bool) -> Ledger | None:
     """Train a compiled model, whose history it has then.
 
     Parameters
@@ -55,6 +55,8 @@ def fitted(model: Any, X: Any, y: Any, settings: Mapping[str, Any]) -> Ledger | 
         Arrays, of NumPy or Dask.
     settings
         Of Keras' or our ``fit``.
+    is_checked
+        Whether the rows have been searched for NaN.
 
     Returns
     -------
@@ -71,7 +73,7 @@ def fitted(model: Any, X: Any, y: Any, settings: Mapping[str, Any]) -> Ledger | 
         return None
     if settings.get("wait", True) is not True:
         raise ValueError("wait=False is of dt.fit; an estimator's fit returns when it is fitted. Leave it out.")
-    if not is_dask(X, y):
+    if is_checked:
         return fit(model, X, y, **settings).ledger
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", NOT_FINITE)  # of an estimator that is an error

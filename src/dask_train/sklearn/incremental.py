@@ -26,6 +26,7 @@ from dask_train.sklearn.collections import (
     classes_of,
     numbers_of,
     one_column,
+    rows_together,
     targets,
     warn_of_a_column_vector,
 )
@@ -315,6 +316,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
 
         check_is_fitted(self, "estimator_")
         check_features(self, X, reset=False)
+        rows, y, sample_weight = (X, y, sample_weight) if y is None else rows_together(X, y, sample_weight)
         y, sample_weight = (None if each is None else targets(each) for each in (y, sample_weight))
         if not is_dask(X):
             y, sample_weight = dask.compute(y, sample_weight)
@@ -325,7 +327,9 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
                 "score of a Dask collection is of classifiers and regressors, and needs y. Compute the rows for "
                 f"{type(self.estimator).__name__}."
             )
-        predicted, y, sample_weight = dask.compute(self.predict(X), y, sample_weight)
+        predicted, y, sample_weight = dask.compute(
+            predict(self.estimator_, as_array(rows), method="predict"), y, sample_weight
+        )
         measure = accuracy_score if is_classifier(self.estimator) else r2_score
         return float(measure(y, predicted, sample_weight=sample_weight))
 

@@ -50,12 +50,14 @@ class KerasClassifier(OnDask, SKLearnClassifier):
     Notes
     -----
     Dask collections are trained on by ``dt.fit`` and predicted lazily by ``dt.predict``; ``classes_`` is found block by
-    block. What scikit-learn takes (NumPy, pandas) is trained on by ``dt.fit`` where there is a Dask client, and by
+    block, in rows that are computed once, into shared memory; with ``streaming`` labels are computed once more. What
+    scikit-learn takes (NumPy, pandas) is trained on by ``dt.fit`` where there is a Dask client, and by
     Keras in this process where there is none or where a Dask task calls, as with joblib's Dask backend; predictions of
     it are made in this process.
     """
 
     classes_: np.ndarray
+    _looks_at_labels = True
 
     def _targets(self, y: Any) -> Any:
         before = self.classes_ if self.warm_start and hasattr(self, "model_") else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -16,7 +16,7 @@ from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.collections import is_dask
 from dask_train.predicting.api import predict
 from dask_train.sklearn import outputs
-from dask_train.sklearn.collections import as_features, check_features, rows_together, targets
+from dask_train.sklearn.collections import as_features, check_features, rows_once, rows_together, targets
 from dask_train.sklearn.fitting import check_compiled, fitted
 
 
@@ -30,6 +30,9 @@ class OnDask(BaseEstimator):
     model_: Any
     history_: Any
     ledger_: Ledger | None
+
+    # Whether `fit` looks at the labels before it trains.
+    _looks_at_labels = False
 
     def __sklearn_clone__(self) -> Self:
         """Return a copy with the same parameters, all of them: Keras' own leaves ``fit_kwargs`` out."""
@@ -72,12 +75,16 @@ class OnDask(BaseEstimator):
         if isinstance(self.model, keras.Model):
             check_compiled(self.model)
         settings = {**(self.fit_kwargs or {}), **kwargs}
-        if y is not None and is_dask(X, y, sample_weight):
+        on_dask = is_dask(X, y, sample_weight)
+        if y is not None and on_dask:
             check_features(self, X, reset=True)
             X, y, sample_weight = rows_together(X, y, sample_weight)
-            X, y = as_features(X), targets(y)
-            if sample_weight is not None:
-                settings["sample_weight"] = targets(sample_weight)
+            weights = [] if sample_weight is None else [targets(sample_weight)]
+            columns: Sequence[Any] = [as_features(X), targets(y), *weights]
+            if self._looks_at_labels and is_dask(columns[1]) and not settings.get("streaming"):
+                columns = rows_once(columns, settings.get("client"), settings.get("workers"))
+            X, y, *weights = columns
+            settings |= dict(zip(("sample_weight",), weights, strict=False))
         elif y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. An autoencoder's is X."
@@ -91,7 +98,7 @@ class OnDask(BaseEstimator):
         model = self._model_for(X, y)
         check_compiled(model)
         self._check_model(model)
-        ledger = fitted(model, X, y, settings)
+        ledger = fitted(model, X, y, settings, is_checked=not on_dask)
         self.model_, self.history_, self.ledger_ = model, model.history, ledger
         return self
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from dask_train.collections import shared
+from dask_train.data.columns import Column
+from dask_train.data.one_hot import OneHot
 from dask_train.data.segment import Segment
 
 X, Y = np.arange(24, dtype="f4").reshape(12, 2), np.arange(12)
@@ -54,29 +56,29 @@ def test_blocks_are_read_only_views():
 def test_what_they_are_made_of_is_found_again():
     segments, arrays = made()
     for number, array in enumerate(arrays):
-        found, column, num_columns = shared.segments_of(array)
-        assert list(found) == list(segments), "in order"
-        assert all(found[key] is segments[key] for key in segments)
-        assert (column, num_columns) == (number, 2)
+        found = shared.origin_of(array)
+        assert list(found.segments) == list(segments), "in order"
+        assert all(found.segments[key] is segments[key] for key in segments)
+        assert (found.number, found.num_columns) == (number, 2)
 
 
 def test_what_was_made_of_them_is_ordinary_dask():
     _, arrays = made()
     x, y = arrays
     for other in (x + 1, x[:6], y[::-1], x.rechunk(3), x.astype("f8"), da.concatenate([y, y]), da.stack([y, y])):
-        assert shared.segments_of(other) is None
-    assert shared.segments_of(da.arange(3)) is None
+        assert shared.origin_of(other) is None
+    assert shared.origin_of(da.arange(3)) is None
     for other in (X, [1, 2], None, "dask-train-rows"):
-        assert shared.segments_of(other) is None
+        assert shared.origin_of(other) is None
 
 
 def test_arrays_whose_graph_was_changed_are_none_of_them():
     _, arrays = made()
     (optimized,) = dask.optimize(arrays[1])
-    found = shared.segments_of(optimized)
-    assert found is None or list(found[0]) == [("part", number) for number in range(4)]
+    found = shared.origin_of(optimized)
+    assert found is None or list(found.segments) == [("part", number) for number in range(4)]
     flat = da.Array(dict(arrays[1].dask), arrays[1].name, arrays[1].chunks, dtype=Y.dtype)
-    assert shared.segments_of(flat) is None
+    assert shared.origin_of(flat) is None
 
 
 def test_blocks_that_were_computed_are_none_of_them():
@@ -84,7 +86,7 @@ def test_blocks_that_were_computed_are_none_of_them():
     x, _ = arrays
     persisted = x.persist(scheduler="synchronous")
     assert persisted.name == x.name
-    assert shared.segments_of(persisted) is None
+    assert shared.origin_of(persisted) is None
     np.testing.assert_array_equal(*computed(persisted, X))
 
 
@@ -96,7 +98,7 @@ def test_other_segments_make_arrays_of_other_names():
     assert len(names) == 3
     again = shared.arrays_of(segments, COLUMNS, LENGTHS)
     assert [array.name for array in again] == [array.name for array in arrays]
-    assert list(shared.segments_of(fewer)[0]) == list(some)
+    assert list(shared.origin_of(fewer).segments) == list(some)
 
 
 def test_both_together_compute_as_one():
@@ -105,3 +107,21 @@ def test_both_together_compute_as_one():
     x, y = arrays
     joined = da.concatenate([x, y[:, None]], axis=1)
     np.testing.assert_array_equal(*computed(joined, np.column_stack([X, Y])))
+
+
+def test_decoded_arrays_have_the_rows_of_batches_and_are_known_by_their_segments():
+    segments, (_, y) = made()
+    found = shared.decoded(y, OneHot.of(np.arange(12)))
+    assert (found.shape, found.chunks, found.dtype) == ((12, 12), (LENGTHS, (12,)), np.float64)
+    np.testing.assert_array_equal(*computed(found, np.eye(12)))
+    origin = shared.origin_of(found)
+    assert (list(origin.segments), origin.number, origin.num_columns) == (list(segments), 1, 2)
+    assert origin.decoded == Column(dtype="<i8", row_shape=(), decoder=OneHot.of(np.arange(12)))
+    assert shared.origin_of(y).decoded is None
+    assert shared.origin_of(found[:5]) is None
+
+
+def test_arrays_that_are_decoded_in_other_ways_have_other_names():
+    _, (_, y) = made()
+    several = [shared.decoded(y, OneHot.of(np.arange(num))) for num in (12, 13, 12)]
+    assert several[0].name == several[2].name != several[1].name

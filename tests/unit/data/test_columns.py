@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dask_train.data.columns import Column, Columns, Origin, column_of, same_columns
-from dask_train.data.decoder import Decoder
+from dask_train.data.file_decoder import FileDecoder
 from dask_train.data.structure import leaves
 
 
@@ -110,7 +110,7 @@ def test_partitions_without_rows_say_nothing():
 
 
 def test_columns_of_files_are_decoded_in_batches_alone():
-    decoder = Decoder.of(len, None, np.zeros((2, 3), "f4"))
+    decoder = FileDecoder.of(len, None, np.zeros((2, 3), "f4"))
     files, plain = Column(dtype="|O", row_shape=(2,), decoder=decoder), Column(dtype="<i8", row_shape=())
     columns = Columns(columns=(files, plain))
     assert columns.are_decoded

@@ -9,8 +9,8 @@ import pytest
 
 from dask_train.data.buffers import Buffers
 from dask_train.data.columns import TEXT, Column, Columns
-from dask_train.data.decoder import FILE_SHAPE, Decoder
 from dask_train.data.decoding import Decoding, Drawing
+from dask_train.data.file_decoder import FILE_SHAPE, FileDecoder
 from dask_train.errors import DataError
 
 LENGTHS = np.array([3, 0, 4])
@@ -18,7 +18,7 @@ LENGTHS = np.array([3, 0, 4])
 
 def columns_of(decode, augment=None, like=None) -> Columns:
     """A column of files, and one of labels."""
-    decoder = Decoder.of(decode, augment, np.zeros(1, np.int64) if like is None else like)
+    decoder = FileDecoder.of(decode, augment, np.zeros(1, np.int64) if like is None else like)
     files = Column(dtype=TEXT, row_shape=FILE_SHAPE, decoder=decoder)
     return Columns(columns=(files, Column(dtype="<i8", row_shape=())))
 

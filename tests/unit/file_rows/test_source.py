@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_train.data.decoder import Decoder
+from dask_train.data.file_decoder import FileDecoder
 from dask_train.errors import DataError
 from dask_train.file_rows import source as source_module
 from dask_train.file_rows.reading import unpacked_paths
@@ -24,7 +24,7 @@ def length_of(content: bytes) -> np.ndarray:
     return np.array([len(content)])
 
 
-DECODER = Decoder.of(length_of, None, np.array([0]))
+DECODER = FileDecoder.of(length_of, None, np.array([0]))
 CONTENTS = [b"1", b"22", b"bad", b"", b"55555"]
 
 
@@ -93,7 +93,7 @@ def test_no_file_is_left_out_because_it_can_not_be_augmented(file_set):
     def unlucky(row, generator):
         raise ValueError("an unlucky draw")
 
-    source = files_source(file_set, Decoder.of(length_of, unlucky, np.array([0])), skips=True)
+    source = files_source(file_set, FileDecoder.of(length_of, unlucky, np.array([0])), skips=True)
     assert sum(len(files) for files, _ in computed(source.delayed_parts(None, list))) == 4
 
 

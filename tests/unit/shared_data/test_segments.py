@@ -6,6 +6,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from dask_train.collections.shared import decoded
+from dask_train.data.columns import Column
+from dask_train.data.one_hot import OneHot
 from dask_train.errors import DataError
 from dask_train.shared_data.segments import published_value, segments_in, unknown
 
@@ -57,6 +60,18 @@ def test_less_more_or_other_arrays_are_none(shared):
     for data in (x, (x,), (y, x), (x, x), (x, y, y), (other, y), (x, Y), (x, y + 1), (x[:4], y[:4]), (), {}, None, "x"):
         assert segments_in(data) is None
     assert segments_in({1: x, "1": y}) is None, "two columns of the same name"
+
+
+def test_decoded_arrays_are_the_segments_for_who_decodes_alone(shared):
+    segments = shared(X, Y)
+    x, y = segments.arrays()
+    one_hot = decoded(y, OneHot.of(np.arange(10)))
+    assert segments_in((x, one_hot)) is None
+    found = segments_in((x, one_hot), decodes=True)
+    assert found.keys == segments.keys
+    assert found.schema[0] == segments.schema[0]
+    assert found.schema[1] == Column(dtype="<i8", row_shape=(), decoder=OneHot.of(np.arange(10)))
+    assert segments_in((x, one_hot[:4]), decodes=True) is None
 
 
 def test_what_is_published_is_its_record(shared, client):

@@ -20,6 +20,7 @@ from dask_train.sklearn.collections import (
     check_features,
     classes_of,
     one_hot,
+    rows_once,
     rows_together,
     targets,
 )
@@ -201,3 +202,42 @@ def test_frames_that_were_cut_from_one_are_computed_once_as_arrays(weighted):
 def test_what_was_not_cut_from_one_frame_stays_as_it_is():
     x, y = da.zeros((4, 2)), np.zeros(4)
     assert rows_together(x, y) == (x, y, None)
+
+
+@pytest.mark.parametrize("given", [known, unknown])
+@pytest.mark.parametrize(
+    ("labels", "stored"),
+    [
+        (np.array(["b", "longer", "a", "b", "b", "a", "a"]), "U"),
+        (np.array(["b", "longer", "a", "b", "b", "a", "a"], object), "O"),
+        (np.array([3, 1, 3, 2, 2, 2, 2], object), "i"),
+        (np.array(TRUTHS, object), "b"),
+        (np.array([0.5, 1, 3, 2, 2, 2, 2], object), "f"),
+    ],
+)
+def test_rows_that_are_computed_once_are_those_that_were_given(given, labels, stored):
+    x, y, weight = rows_once([given(PREDICTED[:, None]), given(labels), given(WEIGHT)], None, 0)
+    np.testing.assert_array_equal(x, PREDICTED[:, None])
+    np.testing.assert_array_equal(y, labels)
+    np.testing.assert_array_equal(weight, WEIGHT)
+    assert y.dtype.kind == stored
+
+
+def test_labels_of_partitions_that_are_as_wide_as_dask_says_are_alike():
+    parts = [np.array(["a"]), np.array(["longer"])]
+    y = da.concatenate([da.from_delayed(dask.delayed(part), (1,), "U6") for part in parts])
+    _, found = rows_once([da.zeros((2, 1), chunks=1), y], None, 0)
+    assert found.tolist() == ["a", "longer"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.array([1, "a", 3, 2, 2, 2, 2], object), "Row 0 .* is 1, no text"),
+        (np.array([1, None, 3, 2, 2, 2, 2], object), "Row 0 .* is 1, no text"),
+        (np.zeros((7, 2)), r"y has shape \(7, 2\); a classifier takes a label a row"),
+    ],
+)
+def test_labels_that_can_not_be_stored_are_refused(labels, told):
+    with pytest.raises(ValueError, match=told):
+        rows_once([known(PREDICTED[:, None]), known(labels)], None, 0)

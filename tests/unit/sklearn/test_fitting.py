@@ -62,14 +62,15 @@ def test_a_model_that_has_learnt_no_numbers_is_not_fitted(losses, weights, told,
     found = Trained(losses, weights)
     monkeypatch.setattr(fitting, "fit", lambda model, *_, **__: model)
     with pytest.raises(ValueError, match=f"{told} the model is not fitted.*fill gaps"):
-        fitted(found, ON_DASK, X, {})
-    assert fitted(found, X, X, {"workers": 1}) == "the ledger", "scikit-learn has looked at arrays before"
-    assert fitted(Trained([0.5], []), ON_DASK, X, {}) == "the ledger"
+        fitted(found, ON_DASK, X, {}, is_checked=False)
+    known = fitted(found, X, X, {"workers": 1}, is_checked=True)
+    assert known == "the ledger", "scikit-learn has looked at arrays before"
+    assert fitted(Trained([0.5], []), ON_DASK, X, {}, is_checked=False) == "the ledger"
 
 
 def test_a_fit_waits():
     with pytest.raises(ValueError, match=r"wait=False is of dt\.fit"):
-        fitted(network(), ON_DASK, X, {"wait": False})
+        fitted(network(), ON_DASK, X, {"wait": False}, is_checked=False)
 
 
 def test_a_model_that_cannot_be_trained_is_refused_before_anything_starts():
