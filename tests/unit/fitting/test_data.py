@@ -12,13 +12,17 @@ from dask import array as da
 from dask import bag as db
 from dask import dataframe as dd
 
+from dask_train.collections import shared
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
+from dask_train.data.one_hot import OneHot
+from dask_train.data.segment import Segment
 from dask_train.fitting.data import (
     Several,
     columns_for,
     fit_data,
+    inputs_of,
     names_columns,
     split_off,
     validation_of,
@@ -271,3 +275,14 @@ def test_nobody_knows_the_categories_of_a_model_that_learns_none_here():
     with pytest.raises(ValueError, match="Column 'kind' of data holds categories"):
         fit_data("data", frame, None, None, features="y", label="kind", like=Conformer(None, learns=False))
     fit_data("data", frame, None, None, label="y", like=Conformer(FrameSchema.of(frame, label="y"), learns=False))
+
+
+def test_decoded_labels_in_shared_memory_are_not_copied(pool):
+    rows = {("part", number): Segment([np.ones((3, 2), "f4"), np.arange(3)]) for number in range(2)}
+    x, y = shared.arrays_of(rows, [("<f4", (2,)), ("<i8", ())], (3, 3))
+    data = fit_data("data", x, shared.decoded(y, OneHot.of(np.arange(3))), None)
+    assert [(column.dtype, column.row_shape) for column in data.columns] == [("<f4", (2,)), ("<f8", (3,))]
+    source = inputs_of(data, None).data["worker"]
+    assert isinstance(source, SharedSegments)
+    assert list(source.futures) == list(rows.values())
+    assert [column.in_batch.row_shape for column in source.schema] == [(2,), (3,)]
