@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 import xgboost
 from keras import layers
@@ -181,4 +182,24 @@ def test_a_score_computes_each_partition_once(client, tmp_path, model, kind):
         fitted = SCORES[model](*((x, y) if kind is frames else (x.to_dask_array(), y.to_dask_array())))
         made = Counted(tmp_path)
         fitted.score(*kind(made))
+    assert made.times() == PARTITIONS
+
+
+def sparse_rows(made: Counted) -> tuple[Any, Any]:
+    """Sparse rows and dense targets of the same delayed frames."""
+    parts = [dask.delayed(made, pure=False)(number) for number in range(PARTITIONS)]
+    meta = scipy.sparse.csr_array((0, 2), dtype="f4")
+    matrices = [dask.delayed(scipy.sparse.csr_array)(part[NAMES].to_numpy()) for part in parts]
+    x = [da.from_delayed(each, (40, 2), meta=meta) for each in matrices]
+    return da.concatenate(x), da.concatenate([da.from_delayed(part["y"].to_numpy(), (40,), "i4") for part in parts])
+
+
+@pytest.mark.parametrize("workers", [2, 0])
+def test_sparse_partitions_are_computed_once(client, tmp_path, workers):
+    made = Counted(tmp_path)
+    fitted = linear_model.LogisticRegression(workers=workers).fit(*sparse_rows(made))
+    assert made.times() == PARTITIONS
+    fitted.score(*sparse_rows(made))
+    assert made.times() == PARTITIONS
+    dt.fit(linear_model.LogisticRegression(), *sparse_rows(made), workers=workers, verbose=0)
     assert made.times() == PARTITIONS
