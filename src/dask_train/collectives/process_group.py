@@ -191,7 +191,7 @@ class ProcessGroup:
         mine: np.ndarray,
         places: Sequence[slice],
         look: Callable[[], object] = lambda: None,
-    ) -> None:
+    ) -> list[np.ndarray]:
         """Fill a channel's total with what each rank has, at the place of each; nobody reads any more what was there.
 
         Parameters
@@ -205,6 +205,11 @@ class ProcessGroup:
         look
             Called when what the ranks of this host have is there, before that of other hosts is.
 
+        Returns
+        -------
+        list of np.ndarray
+            The arrays of the channel's total.
+
         Raises
         ------
         StalledError
@@ -216,6 +221,7 @@ class ProcessGroup:
             look()
             whose = [[places[rank] for rank in group] for group in self._groups]
             self._over_hosts(lambda across: across.gather(channel.total, whose))
+        return channel.totals
 
     def _known(self, key: Hashable, part: Hashable, make: Callable[[], SumBuffer]) -> SumBuffer:
         if (key, part) not in self._channels:

@@ -6,9 +6,11 @@ See ``docs/design/0020-replacement-in-place.md``.
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -117,7 +119,7 @@ class ReplaceableGroup(ProcessGroup):
         self._border: int | None = None
         self._mirrored: dict[int, bytes | None] = {}  # the last two
         self._give: Callable[[], Any] = lambda: None
-        self._is_inside = self._has_begun = False
+        self._is_inside = self._has_begun = self._is_checked = False  # calls are checked once a rank was replaced
         self.received: State | None = None
         self._placed: set[int] = set()
         self._held: list[SumBuffer] = []  # an id is taken by no other one while its owner lives
@@ -185,6 +187,22 @@ class ReplaceableGroup(ProcessGroup):
         broadcast = super().broadcast
         return self._made(f"broadcast of {_told(channel)}", lambda: broadcast(channel, arrays, root), channel=channel)
 
+    def exchange(
+        self,
+        channel: SumBuffer,
+        mine: np.ndarray,
+        places: Sequence[slice],
+        look: Callable[[], object] = lambda: None,
+    ) -> list[np.ndarray]:
+        """Return what each rank has, as of :class:`ProcessGroup`. A copy is kept: others write without a wait."""
+        exchange = super().exchange
+
+        def make() -> list[np.ndarray]:
+            self._use(channel)
+            return exchange(channel, mine, places, look)
+
+        return self._made(f"exchange of {_told(channel)}", make)
+
     def begin_again(self, top: int = 0) -> None:
         """Do nothing: a group in which ranks are replaced trains one model."""
 
@@ -201,6 +219,8 @@ class ReplaceableGroup(ProcessGroup):
         while True:
             try:
                 with self._inside():
+                    if self._is_checked:
+                        self._check_alike(text)
                     if channel is not None:
                         self._calls.used(channel)
                         self._use(channel)
@@ -210,6 +230,19 @@ class ReplaceableGroup(ProcessGroup):
             else:
                 self._calls.made(text, found, channel)
                 return found
+
+    def _check_alike(self, text: str) -> None:
+        """See that all ranks have come to the same call: one that took a lost one's place might have gone another way.
+
+        The call that follows has a wait, so nobody writes here while another one still reads.
+        """
+        told = zlib.crc32(f"{self._calls.number} {text}".encode())
+        of_each = self._known("calls", "texts", partial(self.channel, [(self.size,)], np.int64))
+        (found,) = super().exchange(of_each, np.array([told]), [slice(rank, rank + 1) for rank in range(self.size)])
+        if (found != told).any():
+            self._run.start_all_again(
+                f"workers are at other calls than one that was replaced; rank {self.rank}: {text}"
+            )
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
@@ -276,7 +309,7 @@ class ReplaceableGroup(ProcessGroup):
         if self._border is None and data is not None:  # not before all have come so far
             self.received, self._border, self._mirrored = state, state.border, {state.border: state.own}
             self._calls.go_through(calls)
-        self._has_begun = True
+        self._has_begun, self._is_checked = True, self._is_checked or data is not None
         if self._old is not self._memory:
             self._old.close()
         self._old = None

@@ -76,8 +76,8 @@ class RowGathering:
         else:
             body = self._body(edges[-1])
             places = [slice(*pair) for pair in itertools.pairwise(edges)]
-            group.exchange(body, np.concatenate([_bytes_of(array) for array in arrays]), places)
-            parts = [body.total[place] for place in places]
+            (whole,) = group.exchange(body, np.concatenate([_bytes_of(array) for array in arrays]), places)
+            parts = [whole[place] for place in places]
         first = sum(counts[: group.rank])
         return Gathered(_cut(parts, arrays, widths, counts), slice(first, first + counts[group.rank]))
 
@@ -93,8 +93,8 @@ class RowGathering:
         places = [slice(rank * _LETTER_BYTES, (rank + 1) * _LETTER_BYTES) for rank in range(group.size)]
         letters = self._letters[0]
         self._letters.reverse()
-        group.exchange(letters, own, places)
-        return letters.total.reshape(group.size, _LETTER_BYTES)
+        (everyones,) = group.exchange(letters, own, places)
+        return everyones.reshape(group.size, _LETTER_BYTES)
 
     def _body(self, num_bytes: int) -> SumBuffer:
         """Return room for so many bytes; made anew for twice as many, not for one more."""

@@ -134,3 +134,55 @@ def test_all_start_again_where_a_successor_could_not_follow(in_threads, own, wid
 
     lived(in_threads, course, life)
     assert why in reasons[0]
+
+
+@pytest.mark.parametrize("lost_in", [0, 1, 2, 3])
+def test_exchanges_are_made_again_and_answered(in_threads, lost_in):
+    """Two channels take turns, and the others are up to two calls ahead of what the successor goes through."""
+    course, left = Course(SIZE), [lost_in]
+
+    def life(rank):
+        with closing(joined(course, rank)) as group:
+            channels, found = [group.channel([(SIZE,)], "i8") for _ in range(2)], []
+            if group.received is None:
+                group.mirror(0, b"own")
+            group.border(0, lambda: "weights")
+            group.confirm()
+            for number in range(5):
+                if rank == 1 and left == [number]:
+                    left.clear()
+                    raise Lost
+                places = [slice(each, each + 1) for each in range(SIZE)]
+                (everyones,) = group.exchange(channels[number % 2], np.array([10 * number + rank]), places)
+                found.append(everyones.tolist())
+            group.confirm()
+            return found
+
+    wanted = [[10 * number + rank for rank in range(SIZE)] for number in range(5)]
+    assert lived(in_threads, course, life) == [wanted] * SIZE
+
+
+def test_all_start_again_where_a_successor_goes_another_way_later_on(in_threads):
+    course, reasons = Course(SIZE), []
+
+    def life(rank):
+        try:
+            with closing(joined(course, rank)) as group:
+                begins, channel = group.received is None, group.channel([()], "f8")
+                if begins:
+                    group.mirror(0, b"own")
+                group.border(0, lambda: "weights")
+                group.confirm()
+                if begins and rank == 1:
+                    raise Lost
+                group.gather("interrupted", [np.zeros((1, 3))])
+                if begins:
+                    group.sum(channel, [np.ones(())])
+                else:
+                    group.confirm()
+        except RestartError as restart:
+            reasons.append(str(restart))
+            course.end_all()
+
+    lived(in_threads, course, life)
+    assert "other calls than one that was replaced" in " ".join(reasons)

@@ -80,13 +80,23 @@ class Control(Flags):
             values[: len(_FLAGS)] = [getattr(self, name) for name in _FLAGS]
             if new_rates:
                 values[len(_FLAGS) :] = [float(value_of(rate)) for rate in self._rates]
-        self._replicas.exchange(channel, values[self._places[self._replicas.rank]], self._places)
-        if self._replicas.rank == 0:
-            return
-        (agreed,) = channel.totals
+        # The first worker reads as well: where it has taken a lost one's place, that one's word counts.
+        (agreed,) = self._replicas.exchange(channel, values[self._places[self._replicas.rank]], self._places)
         for name, value in zip(_FLAGS, agreed, strict=False):
             setattr(self, name, bool(value))
         for place, rate in enumerate(self._rates, len(_FLAGS)):
             if agreed[place] != values[place]:
                 values[place] = agreed[place]
                 rate.assign(np.asarray(agreed[place], rate.dtype))
+
+    def state(self) -> dict[str, Any]:
+        """Return what all workers have agreed on last, for one that takes the place of a lost one."""
+        return {"flags": {name: getattr(self, name) for name in _FLAGS}, "rates": self._values[len(_FLAGS) :].copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what the others have agreed on."""
+        for name, value in state["flags"].items():
+            setattr(self, name, value)
+        self._values[len(_FLAGS) :] = state["rates"]
+        for rate, value in zip(self._rates, state["rates"], strict=True):
+            rate.assign(np.asarray(value, rate.dtype))

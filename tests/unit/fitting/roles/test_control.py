@@ -76,3 +76,21 @@ def test_one_worker_agrees_with_nobody():
     control.keep = True
     control.agree()
     assert control.keep
+
+
+def test_a_successor_takes_over_what_was_agreed_on(on_each_rank):
+    models, controls = [made(keras.optimizers.SGD(0.5)) for _ in range(2)], [None, None]
+
+    def take_part(rank, replicas):
+        control = controls[rank] = Control(models[rank], replicas)
+        if rank == 0:
+            control.gather, models[0].optimizer.learning_rate = True, 0.125
+        control.agree()
+
+    on_each_rank(take_part, 2)
+    solo, successor = Hosts.of(["solo:0"]), made(keras.optimizers.SGD(0.5))
+    with closing(ProcessGroup(solo, 0, meet(solo, 0, b"test", 1.0), None, 1.0)) as replicas:
+        control = Control(successor, replicas)
+        control.restore(controls[1].state())
+    assert (control.gather, control.keep, float(successor.optimizer.learning_rate.value)) == (True, False, 0.125)
+    assert control.state()["rates"].tolist() == [0.125], "it tells the others the rate that they have"
