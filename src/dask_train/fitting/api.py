@@ -22,6 +22,7 @@ from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, s
 from dask_train.fitting.kinds import FIT_BY_CLASS, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
+from dask_train.fitting.replacement_checks import check_replaced
 from dask_train.fitting.result import FitResult, trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
@@ -237,8 +238,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         ``resume="new_learning_rate"`` it is the one that the model is compiled with.
     recovery
         What a lost worker means: all start again, from the last checkpoint of this call (the default), or, with None,
-        an error; or a :class:`~dask_train.RecoveryPolicy`. ``"in_place"``, for torch modules on CPUs of one host: a new
-        process takes its place within the step, and the others keep theirs.
+        an error; or a :class:`~dask_train.RecoveryPolicy`. ``"in_place"``, for torch modules, and for Keras
+        models on TensorFlow and torch, on CPUs of one host: a new process takes its place within the step, and the
+        others keep theirs.
     gpus
         Device of each worker and scorer. ``"auto"`` (default): a device that the cluster gave the Dask worker
         (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
@@ -300,6 +302,9 @@ def _fit(
     if in_process:
         server_checks.check_in_process(ps, scorer)
     fit_checks.check_model(model)
+    in_place = run.recovery is not None and run.recovery.scope == "in_place"
+    if in_place:
+        check_replaced(model, ps, scorer)
     callbacks = fit_checks.check_callbacks(settings.callbacks)
     features, label = columns_for(model, x, y, settings.features, settings.label)
     like = Conformer(learnt_for(model, settings.schema))
@@ -355,7 +360,7 @@ def _fit(
         roles,
         inputs,
         run,
-        framework=keras_framework(),
+        framework=keras_framework(in_place=in_place),
         params=params_of(model, task),
         display=settings.display,
         finish=partial(
@@ -370,12 +375,12 @@ def _fit(
     return started
 
 
-def keras_framework() -> KerasFramework:
-    """Return the adapter of Keras on this process's backend."""
+def keras_framework(*, in_place: bool = False) -> KerasFramework:
+    """Return the adapter of Keras on this process's backend; ``in_place`` as of :class:`FitFramework`."""
     import keras
 
     backend = keras.backend.backend()
-    return KerasFramework(backend, find_framework(backend))
+    return KerasFramework(backend, find_framework(backend), in_place=in_place)
 
 
 def random_state() -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 
 import pytest
@@ -67,10 +66,8 @@ def test_what_a_graph_tells_of_a_loss():
     assert compat.reduction_of(total.grad_fn) is None
 
 
-def test_groups_that_meet_by_ones_own_way(monkeypatch):
+def test_groups_that_meet_by_ones_own_way():
     import torch.distributed as dist
-
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch puts its own there
 
     def meet(url, **_):
         yield dist.HashStore(), 0, 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dask_train.scheduler import run_requests
 from dask_train.scheduler.run_requests import RunRequests
 from dask_train.scheduler.runs import KEPT_OUTPUT, worker_lost
 
@@ -90,15 +91,6 @@ def desk(a_scheduler: Callable[..., Any]) -> Callable[..., Any]:
         return asyncio.run(within())
 
     return try_it
-
-
-def globals_of_requests() -> dict[str, Any]:
-    """Return the globals of the handlers.
-
-    They are a copy of the module's once a cluster of this process has been sent the class by value: cloudpickle gives
-    the functions that have travelled to the class that is there.
-    """
-    return RunRequests.train_run_tell.__globals__
 
 
 async def waits(work: Any) -> asyncio.Task[Any]:
@@ -327,7 +319,7 @@ def test_what_an_agent_tells_again_counts_once(desk):
 
 
 def test_an_agent_that_tells_faster_than_the_driver_reads_is_held_back(desk, monkeypatch):
-    monkeypatch.setitem(globals_of_requests(), "MAX_BEHIND", 3)
+    monkeypatch.setattr(run_requests, "MAX_BEHIND", 3)
 
     async def story(desk):
         await desk.running()
@@ -344,7 +336,7 @@ def test_an_agent_that_tells_faster_than_the_driver_reads_is_held_back(desk, mon
 
 
 def test_an_agent_is_not_held_back_for_ever(desk, monkeypatch):
-    monkeypatch.setitem(globals_of_requests(), "MAX_BEHIND", 1)
+    monkeypatch.setattr(run_requests, "MAX_BEHIND", 1)
 
     async def story(desk):
         await desk.running()
@@ -465,7 +457,7 @@ def test_who_waits_for_results_is_answered_when_they_are_there_or_lost_or_gone(d
 
 
 def test_a_client_that_is_silent_loses_its_run_and_what_is_computed_for_it(desk, monkeypatch):
-    monkeypatch.setitem(globals_of_requests(), "LEASE_LOOK_S", 0.01)
+    monkeypatch.setattr(run_requests, "LEASE_LOOK_S", 0.01)
 
     async def story(desk):
         desk.lease_s = 0.05
@@ -488,7 +480,7 @@ def test_a_client_that_is_silent_loses_its_run_and_what_is_computed_for_it(desk,
 
 
 def test_a_client_that_asks_keeps_its_run(desk, monkeypatch):
-    monkeypatch.setitem(globals_of_requests(), "LEASE_LOOK_S", 0.01)
+    monkeypatch.setattr(run_requests, "LEASE_LOOK_S", 0.01)
 
     async def story(desk):
         desk.lease_s = 0.2

@@ -109,7 +109,9 @@ class Backend(Protocol):
         Asked in the client, before anything starts, and again once the number of workers is known.
         """
 
-    def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
+    def compiled(
+        self, step: Callable[[Any], Any], model: Any, batch: Any, *, at_once: bool = False
+    ) -> Callable[[Any], Any]:
         """Return a step of that model as ``fit`` would run it, for batches of any number of rows.
 
         Parameters
@@ -120,6 +122,9 @@ class Backend(Protocol):
             Whose it is.
         batch
             One, for its shapes and dtypes.
+        at_once
+            Whether a graph is made now, with the variables of metrics, not when the step is first called. Default:
+            false.
         """
 
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:
@@ -148,6 +153,23 @@ class Backend(Protocol):
 
         Arrays and tensors may share memory. Calls keep their order.
         """
+
+    def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:
+        """Call a function when a step that is made, or taken, comes to this point.
+
+        Parameters
+        ----------
+        variables
+            These have the values then that they have in the step at this point.
+
+        Returns
+        -------
+        sequence
+            Tensors that are there when the function has returned; none where steps run as they are written.
+        """
+
+    def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:
+        """Let what a step does while this lasts begin when all of these tensors are there; some may be None."""
 
     def gathering(self, global_rows: Callable[[], int]) -> AbstractContextManager[None]:
         """Let steps gather rows while it lasts.

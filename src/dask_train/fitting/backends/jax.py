@@ -89,7 +89,14 @@ class JaxBackend:
 
         return function
 
-    def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
+    def compiled(
+        self,
+        step: Callable[[Any], Any],
+        model: Any,
+        batch: Any,
+        *,
+        at_once: bool = False,  # noqa: ARG002
+    ) -> Callable[[Any], Any]:
         """Return a ``jax.jit``, traced once for each number of rows; as it is where Keras would run it so."""
         build_for_batch(model, batch)
         return _Step(self, step, model)
@@ -179,6 +186,14 @@ class JaxBackend:
                 variable.assign(value)
 
         return apply_and_assign
+
+    def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:
+        """Fail: a step hands its values over when it has returned."""
+        raise NotImplementedError("fit refuses recovery='in_place' on JAX")
+
+    def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:
+        """Fail, as :meth:`at_this_point`."""
+        raise NotImplementedError("fit refuses recovery='in_place' on JAX")
 
     @contextmanager
     def gathering(self, global_rows: Callable[[], int]) -> Iterator[None]:

@@ -72,13 +72,18 @@ class TensorFlowBackend:
             for name in [name for name in table if name not in known and name.startswith("CustomGradient-")]:
                 del table[name]
 
-    def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:
+    def compiled(
+        self, step: Callable[[Any], Any], model: Any, batch: Any, *, at_once: bool = False
+    ) -> Callable[[Any], Any]:
         """Return a ``tf.function`` that is traced once; Keras' ``run_eagerly`` runs the step as it is."""
         if model.run_eagerly:
             return step
         signature = tf.nest.map_structure(_any_number_of_rows, batch)
         # Keras' own functions are not converted by AutoGraph either; and NumPy has no place in XLA's.
-        return _Traced(tf.function(step, input_signature=[signature], autograph=False, jit_compile=False))
+        traced = _Traced(tf.function(step, input_signature=[signature], autograph=False, jit_compile=False))
+        if at_once:
+            traced.trace()
+        return traced
 
     def as_function(self, steps: Callable[[Any], Any], model: Any) -> Callable[..., Any]:  # noqa: ARG002
         """Return them: Keras calls its functions with an iterator alone."""
@@ -169,6 +174,22 @@ class TensorFlowBackend:
             apply(*given)
 
         return convert_and_apply
+
+    def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:
+        """``tf.numpy_function`` of each variable's value, which TensorFlow reads when it has been assigned."""
+
+        def call(*_: np.ndarray) -> np.ndarray:
+            function()
+            return np.zeros((), np.float32)
+
+        values = [variable.value if isinstance(variable, keras.Variable) else variable for variable in variables]
+        return [tf.numpy_function(call, [tf.convert_to_tensor(value) for value in values], tf.float32)]
+
+    def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:
+        """Return control dependencies."""
+        some = [one for tensor in tensors for one in tf.nest.flatten(tensor, expand_composites=True) if one is not None]
+        found: AbstractContextManager[None] = tf.control_dependencies(some)
+        return found
 
     def gathering(self, global_rows: Callable[[], int]) -> AbstractContextManager[None]:  # noqa: ARG002
         """Do nothing: graphs take any number of rows."""
@@ -315,8 +336,12 @@ class _Traced:
         if self._concrete is not None:
             return self._concrete(batch)
         found = self._function(batch)  # the first call makes variables
-        self._concrete = self._function.get_concrete_function()
+        self.trace()
         return found
+
+    def trace(self) -> None:
+        """Make the graph, and the variables that its first call makes."""
+        self._concrete = self._function.get_concrete_function()
 
     @property
     def graph(self) -> Any:

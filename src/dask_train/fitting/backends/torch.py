@@ -53,7 +53,14 @@ class TorchBackend:
     def __init__(self) -> None:
         self._sums = Sums()
 
-    def compiled(self, step: Callable[[Any], Any], model: Any, batch: Any) -> Callable[[Any], Any]:  # noqa: ARG002
+    def compiled(
+        self,
+        step: Callable[[Any], Any],
+        model: Any,
+        batch: Any,  # noqa: ARG002
+        *,
+        at_once: bool = False,  # noqa: ARG002
+    ) -> Callable[[Any], Any]:
         """Return the step itself, as Keras runs it on torch; one that only tests keeps nothing for gradients."""
         return _Step(torch.no_grad()(step) if step == model.test_step else step, self._sums)
 
@@ -148,6 +155,15 @@ class TorchBackend:
                 apply_nothing(optimizer)
 
         return apply
+
+    def at_this_point(self, function: Callable[[], None], variables: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
+        """Call it: steps run as they are written."""
+        function()
+        return ()
+
+    def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Tensors are there; and Keras applies gradients where none are derived."""
+        return torch.no_grad()
 
     def gathering(self, global_rows: Callable[[], int]) -> AbstractContextManager[None]:  # noqa: ARG002
         """Do nothing: steps take any number of rows."""

@@ -45,6 +45,8 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
         super().__init__(replicas)
         self.model, self.control, self.weights = model, control, weights
         self._should_stop, self._cut_short = should_stop, cut_short
+        self._since_border = {"weights_sent": False}
+        self._taken_up: dict[str, Any] | None = None
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
         """Return the flags of the first rank, when all have what its callbacks have changed."""
@@ -71,7 +73,26 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
             model.stop_training = control.stop_training
         self.stop_here()
         if control.new_weights:
+            self._since_border["weights_sent"] = True
             self.weights.send(optimizers=control.new_optimizers)
+
+    def state(self) -> dict[str, Any]:
+        """Return what workers agree on at a border, and whether the first one sends weights until the next one."""
+        self._since_border = {"weights_sent": False}
+        return {"control": self.control.state(), "since": self._since_border}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See :meth:`Agreement.restore`; learning rates are set when training has begun here."""
+        if self.rank == 0 and state["since"]["weights_sent"]:
+            self.loop.start_all_again("worker 0 was lost after its callbacks had set weights")
+        self._taken_up, self._since_border = state["control"], state["since"]
+
+    def take_up(self, *, new_weights: bool = False) -> None:
+        """See :meth:`CallbackSync.take_up`."""
+        if new_weights:
+            self.loop.start_all_again("a callback sets weights as training begins, which it has elsewhere")
+        assert self._taken_up is not None
+        self.control.restore(self._taken_up)
 
     def should_stop(self) -> bool:
         """See :meth:`CallbackSync.should_stop`; the first worker looks, for all."""

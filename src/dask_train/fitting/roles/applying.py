@@ -120,12 +120,30 @@ def _applying_statelessly(
 _WRAPPERS = {"apply": _applying, "apply_gradients": _applying_pairs, "stateless_apply": _applying_statelessly}
 
 
-def _outermost(within: threading.local, instead: Instead, *args: Any) -> Any:
+def _outermost(
+    within: threading.local,
+    instead: Instead,
+    optimizer: Any,
+    grads: list[Any],
+    variables: list[Any],
+    go_on: Callable[[Sequence[Any]], Any],
+) -> Any:
+    def go_on_within(grads: Sequence[Any]) -> Any:  # which may be put off until ``instead`` has returned
+        with _marked(within):
+            return go_on(grads)
+
+    with _marked(within):
+        return instead(optimizer, grads, variables, go_on_within)
+
+
+@contextmanager
+def _marked(within: threading.local) -> Iterator[None]:
+    before = getattr(within, "apply", False)
     within.apply = True
     try:
-        return instead(*args)
+        yield
     finally:
-        within.apply = False
+        within.apply = before
 
 
 def _methods() -> Iterator[tuple[type, str]]:

@@ -107,10 +107,16 @@ class Aside:
         That is trained.
     metrics
         Its metrics.
+
+    Attributes
+    ----------
+    num_times
+        How often callbacks have run.
     """
 
     def __init__(self, model: Any, metrics: Counted) -> None:
         self._model, self._metrics = model, metrics
+        self.num_times = 0
         self._own: tuple[Any, Any] = (None, None)  # Keras makes them when they are first called
 
     @contextmanager
@@ -122,6 +128,7 @@ class Aside:
         for name in _RESETTING:
             object.__setattr__(model, name, self._keeping_metrics(getattr(model, name)))
         _place.aside = True
+        self.num_times += 1
         try:
             yield
         finally:

@@ -70,6 +70,14 @@ class CallbackSync(ABC):
             self.pass_on(new_weights=new_weights)
         self.loop.epoch_done(**scores)
 
+    @property
+    def is_behind_step(self) -> bool:
+        """Return whether the step in hand was taken by a lost worker whose place this one takes, with all before it."""
+        return self.loop.is_behind_step
+
+    def take_up(self, *, new_weights: bool = False) -> None:  # noqa: B027 - only workers that agree can do so
+        """Go on in place of a lost worker, as training has begun here now; with the others it has long ago."""
+
     def epoch_ends(self) -> None:
         """Note that an epoch ends on which no callback has had its say; in the first worker."""
         self.loop.epoch_ends()

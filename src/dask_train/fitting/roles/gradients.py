@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.backends import Backend, Slices
+from dask_train.fitting.roles.apply_last import ApplyLast
 from dask_train.fitting.roles.applying import at_every_apply
 
 
@@ -28,7 +29,11 @@ class RowFraction:
         How many go into the step: one where it has none of the batch.
     global_rows
         How many the global batch has.
+    set_back
+        Undoes what a row has counted that stands in for none; None in a step with rows of this worker.
     """
+
+    set_back: Callable[[], None] | None = None
 
     def __init__(self) -> None:
         self._weight, self.number, self.rows, self.global_rows = 1.0, 0, 0, 0
@@ -54,8 +59,17 @@ class RowFraction:
 
 
 @contextmanager
-def summed_gradients(replicas: ProcessGroup, backend: Backend, share: RowFraction) -> Iterator[None]:
+def summed_gradients(
+    replicas: ProcessGroup, backend: Backend, share: RowFraction, last: ApplyLast | None = None
+) -> Iterator[None]:
     """While it lasts, what optimizers apply is the gradient of the whole global batch, on every worker.
+
+    Parameters
+    ----------
+    replicas, backend, share
+        Of this worker.
+    last
+        What puts off sums and optimizers to the end of a step. Default: they come where the step has them.
 
     Notes
     -----
@@ -67,9 +81,11 @@ def summed_gradients(replicas: ProcessGroup, backend: Backend, share: RowFractio
     squares the slices of a row that was looked up twice one by one): of rows that are looked up for each row of the
     batch, those of all workers come one after the other; what is looked up once a batch, such as positions, is summed.
     """
-    summing = _Summing(replicas, backend, share)
+    summing = _Summing(replicas, backend, share, at_once=last is not None)
 
     def summed(_: Any, grads: list[Any], variables: list[Any], go_on: Callable[[Sequence[Any]], Any]) -> Any:
+        if last is not None:
+            return last.put_off(lambda: summing(grads, variables, go_on))
         return summing(grads, variables, go_on)
 
     with at_every_apply(summed):
@@ -82,10 +98,10 @@ _SPARSE = len(_DTYPES)
 
 
 class _Summing:
-    """Sums the gradients that go into an ``apply``."""
+    """Sums the gradients that go into an ``apply``; ``at_once``, where none is applied before all are summed."""
 
-    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction) -> None:
-        self._replicas, self._backend, self._share = replicas, backend, share
+    def __init__(self, replicas: ProcessGroup, backend: Backend, share: RowFraction, *, at_once: bool = False) -> None:
+        self._replicas, self._backend, self._share, self._at_once = replicas, backend, share, at_once
         self._channels: dict[Any, Any] = {}
         self._summed_in: dict[Any, int] = {}  # by channel: the batch in which it was last used
 
@@ -111,7 +127,8 @@ class _Summing:
                 sparse[place][number].values = tensor
         for place, pieces in sparse.items():
             grads[place] = self._backend.sparse(pieces, grads[place])
-        result = go_on(grads)
+        with self._backend.after(grads) if self._at_once else nullcontext():
+            result = go_on(grads)
         kept.update(key for key, tensor in summed.items() if self._backend.may_be_kept(tensor))
         return result
 

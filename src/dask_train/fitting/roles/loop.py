@@ -71,9 +71,34 @@ class KerasLoop(TrainingLoop):
         """What keeps checkpoints, in the first worker."""
         return self._checkpointer
 
+    @property
+    def first_of_call(self) -> int:
+        """The batch with which Keras' next call begins; some of it may be taken, by a lost worker."""
+        batch, several = self.position.batch, self._epochs.steps_per_execution
+        return (batch - 1) // several * several if self._behind_step else batch
+
+    @property
+    def num_in_call(self) -> int:
+        """How many steps Keras' next call takes, with one that was taken by a lost worker."""
+        whole = self._epochs.in_call(self.position.epoch, self.first_of_call)
+        return whole - (self.position.batch - 1 - self.first_of_call) if self._behind_step else whole
+
+    def count_step(self) -> None:
+        """Count a step; one that was taken by a lost worker is counted already."""
+        if self._behind_step:
+            self._behind_step = False
+        else:
+            super().count_step()
+
+    def mirror_no_more(self, why: str) -> None:
+        """Let a loss of this worker be one of all from now on."""
+        if self._borders is not None:
+            self._session.notice(f"Worker {self._session.rank} can't be replaced in place: {why}")
+            self._borders.refuse()
+
     def follow(self, history: Any) -> None:
-        """Let Keras' ``History`` go on with that of a checkpoint; it is this loop's from now on."""
-        if self.start.steps:
+        """Let Keras' ``History`` go on with that of before; it is this loop's from now on."""
+        if self.position.steps:
             history.history, history.epoch = self.history, self._epochs_told
         self.history, self._epochs_told = history.history, history.epoch
 

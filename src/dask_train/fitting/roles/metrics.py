@@ -162,6 +162,8 @@ class MetricSums(Metrics):
     def held(self) -> list[np.ndarray]:
         """Return this worker's part of what the epoch has counted, as :meth:`carry` takes it."""
         counted = self.counted()
+        if self._carried and not counted:  # no step has made their variables here
+            return list(self._carried)
         if self._carried:
             counted = [mine + before for mine, before in zip(counted, self._carried, strict=True)]
         if self._replicas.rank:
@@ -196,6 +198,11 @@ class MetricSums(Metrics):
             if id(variable) in of_all and self._carried[place].any():
                 variable.assign(np.asarray(self._from[place] + self._carried[place], variable.dtype))
                 self._carried[place] = np.zeros_like(self._carried[place])
+
+    @property
+    def carries(self) -> bool:
+        """Whether something is carried that variables do not hold yet."""
+        return bool(self._carried)
 
     def forget_rows(self, before: list[np.ndarray]) -> None:
         """See :meth:`Metrics.forget_rows`; those of all workers have been."""

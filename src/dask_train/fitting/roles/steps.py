@@ -24,7 +24,8 @@ from dask_train.role.session import Session
 class Rank:
     """What the parts of one worker have in common; with no ``weights`` where it waits for nobody in its steps.
 
-    What metrics count is added to what others count where it ``adds_metrics``.
+    What metrics count is added to what others count where it ``adds_metrics``. A step ``applies_last`` where all else
+    in it comes before gradients are applied.
     """
 
     session: Session
@@ -34,6 +35,7 @@ class Rank:
     weights: Weights | None
     metrics: Metrics
     adds_metrics: bool = False
+    applies_last: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,8 @@ class BatchFeed:
         As in Keras.
     num_classes
         Targets are class numbers below it; None where they are not.
+    is_taken
+        Returns whether the next step was taken already, by a lost worker whose place this one takes. Default: false.
     """
 
     batches: Iterator[Any]
@@ -62,6 +66,7 @@ class BatchFeed:
     some_row: Callable[[], Any]
     class_weight: dict[int, float] | None = None
     num_classes: int | None = None
+    is_taken: Callable[[], bool] = bool
 
 
 class Steps:
@@ -95,9 +100,14 @@ class Steps:
         """Take the steps of one call; the logs of the last one."""
         logs: Any = None
         for left in reversed(range(self._feed.num_in_call())):
-            self._told = self._step_on(next(self._feed.batches))
+            self._told = self._taken() if self._feed.is_taken() else self._step_on(next(self._feed.batches))
             logs = self._after(self._told, ends=left == 0)
         return logs
+
+    def _taken(self) -> Told:
+        """Return what a step has told that another worker has taken, whose counts this one's metrics go on with."""
+        self._rank.metrics.go_on()
+        return Told(self._rank.metrics.results())
 
     def _step_on(self, columns: Sequence[Any]) -> Told:
         rank = self._rank
@@ -112,18 +122,33 @@ class Steps:
         if rank.weights is None:
             return self._told
         rank.metrics.go_on()  # so that what is carried from a checkpoint is not forgotten
-        metrics, statistics = rank.metrics.state(), rank.weights.statistics()
+        metrics, statistics, weights = rank.metrics.state(), rank.weights.statistics(), rank.weights
+
+        def set_back() -> None:
+            rank.metrics.forget_rows(metrics)
+            weights.set_statistics(statistics)
+
+        rank.share.set_back = set_back  # also for who looks at them within the step
         told = self._stepped(self._feed.some_row())
-        rank.metrics.forget_rows(metrics)
-        rank.weights.set_statistics(statistics)
+        rank.share.set_back = None
+        set_back()
         return told
 
     def _stepped(self, columns: Sequence[Any]) -> Told:
-        backend = self._rank.backend
-        batch = self._packed([backend.as_floatx(column, self._floatx) for column in columns])
+        batch = self._packed(columns)
         self._rank.metrics.go_on()
         if self._run is not None:
             return Told.of(self._run(batch), self._derived)
+        run = self._made(batch)
+        if self._rank.applies_last:
+            self._rank.metrics.variables()  # which are not to be looked for within the step
+        logs = run(batch)  # it makes the metrics' variables
+        self._run, self._derived = run, self._rank.backend.derived(run, self._rank.metrics.variables())
+        return Told.of(logs, self._derived)
+
+    def _made(self, batch: Any) -> Callable[[Any], Any]:
+        """Return the step, of which is known what has to be before it is taken."""
+        backend = self._rank.backend
         if self._rank.adds_metrics:
             check_sums_in_steps(
                 self._rank.model,
@@ -133,15 +158,14 @@ class Steps:
                 batch,
                 compiled=self._rank.weights is None,
             )
-        self._run = backend.compiled(self._step, self._rank.model, batch)
+        run = backend.compiled(self._step, self._rank.model, batch, at_once=self._rank.applies_last)
         if self._rank.weights is not None and self._rank.session.size > 1:
-            learn_losses(self._rank.model, self._rank.metrics, backend, self._run, batch)
-        logs = self._run(batch)  # it makes the metrics' variables
-        self._derived = backend.derived(self._run, self._rank.metrics.variables())
-        return Told.of(logs, self._derived)
+            learn_losses(self._rank.model, self._rank.metrics, backend, run, batch)
+        return run
 
-    def _packed(self, columns: list[Any]) -> Any:
-        x, y, sample_weight = self._feed.columns.pack(columns)
+    def _packed(self, columns: Sequence[Any]) -> Any:
+        as_floatx = self._rank.backend.as_floatx
+        x, y, sample_weight = self._feed.columns.pack([as_floatx(column, self._floatx) for column in columns])
         if self._feed.num_classes is not None:
             check_class_numbers(y, self._feed.num_classes)
         if self._feed.class_weight is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from dask_train.collectives import ProcessGroup
 from dask_train.fitting.backends import Backend, backend_of
 from dask_train.fitting.roles.agreement import CallbackAgreement
+from dask_train.fitting.roles.apply_last import ApplyLast
 from dask_train.fitting.roles.compiled import compiled_of_all
 from dask_train.fitting.roles.control import Control
 from dask_train.fitting.roles.global_batch import global_batch_of_all
@@ -22,7 +23,7 @@ from dask_train.fitting.roles.moments import moments_of_all
 from dask_train.fitting.roles.reductions import losses_of_all
 from dask_train.fitting.roles.spool import Spool, spool_credentials
 from dask_train.fitting.roles.validated_beside import ValidationBeside
-from dask_train.fitting.roles.weights import Weights, assign, seeds_of_rank, value_of
+from dask_train.fitting.roles.weights import Weights, assign, check_on_cpu, seeds_of_rank, value_of
 from dask_train.fitting.roles.worker import Worker
 from dask_train.fitting.spec import FitTask
 from dask_train.role.session import Session
@@ -46,7 +47,7 @@ def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = Non
         if shown is not None:
             shown(worker.loop)
         if replicas.size > 1:
-            stack.enter_context(summed_gradients(replicas, backend, worker.share))
+            stack.enter_context(summed_gradients(replicas, backend, worker.share, worker.last))
             stack.enter_context(losses_of_all(replicas, backend, worker.share))
             stack.enter_context(compiled_of_all(replicas, backend, worker.share))
             stack.enter_context(moments_of_all(replicas, backend, worker.share))
@@ -73,16 +74,29 @@ class SynchronousWorker(Worker):
             model, replicas, self._control, self.weights, session.should_stop, self._cut_short
         )
         self.loop = self.moment.loop = KerasLoop(task, session, self.moment, model, self.data.schema)
+        self._fixed: list[np.ndarray] | None = None  # weights after the first step, where calls are to leave them alone
+        self.last = ApplyLast(backend, self._own_variables, self._mirror) if self.moment.replaceable else None
+        self.applies_last = self.last is not None
+        if self.applies_last:
+            check_on_cpu(model)
+        self._is_mirrored = False  # whether metrics are asked for what they have counted in the step in hand
         self._has_told = False  # of weights that may be no averages
         self._ungathered: Told | None = None  # the logs of the last step, where they are of this worker alone
 
     def begin(self, callbacks: Any) -> None:
         """Go on with the last checkpoint, if there is one to go on with; all workers with the first one's weights."""
-        self.weights.send(optimizers=True)
         metrics = self.metrics
+        if not self.loop.takes_place:
+            self.weights.send(optimizers=True)
         state = self.state()
         state.own(OWN, self.weights.own, self.weights.set_own, may_begin_anew=True)
         state.own(METRICS, self._counted, metrics.carry, within_epoch=True, regroup=metrics.regrouped)
+        passing = self.weights.passing_variables() if self.applies_last else []
+        state.passing(
+            "counts and statistics",
+            lambda: [np.array(value_of(variable)) for variable in passing],
+            lambda values: assign(passing, values),
+        )
         self.loop.keep(state)
         self.resume(callbacks)
         self.loop.validate_again()
@@ -95,21 +109,54 @@ class SynchronousWorker(Worker):
             )
 
     def _counted(self) -> list[np.ndarray]:
-        return self.metrics.held() if self.position.batch else []
+        return self.metrics.held() if self.position.batch or self._is_mirrored else []
+
+    def train_step(self) -> Any:
+        """See :meth:`Worker.train_step`."""
+        step = super().train_step()
+        return step if self.last is None else self.last.step(step)
+
+    def _own_variables(self) -> list[Any]:
+        counts = [variable for metric in self.model.metrics for variable in metric.variables]
+        return [*self.weights.own_variables(), *self.weights.passing_variables(), *counts]
+
+    def _mirror(self) -> None:
+        """Mirror what is this worker's own, in a step of which it is known by now."""
+        if self.share.set_back is not None:
+            self.share.set_back()
+        if self._fixed is not None:
+            self._check_fixed(self._fixed)
+            self._fixed = None
+        self._is_mirrored = True
+        self.loop.mirror_step()
+        self._is_mirrored = False
 
     def stepped(self, told: Told, *, ends: bool) -> Any:
         """See :meth:`Worker.stepped`."""
+        if self.loop.is_behind_step and self.metrics.carries:
+            self.loop.start_all_again("a worker was lost whose metrics have no variables before a step")
         self.loop.count_step()
+        if self.applies_last and self.position.steps == self.loop.start.steps + 1:
+            self._fixed = [np.array(value_of(variable)) for variable in self.weights.fixed_variables()]
         last = self._control.epoch_ends = self.loop.ends_epoch
         if last:
             self._average_statistics()
-        if last or not self._guard.num_looks:
+        if last or self.position.steps == self.loop.start.steps + 1:
             self._guard.look(self.position.steps)
         if not (last or (ends and self._control.gather)):
             self._ungathered = told
             return told.values
         self._ungathered = None
         return self.metrics.gather(told)
+
+    def _check_fixed(self, before: list[np.ndarray]) -> None:
+        """See that a call of the model, in the second step, has set no weights: half a step's would be handed over."""
+        for variable, value in zip(self.weights.fixed_variables(), before, strict=True):
+            if not np.array_equal(value_of(variable), value, equal_nan=value.dtype.kind == "f"):
+                self.loop.mirror_no_more(
+                    f"weight {variable.path!r} is set where the model is called, or by a callback."
+                )
+                return
 
     def _average_statistics(self) -> None:
         differed = self.weights.average_statistics()
@@ -139,4 +186,7 @@ class SynchronousWorker(Worker):
         if self.loop.beside is not None:
             self.loop.beside.finish()
         found = self.loop.outcome(dict)
-        return None if found is None else self.handed_over(found)
+        outcome = None if found is None else self.handed_over(found)
+        if self.moment.replaceable is not None:
+            self.moment.replaceable.confirm()  # one that is lost before needs the others
+        return outcome

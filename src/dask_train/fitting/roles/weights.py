@@ -121,7 +121,11 @@ class Weights(WatchedWeights):
 
     def own(self) -> list[np.ndarray]:
         """Return a copy of what is this worker's own: seeds, moving averages, and torch's random numbers."""
-        return [np.array(value_of(variable)) for some in self._own_by_dtype() for variable in some]
+        return [np.array(value_of(variable)) for variable in self.own_variables()]
+
+    def own_variables(self) -> list[Any]:
+        """Return the variables of :meth:`own`."""
+        return [variable for some in self._own_by_dtype() for variable in some]
 
     def set_own(self, values: Sequence[np.ndarray]) -> None:
         """Take over what :meth:`own` has returned, on this or another backend.
@@ -134,6 +138,19 @@ class Weights(WatchedWeights):
             given += len(some)
             if given <= len(values):
                 assign(some, values[given - len(some) : given])
+
+    def passing_variables(self) -> list[Any]:
+        """Return what a call of the model may change, besides :meth:`own`: counts, statistics of all workers' rows."""
+        own = {id(variable) for variable in self.own_variables()}
+        of_layers = [one for layer in flatten_layers(self._model) for one in own_non_trainable(layer)]
+        unknown = [one for one in unknown_variables(self._model) if not one.trainable]
+        found = {id(one): one for one in (*of_layers, *torch_buffers(self._model), *unknown)}
+        return [variable for key, variable in found.items() if key not in own]
+
+    def fixed_variables(self) -> list[Any]:
+        """Return the weights that nothing but an optimizer or a callback is to set."""
+        changing = {id(variable) for variable in (*self.own_variables(), *self.passing_variables())}
+        return [variable for variable in self._own if id(variable) not in changing]
 
     def _own_by_dtype(self) -> list[list[Any]]:
         """Return the variables; what only some backends have comes last, and has a dtype of its own."""
@@ -156,6 +173,22 @@ def seeds_of_rank(model: Any, rank: int) -> None:
         seed = np.array(seed)
         seed.ravel()[0] = mixed % (2**31)
         variable.assign(seed)
+
+
+def check_on_cpu(model: Any) -> None:
+    """See that a model whose lost workers are to be replaced in place lies on CPUs.
+
+    Raises
+    ------
+    ValueError
+        It does not.
+    """
+    devices = {str(getattr(variable.value, "device", "")).lower() for variable in model.variables}
+    if any(kind in device for device in devices for kind in ("cuda", "gpu")):
+        raise ValueError(
+            "recovery='in_place' is for workers that compute on CPUs, and this one has a GPU, whose random numbers are "
+            "in no mirror. Pass gpus=0, or leave recovery= out."
+        )
 
 
 def statistics_of(model: Any) -> list[Any]:

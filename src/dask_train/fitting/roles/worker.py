@@ -55,12 +55,15 @@ class Worker(ABC):
         Of this worker.
     weights
         What workers agree on in steps; None where they do not.
+    applies_last
+        Whether gradients are applied when all else in a step is done.
     """
 
     loop: KerasLoop
     metrics: Metrics
     moment: CallbackSync
     weights: Weights | None = None
+    applies_last = False
 
     def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:
         assert session._data is not None
@@ -76,6 +79,8 @@ class Worker(ABC):
             self.callbacks, self.variables = here.callbacks, Variables.of(here.callbacks)
         self.share = RowFraction()
         self._warnings: list[str | None] = []
+        self._aside: Aside | None = None
+        self._held: tuple[int, list[list[Any]]] | None = None  # what callbacks hold, and how often they had run then
         self._take_callbacks: Callable[[], Any] = tuple  # lets them hold what those of a checkpoint held
 
     @property
@@ -109,6 +114,10 @@ class Worker(ABC):
     def outcome(self, callbacks: Any) -> Outcome | None:
         """Return what this worker returns."""
 
+    def train_step(self) -> Any:
+        """Return the step that is taken for each batch."""
+        return self.model.train_step
+
     def fit(self) -> Outcome | None:
         """Train to the end."""
         task, model = self.task, self.model
@@ -117,13 +126,14 @@ class Worker(ABC):
         batches = self.epochs.batches(self.session, task, self.place)
         feed = BatchFeed(
             batches=batches,
-            num_in_call=lambda: self.epochs.in_call(self.position.epoch, self.position.batch),
+            num_in_call=lambda: self.loop.num_in_call,
             columns=task.columns,
             some_row=self.data.some_row,
             class_weight=task.class_weight,
             num_classes=task.num_classes,
+            is_taken=lambda: self.loop.is_behind_step,
         )
-        model.train_function = self.function_of(feed, model.train_step, self.stepped)
+        model.train_function = self.function_of(feed, self.train_step(), self.stepped)
         validation = self.validation()
         counting_once = means_of_all(self.backend, self.share) if self.session.size > 1 else nullcontext()
         with closing(batches), counting_once:
@@ -136,7 +146,7 @@ class Worker(ABC):
             # A call of its own, which nobody but Keras sees: it counts from the beginning of the data.
             callbacks.closes = False
             with _weights_left_alone(model):
-                epoch, batch = self.position.epoch, self.position.batch
+                epoch, batch = self.position.epoch, self.loop.first_of_call
                 self._fit(callbacks, validation, self.epochs.size(epoch) - batch, epochs=epoch + 1)
             callbacks.opens, callbacks.closes = False, True
         if callbacks.opens or not model.stop_training:
@@ -149,7 +159,7 @@ class Worker(ABC):
 
     def _begins_within_data(self) -> bool:
         """Whether the next batch is not the first of a turn through the data, as where it goes on with another's."""
-        epoch, batch = self.position.epoch, self.position.batch
+        epoch, batch = self.position.epoch, self.loop.first_of_call
         return epoch < self.task.epochs and (batch > 0 or not self.epochs.begins_turn(epoch))
 
     @property
@@ -161,10 +171,11 @@ class Worker(ABC):
         """Return what Keras' ``fit`` calls at each moment."""
         if not self.leads:
             return Follower(self.moment)
+        self._aside = Aside(self.model, self.metrics)
         return Leader(
             self.callbacks,
             self.moment,
-            aside=Aside(self.model, self.metrics),
+            aside=self._aside,
             verbose=0,
             epochs=self.task.epochs,
             steps=self.epochs.num_steps,
@@ -180,6 +191,7 @@ class Worker(ABC):
             weights=self.weights,
             metrics=self.metrics,
             adds_metrics=self.session.size > 1 or "ps" in self.session.peers,
+            applies_last=self.applies_last,
         )
         return self.backend.as_function(Steps(rank, feed, step, after), self.model)
 
@@ -222,12 +234,12 @@ class Worker(ABC):
     def state(self) -> RankState:
         """Return the state that all workers have alike: the model, and what callbacks hold."""
         state = RankState().shared(MODEL, self._model_state, self._restore_model)
-        return state.shared(CALLBACKS, self._callbacks_state, self._restore_callbacks, trained=False)
+        return state.shared(CALLBACKS, self._callbacks_state, self._restore_callbacks, trained=False, led=True)
 
     def resume(self, callbacks: Any) -> None:
         """Let the first worker's callbacks go on where the loop begins."""
         if self.leads:
-            callbacks.resume(self.loop.start.batch, self.loop.follow, self._take_callbacks)
+            callbacks.resume(self.loop.first_of_call, self.loop.follow, self._take_callbacks)
 
     def _model_state(self) -> dict[str, Any]:
         with self.session._link.spent.on(CHECKPOINTS):  # files are made in the background, checksums with them
@@ -243,13 +255,22 @@ class Worker(ABC):
             set_rates(self.model, rates)  # others get them from this one
 
     def _callbacks_state(self) -> list[list[Any]]:
-        return [list(held) for held in held_by(self.callbacks, self.variables)]
+        """Return what callbacks hold, pickled when they have run since it was asked for last."""
+        num_times = 0 if self._aside is None else self._aside.num_times
+        if self._held is None or self._held[0] != num_times:
+            found = held_by(self.callbacks, self.variables)
+            self._held = num_times, [list(held) for held in found]
+            if unknown := [held.name for held in found if not held.state]:
+                self.loop.mirror_no_more(f"what callback {unknown[0]} holds can't be pickled.")
+        return self._held[1]
 
     def _restore_callbacks(self, kept: list[list[Any]]) -> None:
         """Let callbacks hold what others held, once training begins; a notice tells of those that begin anew."""
         if not self.leads:
             return
         states, lost = matched(self.callbacks, [Held(*held) for held in kept], self.variables)
+        if lost and self.loop.takes_place:
+            self.loop.start_all_again(f"worker 0 was lost, whose callback {lost[0]} can't be pickled")
         for name in lost:
             self.session.notice(f"Callback {name} begins anew: what it held can't be pickled, so no checkpoint has it.")
         self._take_callbacks = partial(take_states, self.callbacks, states, self.variables)

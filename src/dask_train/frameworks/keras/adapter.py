@@ -20,12 +20,14 @@ class KerasFramework(FitFramework):
         Keras' name of the backend.
     inner
         The adapter of that backend, whose own network is not used.
+    in_place
+        As of :class:`FitFramework`.
     """
 
     name = "keras"
 
-    def __init__(self, backend: str, inner: Framework) -> None:
-        super().__init__(inner)
+    def __init__(self, backend: str, inner: Framework, *, in_place: bool = False) -> None:
+        super().__init__(inner, in_place=in_place)
         self._backend = backend
         self.imports = keras_imports(backend)
         self.import_environment = backend_environment(backend)

@@ -38,6 +38,13 @@ class Agreement(ABC):
     def _gathered(self, what: str, rows: np.ndarray) -> np.ndarray:
         """Return the rows of all ranks, one after the other."""
 
+    def state(self) -> Any:
+        """Return what ranks have agreed on so far, for one that takes the place of a lost one. Default: nothing."""
+        return None
+
+    def restore(self, state: Any) -> None:  # noqa: B027 - not all have something to take over
+        """Take over what others have agreed on, as :meth:`state` has returned it."""
+
     @property
     def all_reduce_s(self) -> float:
         """Seconds that this rank has spent on sums; NaN where that is not measured."""

@@ -66,8 +66,17 @@ class Borders:
         self._mirrored = None
         self._group.border(border, lambda: (self._state.take_alike(), alike))
 
+    def begin(self, border: int, alike: dict[str, Any], *, is_proven: bool) -> None:
+        """Begin at the border of the others, in place of a lost rank; what was its own is mirrored already."""
+        self._is_proven = is_proven
+        self._group.border(border, lambda: (self._state.take_alike(), alike))
+
+    def refuse(self) -> None:
+        """Mirror nothing from now on: then a loss of this rank is one of all."""
+        self._is_refused = True
+
     def _own(self) -> bytes:
-        return pickle.dumps(self._state.take_own(), protocol=5)
+        return pickle.dumps(self._state.take_mirrored(), protocol=5)
 
     def _packed(self, own: bytes, led: dict[str, Any] | None) -> bytes:
         parts = None if led is None else (self._state.take_led(), led)

@@ -54,6 +54,7 @@ class RankState:
     def __init__(self) -> None:
         self._shared: dict[str, _Part] = {}
         self._own: dict[str, _Part] = {}
+        self._passing: dict[str, _Part] = {}
 
     def shared(
         self,
@@ -130,6 +131,15 @@ class RankState:
         self._own[name] = _Part(take, restore, within_epoch, may_begin_anew=may_begin_anew, regroup=regroup)
         return self
 
+    def passing(self, name: str, take: Callable[[], Any], restore: Callable[[Any], Any]) -> Self:
+        """Register a part that changes within a step, so that a rank in place of a lost one needs its own of then.
+
+        No checkpoint has it, as shared parts have it between two steps.
+        """
+        _check_new(name, self._passing)
+        self._passing[name] = _Part(take, restore)
+        return self
+
     def bound_to_ranks(self, *, within_epoch: bool) -> list[str]:
         """Return the names of own parts that resuming there needs, so that the ranks have to be as many as then."""
         return [
@@ -158,6 +168,17 @@ class RankState:
     def take_own(self) -> dict[str, Any]:
         """Return the values of this rank's own parts."""
         return {name: part.take() for name, part in self._own.items()}
+
+    def take_mirrored(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the values of this rank's own parts, and of those that change within a step."""
+        return self.take_own(), {name: part.take() for name, part in self._passing.items()}
+
+    def restore_mirrored(self, values: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
+        """Take over what :meth:`take_mirrored` has returned, in place of a lost rank."""
+        own, passing = values
+        self.restore_own(own, within_epoch=True)
+        for name, value in passing.items():
+            self._passing[name].restore(value)
 
     def restore_shared(self, values: Mapping[str, Any], *, within_epoch: bool) -> None:
         """Take over shared parts; those of an epoch only where training resumes within one."""

@@ -163,6 +163,17 @@ class SyncedLoop(ABC):
             group.confirm()  # the mirrors of all are whole
         return self.start
 
+    @property
+    def takes_place(self) -> bool:
+        """Return whether this rank has come in place of a lost one."""
+        group = self._agreement.replaceable
+        return group is not None and group.received is not None
+
+    @property
+    def is_behind_step(self) -> bool:
+        """Return whether this rank begins behind a step, taken by the lost one; its sync point comes next."""
+        return self._behind_step
+
     def mirror_step(self) -> None:
         """Mirror what is this rank's own after the step in hand, before the last sum of the step.
 
@@ -175,8 +186,12 @@ class SyncedLoop(ABC):
     def _at_border(self) -> None:
         """Note that this rank is between two steps, before the sync point: a new one in its place begins here."""
         if self._borders is not None:
-            alike = {"position": self.position, "start": self.start, "saved_steps": self._saved_steps}
-            self._borders.reached(self.position.steps, self._led(), alike)
+            self._borders.reached(self.position.steps, self._led(), self._alike())
+
+    def _alike(self) -> dict[str, Any]:
+        """Return what the loops of all ranks have alike."""
+        alike = {"position": self.position, "start": self.start, "saved_steps": self._saved_steps}
+        return {**alike, "agreed": self._agreement.state()}
 
     def _led(self) -> dict[str, Any] | None:
         """Return what only the first rank's loop has, of which a part may change later on; None in others."""
@@ -189,9 +204,7 @@ class SyncedLoop(ABC):
         """Go on at the border of the others, in place of a rank that is lost."""
         task = self._task
         if self.leads and (task.stop_names or (task.checkpoint is not None and task.checkpoint.best)):
-            self._session._link.start_all_again(
-                "worker 0 was lost, which knew the best checkpoint or a score to stop by"
-            )
+            self.start_all_again("worker 0 was lost, which knew the best checkpoint or a score to stop by")
         shared, alike = received.shared
         self.position, self.start, self._saved_steps = alike["position"], alike["start"], alike["saved_steps"]
         self._state.restore_some(shared)
@@ -201,9 +214,15 @@ class SyncedLoop(ABC):
             self._state.restore_some(parts)
             self.history, self._epochs_told, self._read = led["history"], led["epochs"], led["read"]
             self._checkpointer.steps = led["checkpoint_steps"]
-        self._state.restore_own(pickle.loads(own.parts), within_epoch=True)  # noqa: S301 - as above
+        self._state.restore_mirrored(pickle.loads(own.parts))  # noqa: S301 - as above
         self._behind_step = self.position.steps > self.start.steps
-        self._at_border()
+        self._agreement.restore(alike["agreed"])
+        assert self._borders is not None
+        self._borders.begin(self.position.steps, alike, is_proven=self._behind_step)
+
+    def start_all_again(self, why: str) -> NoReturn:
+        """Let all ranks start again, from the last checkpoint, as this one can't take the place of a lost one."""
+        self._session._link.start_all_again(why)
 
     def take_model(self) -> dict[str, Any]:
         """Return what a model takes over, as it is now: shared parts of the state by name; in the first rank."""

@@ -312,3 +312,75 @@ def test_scores_whose_names_mean_something_else_are_told_under_others():
         "rank_metric",
         "trial_metric",
     ]
+
+
+def behind(model, **settings):
+    """The moments of a worker that takes the place of a lost one, which had taken the step in hand."""
+    moment, ended = synced(model, steps=9, **settings), []
+    moment.control.restore = lambda state: moment.did.append(("restored", state))
+    moment.loop._behind_step = True
+    moment.loop.start_all_again = ended.append
+    moment.restore({"control": "flags and rates", "since": {"weights_sent": False}})
+    return moment, ended
+
+
+def test_a_successor_calls_callbacks_for_what_comes_after_the_step_alone(model):
+    called, own = [], overriding("on_epoch_begin")
+    own.on_train_begin = lambda logs=None: called.append("begin")
+    own.on_epoch_begin = lambda epoch, logs=None: called.append("epoch")
+    own.on_train_batch_begin = lambda batch, logs=None: called.append("batch begins")
+    own.on_train_batch_end = lambda batch, logs=None: called.append(batch)
+    moment, _ = behind(model)
+    leader = leading(moment, [own], steps=9)
+    leader.resume(4, lambda _: None, lambda: called.append("holds"))
+    leader.on_train_begin()
+    leader.on_epoch_begin(1)
+    leader.on_train_batch_begin(0)
+    assert (called, moment.control.agreed, leader.epoch) == (["begin", "holds"], [], 1), "nobody is waited for"
+    assert moment.did == [("restored", "flags and rates")]
+    moment.loop._behind_step = False
+    step(moment)
+    leader.on_train_batch_end(0, {})
+    leader.on_train_batch_begin(1)
+    assert (called[2:], len(moment.control.agreed)) == ([4, "batch begins"], 2)
+
+
+def test_a_successor_that_has_no_callbacks_agrees_on_what_comes_after_the_step_alone(model):
+    moment, _ = behind(model, rank=1)
+    moment.control.batch_begins = True
+    follower = Follower(moment)
+    follower.on_train_begin()
+    follower.on_epoch_begin(1)
+    follower.on_train_batch_begin(0)
+    assert (moment.control.agreed, moment.did) == ([], [("restored", "flags and rates")])
+    moment.loop._behind_step = False
+    step(moment)
+    follower.on_train_batch_end(0)
+    follower.on_epoch_begin(2)
+    assert len(moment.control.agreed) == 2
+
+
+def test_all_start_again_where_weights_are_set_as_training_begins_in_a_successor_alone(model):
+    moment, ended = behind(model)
+    moment.weights.is_new = True
+    own = overriding("on_train_begin")
+    leading(moment, [own]).on_train_begin()
+    assert ended == ["a callback sets weights as training begins, which it has elsewhere"]
+
+
+def test_all_start_again_where_callbacks_of_a_lost_first_worker_had_set_weights(model):
+    sent = {"control": None, "since": {"weights_sent": True}}
+    for rank, num in ((0, 1), (1, 0)):
+        moment, ended = behind(model, rank=rank)
+        moment.restore(sent)
+        assert len(ended) == num
+
+
+def test_what_a_successor_is_told_says_whether_weights_were_sent_since(model):
+    moment = synced(model)
+    moment.control.state = lambda: "flags"
+    told = moment.state()
+    assert told == {"control": "flags", "since": {"weights_sent": False}}
+    moment.pass_on(new_weights=True)
+    assert told["since"]["weights_sent"]
+    assert not moment.state()["since"]["weights_sent"], "this is another border"

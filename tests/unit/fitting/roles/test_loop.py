@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -14,7 +15,10 @@ import dask_train as dt
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.errors import CheckpointError
+from dask_train.fitting.roles.loop import KerasLoop
+from dask_train.trainers.common.epochs import Epochs
 from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
+from dask_train.trainers.common.sync_point import Position
 
 STORED = Path(__file__).parents[2] / "trainers" / "common" / "stored_checkpoints"
 RANDOM = np.random.default_rng(0)
@@ -89,3 +93,17 @@ def test_a_history_of_the_users_own_goes_on_as_in_keras(pool, tmp_path):
     fitted(made(), checkpoint=tmp_path, callbacks=[keras.callbacks.History()])
     result = fitted(made(), checkpoint=tmp_path, resume=True, epochs=3, callbacks=[resumed])
     assert resumed.epoch == result.epoch == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("several", "size", "batch", "first", "left"),
+    [(1, 9, 4, 3, 1), (1, 9, 9, 8, 1), (3, 9, 4, 3, 3), (3, 9, 6, 3, 1), (3, 8, 7, 6, 2), (3, 8, 8, 6, 1)],
+)
+def test_a_successor_enters_keras_call_behind_its_step(several, size, batch, first, left):
+    """So many steps are left of the call, with the one that the lost worker has taken."""
+    epochs = Epochs(size, None, several)
+    loop = SimpleNamespace(position=Position(0, batch, batch), _epochs=epochs, _behind_step=True)
+    loop.first_of_call = KerasLoop.first_of_call.fget(loop)
+    assert (loop.first_of_call, KerasLoop.num_in_call.fget(loop)) == (first, left)
+    loop._behind_step = False
+    assert KerasLoop.first_of_call.fget(loop) == batch

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
+from types import SimpleNamespace
+
 import keras
 import numpy as np
+import pytest
 from keras import layers
 
-from dask_train.fitting.roles.weights import Weights, value_of
+from dask_train.collectives import Hosts, ProcessGroup, meet
+from dask_train.fitting.roles.weights import Weights, check_on_cpu, value_of
 
 
 class Queue(layers.Layer):
@@ -52,3 +57,23 @@ def test_what_is_a_workers_own_comes_back_to_it_from_a_checkpoint_of_torch_too(o
         return [value_of(layer.moving_mean).tolist(), value_of(models[rank].layers[1].seed_generator.state).tolist()]
 
     assert on_each_rank(own, 2) == [[[0.0, 7.0], [5, 3]], [[1.0, 7.0], [6, 3]]]
+
+
+def test_what_a_call_may_change_is_told_from_what_only_optimizers_set():
+    parts = [layers.Input((3,)), layers.BatchNormalization(synchronized=True), layers.Dropout(0.5), layers.Dense(1)]
+    model = keras.Sequential(parts)
+    model.layers[2].trainable = False  # frozen weights are not changed by a call
+    model.compile("sgd", "mse")
+    solo = Hosts.of(["solo:0"])
+    with closing(ProcessGroup(solo, 0, meet(solo, 0, b"test", 1.0), None, 1.0)) as replicas:
+        weights = Weights(model, replicas)
+    assert [one.name for one in weights.own_variables()] == ["seed_generator_state"]
+    assert [one.name for one in weights.passing_variables()] == ["moving_mean", "moving_variance"]
+    assert sorted(one.name for one in weights.fixed_variables()) == ["beta", "bias", "gamma", "kernel"]
+
+
+@pytest.mark.parametrize(("device", "refused"), [("/device:CPU:0", False), ("/device:GPU:0", True), ("cuda:0", True)])
+def test_models_on_gpus_are_not_mirrored(device, refused):
+    model = SimpleNamespace(variables=[SimpleNamespace(value=SimpleNamespace(device=device))])
+    with pytest.raises(ValueError, match="gpus=0") if refused else nullcontext():
+        check_on_cpu(model)

@@ -29,6 +29,7 @@ def test_moving_averages_end_as_weights_also_where_training_stops_within_an_epoc
     worker = SimpleNamespace(
         model=model,
         position=Position(epoch=0, batch=2),
+        loop=SimpleNamespace(first_of_call=2),
         epochs=SimpleNamespace(size=lambda _: 4),
         _begins_within_data=lambda: not model.stop_training,
         _fit=stops,

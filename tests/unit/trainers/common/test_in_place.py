@@ -45,7 +45,7 @@ def rank():
 
 def mirrored(rank, border):
     own = rank.group.mirrors[border]
-    return None if own is None else (pickle.loads(pickle.loads(own).parts)["random"].tolist(), pickle.loads(own).led)
+    return None if own is None else (pickle.loads(pickle.loads(own).parts)[0]["random"].tolist(), pickle.loads(own).led)
 
 
 def test_what_is_alike_is_given_and_what_is_its_own_is_mirrored(rank):
@@ -224,3 +224,18 @@ def test_a_loop_goes_on_where_several_are_lost(in_threads, tmp_path, whole):
 def test_all_are_to_start_again_where_there_is_a_doubt(in_threads, tmp_path, loss, policy, why):
     *_, reasons = trained(in_threads, tmp_path, loss, **policy)
     assert why in reasons[0]
+
+
+def test_one_that_takes_a_place_has_its_mirror_already_and_goes_on_mirroring(rank):
+    rank.borders.begin(4, {"position": 4}, is_proven=True)
+    assert (rank.group.mirrors, rank.group.number, rank.group.give()[1]) == ({}, 4, {"position": 4})
+    rank.borders.mirror(5, None)
+    assert mirrored(rank, 5) == ([0, 1, 2], None)
+
+
+def test_nothing_is_mirrored_where_that_is_refused(rank):
+    rank.borders.reached(0, None, {})
+    rank.borders.refuse()
+    rank.borders.mirror(1, None)
+    rank.borders.reached(1, None, {})
+    assert rank.group.mirrors[1] is None

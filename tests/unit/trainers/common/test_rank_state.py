@@ -95,3 +95,18 @@ def test_the_successor_of_a_lost_rank_gets_what_all_have_and_the_first_one_what_
     assert (then.take_alike(), then.take_led()) == ({"weights": [1.0]}, {"metrics": b"counted"})
     state_of_first(now).restore_some(then.take_alike())
     assert now == {"weights": [1.0]}
+
+
+def test_what_changes_within_a_step_is_mirrored_and_in_no_checkpoint():
+    held = {"random": 1, "counts": 2}
+    state = RankState().own("random", lambda: held["random"], partial(held.__setitem__, "random"))
+    state.passing("counts", lambda: held["counts"], partial(held.__setitem__, "counts"))
+    mirrored = state.take_mirrored()
+    assert (mirrored, state.take_own(), state.names["own"]) == (
+        ({"random": 1}, {"counts": 2}),
+        {"random": 1},
+        ["random"],
+    )
+    held.update(random=5, counts=6)
+    state.restore_mirrored(mirrored)
+    assert held == {"random": 1, "counts": 2}
