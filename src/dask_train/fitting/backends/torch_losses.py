@@ -7,7 +7,7 @@ rows twice: what is twice as large then, goes with the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -227,16 +227,23 @@ def degree(one: Seen, other: Seen) -> float:
     if one.name != other.name or len(one.below) != len(other.below) or one.shape is None or other.shape is None:
         return math.nan
     below = [degree(*pair) for pair in zip(one.below, other.below, strict=True)]
+    if not below or one.name not in _LOOKED_THROUGH:
+        return _degree_of_end(one, other, below)
     if one.name == "Sum":
         reduced = _power(one.num_reduced, other.num_reduced) - _power(math.prod(one.shape), math.prod(other.shape))
         return below[0] + reduced
     if one.name in ("Mul", "Div"):
         others = below[1] if len(below) == 2 else _power(one.operand or 1.0, other.operand or 1.0)
         return below[0] + (others if one.name == "Mul" else -others)
-    if one.name in _FORMS:
-        return below[0] if len(set(below)) == 1 else math.nan
+    return below[0] if len(set(below)) == 1 else math.nan
+
+
+def _degree_of_end(one: Seen, other: Seen, below: Sequence[float]) -> float:
+    """Return the degree of an operation that is not looked through, or is the deepest that is looked at."""
     if one.shape != other.shape:  # what is computed of each row does not depend on how many they are
         return 0.0
+    if one.name in _LOOKED_THROUGH:
+        return math.nan
     of_rows = {None: math.nan, _MEAN: 0.0, _SUM: 1.0}.get(one.reduction, math.nan) if _is_by_row(one, other) else 0.0
     return math.nan if any(below) else of_rows
 
@@ -248,6 +255,7 @@ _FORMS = frozenset(
         *("ToCopy", "Transpose", "UnsafeView", "Unsqueeze", "View", "Where", "Expand", "ReshapeAlias"),
     )
 )
+_LOOKED_THROUGH = _FORMS | {"Sum", "Mul", "Div"}
 # Numbers of ``reduction`` in torch's own losses.
 _MEAN, _SUM = 1, 2
 # So many operations one after the other are looked at: what sums up a loss is near its end.

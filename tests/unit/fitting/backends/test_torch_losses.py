@@ -28,6 +28,12 @@ def by_row(x, y):
     return (x @ KERNEL - y).square().sum(-1)
 
 
+def _deep(tensor):
+    for _ in range(30):
+        tensor = tensor.sum(-1, keepdim=True)
+    return tensor
+
+
 LOSSES = {
     "a sum": (lambda x, y, w: by_row(x, y).sum(), [True]),
     "a mean": (lambda x, y, w: by_row(x, y).mean(), [False]),
@@ -52,6 +58,10 @@ LOSSES = {
     "rows and columns in one": (lambda x, y, w: (x @ KERNEL - y).square().reshape(-1).sum(), [True]),
     "a quotient of sums": (lambda x, y, w: by_row(x, y).sum() / (x @ KERNEL).square().sum(), [False]),
     "a sum times a mean": (lambda x, y, w: by_row(x, y).sum() * KERNEL.square().mean(), [True]),
+    "made of more than is looked at": (
+        lambda x, y, w: torch.stack([_deep(x @ KERNEL).mean(), _deep(by_row(x, y).sum().reshape(1)).sum()]).sum(),
+        [False, False],
+    ),
     "settled": (lambda x, y, w: 2 * settled(by_row(x, y).sum()), [False]),
 }
 
