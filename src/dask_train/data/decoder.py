@@ -33,15 +33,15 @@ class Decoder(Protocol):
 
     @property
     def dtype(self) -> str:
-        """The dtype of a batch, as ``numpy.dtype.str``."""
+        """Return the dtype of a batch, as ``numpy.dtype.str``."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """The shape of one row of a batch."""
+        """Return the shape of one row of a batch."""
 
     @property
     def is_random(self) -> bool:
-        """Whether rows depend on a random generator."""
+        """Return whether rows depend on a random generator."""
 
     def opened(self) -> OpenedDecoder:
         """Return what decodes; imports what that needs."""

@@ -1,4 +1,4 @@
-"""The keywords of ``search`` as a type, for its overloads; what they mean is told there."""
+"""The keywords of ``search`` as a type, for its overloads; ``search`` describes them."""
 
 from __future__ import annotations
 

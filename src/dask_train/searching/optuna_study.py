@@ -27,7 +27,7 @@ ERROR, RETRY_OF, EPOCH, SECONDS = "error", "retry_of", "epoch", "seconds"
 
 
 class OptunaStudy(Study):
-    """The trials of one call of ``search``, as Optuna is told of them.
+    """The trials of one call of ``search``, in an Optuna study.
 
     See :class:`~dask_train.searching.study.Study` for attributes.
 
@@ -89,7 +89,7 @@ class OptunaStudy(Study):
             self.best = (*state.best, best)
 
     def _keep(self, ending: tuple[int, str, float | None] | None = None) -> None:
-        """Keep the search as it is now, or as it is when Optuna is told of a trial that ends."""
+        """Save the search as it is now, or as it will be when the study has the result of a trial that ends."""
         if self._kept is None:
             return
         number, value, parts = self.best or (None, None, None)
@@ -114,7 +114,7 @@ class OptunaStudy(Study):
 
     @property
     def num_left(self) -> int:
-        """How many are still to be begun."""
+        """Return how many trials are still to be begun."""
         begun = len(self._to_take_up) + (self._ready is not None)  # in an earlier call, or before there is a slot
         if time.monotonic() >= self._deadline:
             return begun
@@ -197,7 +197,7 @@ class OptunaStudy(Study):
         value = scores.get(self._metric)
         if handed.is_told or "step" in scores or value is None:
             return False
-        if scores["epoch"] in handed.reported:  # of a trial that goes on with a checkpoint
+        if scores["epoch"] in handed.reported:  # of a trial that resumes from a checkpoint
             return False
         handed.reported.add(scores["epoch"])
         handed.trial.report(value, scores["epoch"])
@@ -314,7 +314,7 @@ class OptunaStudy(Study):
         try:
             self.study.tell(trial, final, self._state[state])
         except KeyError as unknown:
-            # Optuna's grid looks for the point of a trial that was enqueued, which has none, after it is told.
+            # Optuna's grid sampler looks up the grid point of each finished trial; an enqueued one has none.
             if unknown.args != ("grid_id",):
                 raise
         if self._kept is not None and self._kept.folders is not None:

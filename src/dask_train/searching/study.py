@@ -105,20 +105,20 @@ class Study(ABC):
 
     @property
     def best_ended(self) -> FinishedTrial | None:
-        """The best one of this call, as the table shows it."""
+        """Return the best trial of this call, as the table shows it."""
         return next((ended for ended in self.ended if self.best is not None and ended.number == self.best[0]), None)
 
     @property
     @abstractmethod
     def num_left(self) -> int:
-        """How many are still to be begun."""
+        """Return how many trials are still to be begun."""
 
     @abstractmethod
     def next(self) -> Handed | None:
         """Give a trial, to be handed to a slot; None where there are no more."""
 
     def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
-        """See scores of a trial that goes on; whether it is to end."""
+        """Take the scores of a running trial, and return whether it is to end."""
         handed.scores = scores
         return False
 

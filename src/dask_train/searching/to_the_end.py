@@ -1,4 +1,4 @@
-"""A study whose trials are trained until there are none left, and what is told in the end."""
+"""Run the trials of a study until none are left, and make its result."""
 
 from __future__ import annotations
 

@@ -68,18 +68,18 @@ class KerasLoop(TrainingLoop):
 
     @property
     def checkpointer(self) -> Checkpointer:
-        """What keeps checkpoints, in the first worker."""
+        """Return what keeps checkpoints, in the first worker."""
         return self._checkpointer
 
     @property
     def first_of_call(self) -> int:
-        """The batch with which Keras' next call begins; some of it may be taken, by a lost worker."""
+        """Return the batch with which Keras' next call begins; a lost worker may have taken steps of that call."""
         batch, several = self.position.batch, self._epochs.steps_per_execution
         return (batch - 1) // several * several if self._behind_step else batch
 
     @property
     def num_in_call(self) -> int:
-        """How many steps Keras' next call takes, with one that was taken by a lost worker."""
+        """Return how many steps Keras' next call takes, with one that a lost worker has taken."""
         whole = self._epochs.in_call(self.position.epoch, self.first_of_call)
         return whole - (self.position.batch - 1 - self.first_of_call) if self._behind_step else whole
 

@@ -201,7 +201,7 @@ class MetricSums(Metrics):
 
     @property
     def carries(self) -> bool:
-        """Whether something is carried that variables do not hold yet."""
+        """Return whether something is carried that variables do not hold yet."""
         return bool(self._carried)
 
     def forget_rows(self, before: list[np.ndarray]) -> None:
