@@ -44,7 +44,7 @@ def in_notebook() -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fold:
+class FoldedText:
     """A long text, such as a traceback, that a notebook shows when its title is clicked on.
 
     Attributes
@@ -131,7 +131,7 @@ class Card:
     name: str = ""
     facts: Sequence[tuple[str, str]] = ()
     tables: Sequence[CardTable] = ()
-    folds: Sequence[Fold] = ()
+    folds: Sequence[FoldedText] = ()
     charts: Sequence[str] = ()
     done: float | None = None
     one_line: bool = False

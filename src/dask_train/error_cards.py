@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 
-from dask_train.cards import Card, Fold
+from dask_train.cards import Card, FoldedText
 
 
 def draw_error(error: BaseException, parts: Mapping[str, str]) -> list[str]:
@@ -39,14 +39,14 @@ def card_of(error: BaseException, parts: Mapping[str, str]) -> Card:
     return Card(
         kind=type(error).__name__,
         facts=[(name, text) for name, text in facts if text],
-        folds=[*folds, Fold(title="Traceback in this notebook", text=_frames(error))],
+        folds=[*folds, FoldedText(title="Traceback in this notebook", text=_frames(error))],
     )
 
 
-def _fold(note: str) -> Fold:
+def _fold(note: str) -> FoldedText:
     """Fold a note whose first line says what it is, such as the traceback of a role."""
     title, _, text = note.partition("\n")
-    return Fold(title=title.rstrip(":"), text=text)
+    return FoldedText(title=title.rstrip(":"), text=text)
 
 
 def _frames(error: BaseException) -> str:

@@ -19,7 +19,7 @@ _PREFIX = "dask-train-rows"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class SharedOrigin:
     """What an array was made of.
 
     Attributes
@@ -98,7 +98,7 @@ def decoded(array: da.Array, decoder: Decoder) -> da.Array:
     return da.Array(graph, name, chunks, dtype=np.dtype(decoder.dtype))
 
 
-def origin_of(array: Any) -> Origin | None:
+def origin_of(array: Any) -> SharedOrigin | None:
     """Return what an array was made of by :func:`arrays_of` or :func:`decoded`; None for any other."""
     if not isinstance(array, da.Array) or not array.name.startswith(_PREFIX):
         return None
@@ -108,7 +108,7 @@ def origin_of(array: Any) -> Origin | None:
     if blocks is None or own is None:
         return None
     num_columns = int(own.removeprefix(f"{_PREFIX}-segments-").partition("-")[0])
-    found = Origin(segments={}, number=-1, num_columns=num_columns)
+    found = SharedOrigin(segments={}, number=-1, num_columns=num_columns)
     for block in range(array.numblocks[0]):
         task = blocks.get((array.name, block, *rest))
         if not isinstance(task, tuple) or len(task) not in (3, 4) or task[1] not in layers[own]:

@@ -21,7 +21,7 @@ UNKNOWN = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class SourceColumn:
     """The column of a frame that a column is made of.
 
     Attributes
@@ -65,7 +65,7 @@ class Column:
 
     dtype: str
     row_shape: tuple[int, ...]
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[SourceColumn, ...] = ()
     decoder: Decoder | None = None
 
     @property
@@ -196,7 +196,7 @@ class Columns(Sequence[Column]):
         """Return the same columns as batches have them."""
         return replace(self, columns=tuple(column.in_batch for column in self.columns))
 
-    def with_origins(self, origins: Mapping[int, tuple[Origin, ...]]) -> Self:
+    def with_origins(self, origins: Mapping[int, tuple[SourceColumn, ...]]) -> Self:
         """Return the same columns, of which some are known to be made of columns of frames."""
         several = (replace(one, origins=origins.get(number, one.origins)) for number, one in enumerate(self.columns))
         return replace(self, columns=tuple(several))

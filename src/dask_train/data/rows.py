@@ -29,7 +29,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class HeldPartitions:
     """Which partitions can be mapped, and where they lie; travels from an agent to its role processes.
 
     Attributes
@@ -73,7 +73,7 @@ class Rows:
         Whether all partitions that have rows are held.
     """
 
-    def __init__(self, schema: Columns, lengths: np.ndarray, held: Held, descriptors: Sequence[int]) -> None:
+    def __init__(self, schema: Columns, lengths: np.ndarray, held: HeldPartitions, descriptors: Sequence[int]) -> None:
         self.schema, self.lengths = schema, lengths
         self.columns: list[np.ndarray] = []
         self._memory: list[np.ndarray] = []  # for each column, all that is mapped of it
@@ -189,7 +189,7 @@ class Rows:
 
 
 def _mapped(
-    column: Column, lengths: np.ndarray, held: Held, offsets: np.ndarray, descriptors: Sequence[int]
+    column: Column, lengths: np.ndarray, held: HeldPartitions, offsets: np.ndarray, descriptors: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows as they are stored, all memory of the column, and the number of each partition's first row."""
     first, nothing = np.where(lengths == 0, 0, -1), np.empty(0, np.uint8)
@@ -275,10 +275,10 @@ def _check(address: int | None, done: str, size: int) -> None:
         raise OSError(code, f"{size:,} bytes of address space can't be {done}: {os.strerror(code)}")
 
 
-def held_by(partitions: Iterable[tuple[int, int, SegmentPlace]], num_columns: int) -> Held:
+def held_by(partitions: Iterable[tuple[int, int, SegmentPlace]], num_columns: int) -> HeldPartitions:
     """Partitions as ``(number, file, place)``."""
     found = sorted(partitions, key=lambda each: each[0])
-    return Held(
+    return HeldPartitions(
         partition=np.array([number for number, _, _ in found], np.int64),
         file=np.array([file for _, file, _ in found], np.int64),
         offsets=np.array([place.offsets for _, _, place in found], np.int64).reshape(len(found), num_columns),

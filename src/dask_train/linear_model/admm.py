@@ -9,7 +9,7 @@ import numpy as np
 from dask_train.linear_model.coordinate_descent import soft, violation
 from dask_train.linear_model.ranks import Ranks
 from dask_train.linear_model.solvers import shortened, solved_system
-from dask_train.linear_model.steps import UNASKED, Found, Steps
+from dask_train.linear_model.steps import UNASKED, Found, SolverSteps
 
 # As Boyd et al. have them: over-relaxation (3.4.3), and when and how much the penalty of disagreement changes (3.4.1).
 # With more relaxation the two work against each other: of a logistic problem of 90 rows 25 steps to 1e-8, at 1.6 105.
@@ -46,7 +46,7 @@ def admm(
     max_iter: int,
     hessians: tuple[np.ndarray, np.ndarray] | None = None,
     *,
-    steps: Steps = UNASKED,
+    steps: SolverSteps = UNASKED,
 ) -> Found:
     """Return the alternating direction method of multipliers, on all ranks at once.
 

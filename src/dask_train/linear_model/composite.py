@@ -10,13 +10,13 @@ import numpy as np
 from dask_train.linear_model.coordinate_descent import coordinate_descent, soft, violation
 from dask_train.linear_model.ranks import Evaluate
 from dask_train.linear_model.solvers import ROUNDED, shortened
-from dask_train.linear_model.steps import UNASKED, Found, Steps
+from dask_train.linear_model.steps import UNASKED, Found, SolverSteps
 
 _LONGEST = 2.0**40
 
 
 def newton_cd(
-    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, l1: np.ndarray, *, steps: Steps = UNASKED
+    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, l1: np.ndarray, *, steps: SolverSteps = UNASKED
 ) -> Found:
     """Newton's steps with the penalty, each by coordinate descent on the summed Hessian matrix.
 
@@ -51,7 +51,7 @@ def newton_cd(
 
 
 def proximal_gradient(
-    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, l1: np.ndarray, *, steps: Steps = UNASKED
+    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, l1: np.ndarray, *, steps: SolverSteps = UNASKED
 ) -> Found:
     """Accelerated proximal gradient (Beck and Teboulle, "A fast iterative shrinkage-thresholding algorithm", 2009).
 

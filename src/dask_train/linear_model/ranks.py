@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_train.linear_model.steps import UNASKED, Steps
+from dask_train.linear_model.steps import UNASKED, SolverSteps
 
 
 class Ranks(Protocol):
     """A :class:`~dask_train.role.session.Session`, as far as solvers use it, and the sync points of their steps."""
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> SolverSteps:
         """What happens between two steps."""
 
     @property
@@ -69,11 +69,11 @@ class SessionRanks:
         This rank's own.
     parts : list
         Its partitions, which have been read. They are taken out of the list.
-    steps : Steps
+    steps : SolverSteps
         What happens between two steps of the solver; nothing by default.
     """
 
-    def __init__(self, session: Any, parts: list[Any], steps: Steps = UNASKED) -> None:
+    def __init__(self, session: Any, parts: list[Any], steps: SolverSteps = UNASKED) -> None:
         self._session, self._parts, self.steps = session, parts, steps
 
     def partitions(self) -> Iterator[Any]:

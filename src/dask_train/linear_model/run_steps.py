@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dask_train.linear_model.steps import Found, Steps
+from dask_train.linear_model.steps import Found, SolverSteps
 from dask_train.trainers.common.agreement import SessionAgreement
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.step_loop import StepLoop
 
 
-class RunSteps(Steps):
+class RunSteps(SolverSteps):
     """Sync points of a run, which reports the loss, keeps checkpoints and stops.
 
     Parameters

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import linalg, optimize
 
 from dask_train.linear_model.ranks import Evaluate
-from dask_train.linear_model.steps import UNASKED, Found, Steps
+from dask_train.linear_model.steps import UNASKED, Found, SolverSteps
 
 # Armijo's: a step has to bring so much of what the slope promises.
 _PROMISED = 1e-4
@@ -31,7 +31,7 @@ def newton_cholesky(
     max_iter: int,
     hessian: np.ndarray | None = None,
     *,
-    steps: Steps = UNASKED,
+    steps: SolverSteps = UNASKED,
 ) -> Found:
     """Newton's steps, shortened where they are too long (Nocedal and Wright, "Numerical Optimization", 2006, ch. 3).
 
@@ -141,7 +141,7 @@ def shortened(
     return None
 
 
-def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, steps: Steps = UNASKED) -> Found:
+def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, steps: SolverSteps = UNASKED) -> Found:
     """SciPy's L-BFGS-B (Zhu, Byrd, Lu and Nocedal, 1997), with scikit-learn's settings.
 
     It also stops where steps bring no more than rounding; that is an end if the gradient is as small as it is there.
@@ -176,7 +176,7 @@ def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, s
 
 
 def gradient_descent(
-    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, steps: Steps = UNASKED
+    evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, steps: SolverSteps = UNASKED
 ) -> Found:
     """Steepest descent, a step as long as Barzilai and Borwein (1988) have it, shortened where that is too long.
 

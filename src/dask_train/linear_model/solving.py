@@ -13,7 +13,7 @@ from dask_train.linear_model.ranks import Evaluate, Ranks, led
 from dask_train.linear_model.sampling import Sample
 from dask_train.linear_model.solvers import gradient_descent, lbfgs, newton_cholesky
 from dask_train.linear_model.standardised import Standardised, standardised
-from dask_train.linear_model.steps import UNASKED, Found, Steps
+from dask_train.linear_model.steps import UNASKED, Found, SolverSteps
 
 # Without a penalty of absolute values.
 SMOOTH: dict[str, Callable[..., Found]] = {
@@ -105,7 +105,7 @@ def _minimum(
     start: np.ndarray,
     tol: float,
     max_iter: int,
-    steps: Steps,
+    steps: SolverSteps,
     hessians: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Found:
     if solver == "admm":

@@ -11,7 +11,7 @@ import numpy as np
 Found = tuple[np.ndarray, int, bool]
 
 
-class Steps:
+class SolverSteps:
     """Sync points at which nothing happens: of a fit in this process, and of a sample's.
 
     A fit is one solver's run after the other, one for each target. Each begins with :meth:`begin`, calls
@@ -63,4 +63,4 @@ class Steps:
 
 
 # Of a solver that nobody asks between its steps.
-UNASKED = Steps()
+UNASKED = SolverSteps()

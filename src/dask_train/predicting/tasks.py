@@ -20,7 +20,7 @@ from dask_train.collections.partition.reading import read
 from dask_train.config import PredictLimits
 from dask_train.data.columns import Column
 from dask_train.predicting.model_pool import ModelProcesses
-from dask_train.predicting.server.batches import Counted, counted, joined
+from dask_train.predicting.server.batches import BatchCounts, counted, joined
 from dask_train.predicting.server.in_process import LocalModel, ObjectModel
 from dask_train.predicting.server.scores import Predictions, scored
 from dask_train.predicting.server.values import Call, ModelParts, fitting
@@ -103,7 +103,7 @@ def num_rows(columns: list[np.ndarray]) -> int:
 
 def counted_block(
     call: Call, limits: PredictLimits, floatx: str, is_last: bool, model: Any, columns: list[np.ndarray], offset: int
-) -> Counted | None:
+) -> BatchCounts | None:
     """Return what a model's metrics count over a partition; None where it has no rows.
 
     Parameters
@@ -120,12 +120,12 @@ def counted_block(
     return counted(taken, offset, call.batch_size, count, is_last=is_last)
 
 
-def joined_blocks(call: Call, limits: PredictLimits, model: Any, parts: list[Counted | None]) -> Counted | None:
+def joined_blocks(call: Call, limits: PredictLimits, model: Any, parts: list[BatchCounts | None]) -> BatchCounts | None:
     """Return what a model's metrics count over partitions that follow each other."""
     return joined(parts, partial(_counts, call, limits, model))
 
 
-def logs(call: Call, limits: PredictLimits, model: Any, total: Counted | None) -> dict[str, Any] | None:
+def logs(call: Call, limits: PredictLimits, model: Any, total: BatchCounts | None) -> dict[str, Any] | None:
     """Return what a model's metrics say of all rows; None where there are none."""
     if total is None or total.tail is None:
         return None

@@ -23,7 +23,7 @@ from dask_train.checkpoint.manifest import Cover
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.data.letterbox import LetterboxPlace
 from dask_train.data.parcel import Parcel
-from dask_train.data.rows import Held
+from dask_train.data.rows import HeldPartitions
 from dask_train.data.stream import Stream
 from dask_train.data.table import Table
 from dask_train.frameworks.base import RoleInfo
@@ -367,7 +367,7 @@ class Mapped(Files):
     """Data that a role process can map, in files in memory."""
 
     table: Table
-    held: Held
+    held: HeldPartitions
 
 
 @dataclass(frozen=True, kw_only=True)

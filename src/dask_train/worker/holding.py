@@ -12,7 +12,7 @@ import numpy as np
 from distributed.comm import get_address_host
 
 from dask_train.data.borrowing import borrow, lock
-from dask_train.data.rows import Held, held_by
+from dask_train.data.rows import HeldPartitions, held_by
 from dask_train.data.segment import Segment, SegmentPlace
 from dask_train.data.table import Table
 from dask_train.errors import DataError, StalledError
@@ -88,7 +88,7 @@ class Holding:
         self._where: dict[Any, list[str]] = {key: list(addresses) for key, addresses in (where or {}).items()}
 
     @property
-    def held(self) -> Held:
+    def held(self) -> HeldPartitions:
         """What can be mapped."""
         pieces = ((number, file, place) for number, (file, place) in self._found.items())
         return held_by(pieces, len(self._table.schema.columns))

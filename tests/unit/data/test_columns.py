@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.data.columns import Column, Columns, Origin, column_of, same_columns
+from dask_train.data.columns import Column, Columns, SourceColumn, column_of, same_columns
 from dask_train.data.file_decoder import FileDecoder
 from dask_train.data.structure import leaves
 
@@ -50,7 +50,7 @@ def test_what_rows_are_is_told_by_a_partition():
     columns, row = Columns.of_batch(1), Column(dtype="<f4", row_shape=(2,))
     assert columns, "it says what the column is for"
     assert not columns.are_known
-    origin = Origin(name="kind", dtype=pd.CategoricalDtype(["u", "v"], ordered=True))
+    origin = SourceColumn(name="kind", dtype=pd.CategoricalDtype(["u", "v"], ordered=True))
     columns = columns.with_origins({0: (origin,)})
     known = columns.with_rows([row])
     assert known.are_known
@@ -60,11 +60,17 @@ def test_what_rows_are_is_told_by_a_partition():
 
 
 def test_what_lies_side_by_side_has_names_and_perhaps_categories():
-    kind, number = Origin(name=1, dtype=pd.CategoricalDtype(["u", "v"])), Origin(name="a", dtype=np.dtype("f4"))
+    kind, number = (
+        SourceColumn(name=1, dtype=pd.CategoricalDtype(["u", "v"])),
+        SourceColumn(name="a", dtype=np.dtype("f4")),
+    )
     column = Column(dtype="<f8", row_shape=(2,), origins=(kind, number))
     assert column.names == ("1", "a")
     assert [None if each is None else list(each) for each in column.categories] == [["u", "v"], None]
-    assert (kind.is_ordered, Origin(name="k", dtype=pd.CategoricalDtype(ordered=True)).is_ordered) == (False, True)
+    assert (kind.is_ordered, SourceColumn(name="k", dtype=pd.CategoricalDtype(ordered=True)).is_ordered) == (
+        False,
+        True,
+    )
     none = Column(dtype="<f8", row_shape=(2,))
     assert (none.names, none.categories) == (None, None)
     assert Column(dtype="<f8", row_shape=(1,), origins=(number,)).categories is None

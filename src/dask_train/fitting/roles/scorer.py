@@ -46,7 +46,7 @@ def score(task: FitTask, session: Session) -> None:
         session=session, backend=backend, model=model, share=RowFraction(), weights=None, metrics=Metrics(model)
     )
     spooled = "ps" not in session.peers
-    source: Weights = SpooledWeights(task, model, session) if spooled else ServedWeights(task, model, session)
+    source: WeightsSource = SpooledWeights(task, model, session) if spooled else ServedWeights(task, model, session)
     after = partial(_unless_stopped, session, model, validation, _NowAndThen(source.moved))
     model.test_function = backend.as_function(Steps(rank, validation.feed, model.test_step, after), model)
     try:
@@ -67,7 +67,7 @@ def score(task: FitTask, session: Session) -> None:
         source.close()
 
 
-class Weights(Protocol):
+class WeightsSource(Protocol):
     """Where the scorer's model has its weights from."""
 
     def next(self, wait_s: float) -> dict[str, int] | None:
@@ -90,7 +90,7 @@ class ServedWeights:
         self._servers, self._seen = servers_of(task, model, session), -1
 
     def next(self, wait_s: float) -> dict[str, int] | None:
-        """See :meth:`Weights.next`."""
+        """See :meth:`WeightsSource.next`."""
         steps = self._servers.pull(self._seen, wait_s)["steps"]
         if steps == self._seen:
             return None

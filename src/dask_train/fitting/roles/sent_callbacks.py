@@ -12,7 +12,7 @@ import cloudpickle  # type: ignore[import-untyped]
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.variables import Variables
 from dask_train.identity.code import module_of
-from dask_train.trainers.common.fit_checkpoint import Held
+from dask_train.trainers.common.fit_checkpoint import CallbackState
 
 # What Keras sets on a callback; the model stays where it is.
 _KERAS_OWN = ("_model", "params")
@@ -72,13 +72,15 @@ def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
     return [*found, pickle.dumps(variables.states(used))]
 
 
-def held_by(callbacks: Sequence[Any], variables: Variables) -> list[Held]:
+def held_by(callbacks: Sequence[Any], variables: Variables) -> list[CallbackState]:
     """Return what each callback holds now, and the variables."""
     names = [*(type(one).__qualname__ for one in callbacks), _VARIABLES]
-    return [Held(name, state) for name, state in zip(names, states_of(callbacks, variables), strict=True)]
+    return [CallbackState(name, state) for name, state in zip(names, states_of(callbacks, variables), strict=True)]
 
 
-def matched(callbacks: Sequence[Any], kept: Sequence[Held], variables: Variables) -> tuple[list[bytes], list[str]]:
+def matched(
+    callbacks: Sequence[Any], kept: Sequence[CallbackState], variables: Variables
+) -> tuple[list[bytes], list[str]]:
     """Return for each callback what one of the same class held, the first for the first; and which could not be kept.
 
     Others than were there then begin anew. The last is that of variables, which are matched by their names.

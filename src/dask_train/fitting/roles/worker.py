@@ -32,7 +32,7 @@ from dask_train.role.session import Session
 from dask_train.role.time_spent import CHECKPOINTS
 from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
-from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, Held
+from dask_train.trainers.common.fit_checkpoint import MAKING, MODEL, CallbackState
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.sync_point import Position
@@ -268,7 +268,7 @@ class Worker(ABC):
         """Let callbacks hold what others held, once training begins; a notice tells of those that begin anew."""
         if not self.leads:
             return
-        states, lost = matched(self.callbacks, [Held(*held) for held in kept], self.variables)
+        states, lost = matched(self.callbacks, [CallbackState(*held) for held in kept], self.variables)
         if lost and self.loop.takes_place:
             self.loop.start_all_again(f"worker 0 was lost, whose callback {lost[0]} can't be pickled")
         for name in lost:

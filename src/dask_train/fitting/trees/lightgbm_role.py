@@ -22,7 +22,7 @@ from dask_train.compat.lightgbm import forget_class_weight, take_over_names
 from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_by_row
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
-from dask_train.fitting.trees.parts import Part, classes_of
+from dask_train.fitting.trees.parts import TreeRows, classes_of
 from dask_train.fitting.trees.spool import taken
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
@@ -67,7 +67,7 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     return {"estimator": estimator, "callbacks": rounds.callbacks[: len(task.settings.get("callbacks") or ())]}
 
 
-def _check_rows(session: Session, parts: Sequence[Part]) -> None:
+def _check_rows(session: Session, parts: Sequence[TreeRows]) -> None:
     counts = session.all_gather(np.array([sum(map(len, parts))]))
     if parts[0].y.ndim > 1:
         raise ValueError(f"Targets have the shape {parts[0].y.shape[1:]} a row, and LightGBM takes one number of each.")

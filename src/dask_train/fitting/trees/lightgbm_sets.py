@@ -11,7 +11,7 @@ import numpy as np
 from dask_train.compat.lightgbm import continue_from, predictor_of
 from dask_train.data.columns import Column
 from dask_train.fitting.trees.lightgbm_ranks import first_score
-from dask_train.fitting.trees.parts import Part, as_parts, plain_labels
+from dask_train.fitting.trees.parts import TreeRows, as_parts, plain_labels
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
 
@@ -19,7 +19,7 @@ from dask_train.role.session import Session
 BATCH_ROWS = 1 << 16
 
 
-class Slices(lightgbm.Sequence):
+class RowSequence(lightgbm.Sequence):
     """A part's features as LightGBM reads them: some rows at a time.
 
     Parameters
@@ -81,7 +81,9 @@ class DataSets:
         How many rows to train on all ranks have, and how many features.
     """
 
-    def __init__(self, session: Session, task: TreesTask, parts: Sequence[Part], classes: np.ndarray | None) -> None:
+    def __init__(
+        self, session: Session, task: TreesTask, parts: Sequence[TreeRows], classes: np.ndarray | None
+    ) -> None:
         self._session, self._task, self._parts, self._classes = session, task, parts, classes
         self._asked = -1
         self.start: Any = None
@@ -168,9 +170,9 @@ class DataSets:
         }
 
     def _of_parts(
-        self, parts: Sequence[Part], column: Column, reference: Any, params: Mapping[str, Any], *, weigh: bool
+        self, parts: Sequence[TreeRows], column: Column, reference: Any, params: Mapping[str, Any], *, weigh: bool
     ) -> Any:
-        slices = [Slices(part.x, column) for part in parts if len(part)]
+        slices = [RowSequence(part.x, column) for part in parts if len(part)]
         given: dict[str, Any] = {"label": self._encoded(np.concatenate([part.y for part in parts]))}
         if parts[0].sample_weight is not None:
             given["weight"] = np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None])
@@ -187,7 +189,7 @@ class DataSets:
         made.pandas_categorical = [list(known) for known in column.categories or () if known is not None] or None
         return made
 
-    def _begin(self, made: Any, parts: Sequence[Part], column: Column) -> None:
+    def _begin(self, made: Any, parts: Sequence[TreeRows], column: Column) -> None:
         """Let rows begin with the scores that they were given, and those of the booster to go on with."""
         scores: list[np.ndarray] = []
         if parts[0].margin is not None:
@@ -258,6 +260,6 @@ def _codes(column: Column) -> list[int]:
     return [place for place, known in enumerate(column.categories or ()) if known is not None]
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _joined(parts: Sequence[TreeRows]) -> TreeRows:
     names = [name for name in ("x", "y", "sample_weight", "margin", "qid") if getattr(parts[0], name) is not None]
-    return Part(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return TreeRows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})

@@ -19,7 +19,7 @@ _ROW_BITS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TreeRows:
     """Some rows.
 
     Attributes
@@ -43,13 +43,13 @@ class Part:
         """Return what it has, in the order of its fields."""
         return [value for each in fields(self) if (value := getattr(self, each.name)) is not None]
 
-    def take(self, rows: np.ndarray) -> Part:
+    def take(self, rows: np.ndarray) -> TreeRows:
         """Return some of its rows: copied."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         some: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
-        return Part(**some)
+        return TreeRows(**some)
 
-    def by_group(self) -> Part:
+    def by_group(self) -> TreeRows:
         """Return the same rows with those of a query together; itself where they are."""
         assert self.qid is not None
         return self if (self.qid[1:] >= self.qid[:-1]).all() else self.take(np.argsort(self.qid, kind="stable"))
@@ -99,7 +99,7 @@ class Partitioned(Protocol):
         """Give the partitions of this rank, one after the other."""
 
 
-def parts_of(session: Session, rows: Partitioned, columns: Columns) -> list[Part]:
+def parts_of(session: Session, rows: Partitioned, columns: Columns) -> list[TreeRows]:
     """Return this rank's rows: a part for each partition, and one without rows where it has none.
 
     Queries that lie in several partitions are brought together, their rows in the order of the collection; every rank
@@ -118,7 +118,7 @@ def parts_of(session: Session, rows: Partitioned, columns: Columns) -> list[Part
     return parts or [_none(schema, columns)]
 
 
-def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what: str = "The data") -> list[Part]:
+def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what: str = "The data") -> list[TreeRows]:
     """Make a part of each partition.
 
     Raises
@@ -131,7 +131,7 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what:
     return parts
 
 
-def check_numbers(parts: Iterable[Part], what: str) -> None:
+def check_numbers(parts: Iterable[TreeRows], what: str) -> None:
     """See that targets, weights and first scores are finite: libraries differ in what they make of others.
 
     Nor may weights be negative: XGBoost refuses them, and LightGBM makes trees of no use of them.
@@ -155,17 +155,17 @@ def check_numbers(parts: Iterable[Part], what: str) -> None:
             )
 
 
-def _part(arrays: Sequence[np.ndarray], columns: Columns) -> Part:
+def _part(arrays: Sequence[np.ndarray], columns: Columns) -> TreeRows:
     places = {**columns.places(), "margin": columns.margins, "qid": columns.groups}
-    part = Part(**{name: filled(place, arrays.__getitem__) for name, place in places.items()})
+    part = TreeRows(**{name: filled(place, arrays.__getitem__) for name, place in places.items()})
     return replace(part, y=part.y[:, 0]) if part.y.ndim == 2 and part.y.shape[1] == 1 else part
 
 
-def _none(schema: Columns, columns: Columns) -> Part:
+def _none(schema: Columns, columns: Columns) -> TreeRows:
     return _part([column.empty(0) for column in schema], columns)
 
 
-def _whole_groups(session: Session, parts: list[Part], numbers: np.ndarray, none: Part) -> list[Part]:
+def _whole_groups(session: Session, parts: list[TreeRows], numbers: np.ndarray, none: TreeRows) -> list[TreeRows]:
     """Return the parts with each query in one of them: rows of queries that were cut are sent to one rank."""
     assert none.qid is not None
     mine = [np.unique(part.qid) for part in parts if part.qid is not None]
@@ -187,7 +187,7 @@ def _whole_groups(session: Session, parts: list[Part], numbers: np.ndarray, none
     return whole
 
 
-def _own_of(session: Session, moved: list[Part], places: np.ndarray, cut: np.ndarray, none: Part) -> Part:
+def _own_of(session: Session, moved: list[TreeRows], places: np.ndarray, cut: np.ndarray, none: TreeRows) -> TreeRows:
     """Take this rank's share of the queries that were cut from what all ranks have moved, and from where."""
     columns = [np.concatenate(each) for each in zip(*(part.columns() for part in moved), strict=True)]
     num_bytes, num_rows = session.all_reduce([np.array(sum(map(_nbytes, columns))), np.array(len(columns[0]))])
@@ -200,7 +200,7 @@ def _own_of(session: Session, moved: list[Part], places: np.ndarray, cut: np.nda
     assert session.world_rank is not None
     *gathered, places = session.all_gather([*columns, places])
     names = [each.name for each in fields(none) if getattr(none, each.name) is not None]
-    everyones = Part(**dict(zip(names, gathered, strict=True)))
+    everyones = TreeRows(**dict(zip(names, gathered, strict=True)))
     assert everyones.qid is not None
     mine = np.flatnonzero(np.isin(everyones.qid, cut[session.world_rank :: session.world_size]))
     return everyones.take(mine[np.argsort(places[mine])]).by_group()
@@ -210,7 +210,7 @@ def _nbytes(array: np.ndarray) -> int:
     return array.nbytes
 
 
-def classes_of(session: Session, parts: Sequence[Part]) -> np.ndarray:
+def classes_of(session: Session, parts: Sequence[TreeRows]) -> np.ndarray:
     """Return the labels that there are, over all ranks, ascending.
 
     Raises

@@ -19,7 +19,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in, structure_of
 from dask_train.collections.source import Source
 from dask_train.compat.dask import meta_of
-from dask_train.data.columns import Columns, Origin
+from dask_train.data.columns import Columns, SourceColumn
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
@@ -147,7 +147,7 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
     known = _known(what, source, meant)
     if columns is not None:
         meta = meta_of(frame)
-        origins = tuple(Origin(name=each["name"], dtype=meta[each["name"]].dtype) for each in columns)
+        origins = tuple(SourceColumn(name=each["name"], dtype=meta[each["name"]].dtype) for each in columns)
         known = known.with_origins({known.features: origins})
     return FitData(value=value, columns=known, made=source)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dask_train.data.columns import Columns
-from dask_train.fitting.trees.parts import Part, as_parts, parts_of
+from dask_train.fitting.trees.parts import TreeRows, as_parts, parts_of
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.session import Session
 
@@ -20,7 +20,7 @@ from dask_train.role.session import Session
 PAGE_BYTES = 256 << 20
 
 
-def taken(task: TreesTask, session: Session) -> list[Part]:
+def taken(task: TreesTask, session: Session) -> list[TreeRows]:
     """Return this rank's rows to train on: views of shared memory, or of a file where they are streamed.
 
     Raises

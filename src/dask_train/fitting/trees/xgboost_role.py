@@ -17,7 +17,7 @@ import xgboost
 from xgboost.callback import CallbackContainer, EarlyStopping
 
 from dask_train.data.columns import Column
-from dask_train.fitting.trees.parts import Part, classes_of, frame_of, parts_of
+from dask_train.fitting.trees.parts import TreeRows, classes_of, frame_of, parts_of
 from dask_train.fitting.trees.spool import taken
 from dask_train.fitting.trees.task import TreesTask
 from dask_train.fitting.trees.xgboost_ranks import exact, tell, unused_told
@@ -88,7 +88,7 @@ class Matrices:
         What it is given for the numbers of queries.
     """
 
-    def __init__(self, session: Session, task: TreesTask, parts: Sequence[Part]) -> None:
+    def __init__(self, session: Session, task: TreesTask, parts: Sequence[TreeRows]) -> None:
         self._session, self._task = session, task
         known = {"": task.columns, **{each.dataset: each.columns for each in task.evals}}
         self.stand_ins = {name: np.empty((0, *columns.matrix.row_shape)) for name, columns in known.items()}
@@ -140,7 +140,7 @@ class Batches(xgboost.DataIter):
         on with, whose codes theirs become.
     """
 
-    def __init__(self, parts: Sequence[Part], column: Column, pages: str | None = None, types: Any = None) -> None:
+    def __init__(self, parts: Sequence[TreeRows], column: Column, pages: str | None = None, types: Any = None) -> None:
         super().__init__(cache_prefix=pages)
         self._parts, self._column, self._types, self._next = parts, column, types, 0
 

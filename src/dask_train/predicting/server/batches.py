@@ -18,7 +18,7 @@ Count = Callable[[Columns], list[np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
+class BatchCounts:
     """What a model's metrics have counted over rows that follow each other.
 
     Attributes
@@ -37,7 +37,7 @@ class Counted:
     counts: list[np.ndarray] | None = None
 
 
-def counted(columns: Columns, offset: int, batch_size: int, count: Count, *, is_last: bool) -> Counted | None:
+def counted(columns: Columns, offset: int, batch_size: int, count: Count, *, is_last: bool) -> BatchCounts | None:
     """Return what is counted over a partition; None where it has no rows.
 
     Parameters
@@ -54,12 +54,12 @@ def counted(columns: Columns, offset: int, batch_size: int, count: Count, *, is_
         return None
     first = -offset % batch_size
     if first >= num_rows:
-        return Counted(head=columns)
+        return BatchCounts(head=columns)
     last = num_rows - (offset + num_rows) % batch_size
     if is_last and last == num_rows:
         last -= batch_size
     middle = [column[first:last] for column in columns]
-    return Counted(
+    return BatchCounts(
         # A view would keep, and send, the whole partition.
         head=[column[:first].copy() for column in columns],
         tail=[column[last:].copy() for column in columns],
@@ -67,23 +67,23 @@ def counted(columns: Columns, offset: int, batch_size: int, count: Count, *, is_
     )
 
 
-def joined(parts: Sequence[Counted | None], count: Count) -> Counted | None:
+def joined(parts: Sequence[BatchCounts | None], count: Count) -> BatchCounts | None:
     """Return all parts together, in order; None, which is no rows, counts nothing."""
-    total: Counted | None = None
+    total: BatchCounts | None = None
     for part in parts:
         if part is not None:
             total = part if total is None else _both(total, part, count)
     return total
 
 
-def _both(left: Counted, right: Counted, count: Count) -> Counted:
+def _both(left: BatchCounts, right: BatchCounts, count: Count) -> BatchCounts:
     if left.tail is None:
         return replace(right, head=_rows(left.head, right.head))
     between = _rows(left.tail, right.head)
     if right.tail is None:
         return replace(left, tail=between)
     counts = [left.counts, count(between) if len(between[0]) else None, right.counts]
-    return Counted(head=left.head, tail=right.tail, counts=_sum([each for each in counts if each is not None]))
+    return BatchCounts(head=left.head, tail=right.tail, counts=_sum([each for each in counts if each is not None]))
 
 
 def _rows(before: Columns, after: Columns) -> Columns:

@@ -15,7 +15,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.conforming import conformed
 from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
 from dask_train.compat.dask import meta_of
-from dask_train.data.columns import UNKNOWN, Column, Columns, Origin
+from dask_train.data.columns import UNKNOWN, Column, Columns, SourceColumn
 from dask_train.fitting.data import FitData, fit_data
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.missing_text import marked
@@ -76,10 +76,10 @@ def estimator_data(
     return data if groups is None else _with_groups(what, data, groups)
 
 
-def _origin(column: Any) -> tuple[Origin, ...]:
+def _origin(column: Any) -> tuple[SourceColumn, ...]:
     """Return what a column of a frame is; nothing of an array."""
     meta = meta_of(column)
-    return (Origin(name=meta.name, dtype=meta.dtype),) if hasattr(meta, "iloc") and meta.ndim == 1 else ()
+    return (SourceColumn(name=meta.name, dtype=meta.dtype),) if hasattr(meta, "iloc") and meta.ndim == 1 else ()
 
 
 def _columns_of(

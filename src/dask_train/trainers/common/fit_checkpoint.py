@@ -21,7 +21,7 @@ MODEL = "model"
 MAKING = ("config", "compilations", "custom_objects")
 
 
-class Held(NamedTuple):
+class CallbackState(NamedTuple):
     """What one callback holds, for those that go on with a checkpoint.
 
     Attributes
@@ -78,7 +78,7 @@ class FitCheckpoint:
     read: list[Read]
     rates: list[float | None] = field(default_factory=list)
     arrays: list[np.ndarray] = field(default_factory=list, repr=False)
-    callbacks: list[Held] = field(default_factory=list, repr=False)
+    callbacks: list[CallbackState] = field(default_factory=list, repr=False)
     own: list[Any] = field(default_factory=list, repr=False)
     metrics: list[np.ndarray] = field(default_factory=list, repr=False)
     steps_by_rank: dict[int, int] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class FitCheckpoint:
             )
         if version < 4:
             told["shared"] = told.pop("header")
-        told["callbacks"] = [Held(*held) for held in told["callbacks"]]
+        told["callbacks"] = [CallbackState(*held) for held in told["callbacks"]]
         told["read"] = [
             (
                 run,

@@ -9,7 +9,7 @@ import pytest
 
 from dask_train.errors import CheckpointError
 from dask_train.fitting.roles.sent_callbacks import (
-    Held,
+    CallbackState,
     held_by,
     matched,
     open_callbacks,
@@ -81,7 +81,7 @@ def test_those_of_a_checkpoint_are_matched_by_class_the_first_to_the_first():
 
 
 def test_what_a_checkpoint_holds_and_can_not_be_read_is_told():
-    kept = [Held("Counting", cloudpickle.dumps({"count": Explosive()}))]
+    kept = [CallbackState("Counting", cloudpickle.dumps({"count": Explosive()}))]
     with pytest.raises(CheckpointError, match="What callback Counting held can't be read from the checkpoint: V"):
         matched([Counting(0)], kept, Variables())
     assert matched([Locking()], kept, Variables()) == ([b"", b""], []), "of another class, which nobody has now"

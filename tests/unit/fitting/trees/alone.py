@@ -14,7 +14,7 @@ import pandas as pd
 from dask_train.checkpoint.folder import CheckpointFolder
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import Checkpoint
-from dask_train.data.columns import Column, Columns, Origin
+from dask_train.data.columns import Column, Columns, SourceColumn
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.role.time_spent import TimeSpent
@@ -41,7 +41,7 @@ def described(num_features, *, origins=(), labels=1, **places):
 
 def origins_of(frame):
     """What is known of the columns of a frame."""
-    return tuple(Origin(name=name, dtype=dtype) for name, dtype in frame.dtypes.items())
+    return tuple(SourceColumn(name=name, dtype=dtype) for name, dtype in frame.dtypes.items())
 
 
 PLAN = described(4, origins=origins_of(FRAME), weights=2)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from alone import Alone, Rows, described, origins_of
 
-from dask_train.data.columns import Origin
+from dask_train.data.columns import SourceColumn
 from dask_train.fitting.trees.checkpoints import check_same, configuration_of
 from dask_train.fitting.trees.task import TreesTask
 
@@ -58,7 +58,7 @@ def test_features_are_known_by_their_names_where_they_have_some():
 
 def test_few_categories_are_told_and_of_many_a_difference_at_the_end_is_noticed():
     def categories(*known):
-        origins = [Origin(name="a", dtype=each and pd.CategoricalDtype(each)) for each in known]
+        origins = [SourceColumn(name="a", dtype=each and pd.CategoricalDtype(each)) for each in known]
         plan = described(2, origins=origins)
         return configuration_of(task(columns=plan), SESSION, free=set())["categories"]
 

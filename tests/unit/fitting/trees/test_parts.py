@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from alone import described
 
-from dask_train.data.columns import Column, Columns, Origin
-from dask_train.fitting.trees.parts import Part, check_numbers, classes_of, frame_of, parts_of
+from dask_train.data.columns import Column, Columns, SourceColumn
+from dask_train.fitting.trees.parts import TreeRows, check_numbers, classes_of, frame_of, parts_of
 
 SCHEMA = Columns(
     columns=(Column(dtype="<f8", row_shape=(1,)), Column(dtype="<i8", row_shape=())), names=None, is_tuple=True
@@ -57,7 +57,7 @@ def test_a_rank_without_rows_has_a_part_of_none():
     plan = described(1)
     (none,) = parts_of(ALONE, rows(SCHEMA), plan)
     assert (none.x.shape, len(none)) == ((0, 1), 0)
-    assert classes_of(ALONE, [none, Part(x=np.ones((3, 1)), y=np.array([2, 0, 2]))]).tolist() == [0, 2]
+    assert classes_of(ALONE, [none, TreeRows(x=np.ones((3, 1)), y=np.array([2, 0, 2]))]).tolist() == [0, 2]
 
 
 def test_labels_of_text_are_as_long_as_the_longest_of_all_ranks():
@@ -65,24 +65,26 @@ def test_labels_of_text_are_as_long_as_the_longest_of_all_ranks():
         return np.maximum(size, 5) if op == "max" else size
 
     session = SimpleNamespace(all_gather=same, all_reduce=longest)
-    parts = [Part(x=np.ones((2, 1)), y=np.array(given, object)) for given in (["no", "yes"], ["maybe", "no"])]
+    parts = [TreeRows(x=np.ones((2, 1)), y=np.array(given, object)) for given in (["no", "yes"], ["maybe", "no"])]
     assert classes_of(session, parts).tolist() == ["maybe", "no", "yes"]
     assert classes_of(session, parts[:1]).dtype == "<U5"
-    assert classes_of(ALONE, [Part(x=np.ones((0, 1)), y=np.empty(0, object))]).tolist() == []
+    assert classes_of(ALONE, [TreeRows(x=np.ones((0, 1)), y=np.empty(0, object))]).tolist() == []
     with pytest.raises(ValueError, match="Targets have None among text"):
-        classes_of(ALONE, [Part(x=np.ones((2, 1)), y=np.array(["no", None], object))])
+        classes_of(ALONE, [TreeRows(x=np.ones((2, 1)), y=np.array(["no", None], object))])
 
 
 def test_weights_are_those_of_queries():
-    part = Part(x=np.ones((4, 1)), y=np.zeros(4), sample_weight=np.array([2.0, 2, 3, 3]), qid=np.array([1, 1, 4, 4]))
+    part = TreeRows(
+        x=np.ones((4, 1)), y=np.zeros(4), sample_weight=np.array([2.0, 2, 3, 3]), qid=np.array([1, 1, 4, 4])
+    )
     assert part.group_weights().tolist() == [2, 3]
     with pytest.raises(ValueError, match="Rows of one query have different sample weights"):
-        Part(x=part.x, y=part.y, sample_weight=np.arange(4.0), qid=part.qid).group_weights()
+        TreeRows(x=part.x, y=part.y, sample_weight=np.arange(4.0), qid=part.qid).group_weights()
 
 
 def test_codes_become_categories_again():
-    kinds = Origin(name="kind", dtype=pd.CategoricalDtype(["x", "y"]))
-    column = Column(dtype="<f8", row_shape=(2,), origins=(kinds, Origin(name="a", dtype=np.dtype("f8"))))
+    kinds = SourceColumn(name="kind", dtype=pd.CategoricalDtype(["x", "y"]))
+    column = Column(dtype="<f8", row_shape=(2,), origins=(kinds, SourceColumn(name="a", dtype=np.dtype("f8"))))
     frame = frame_of(np.array([[1, 5.0], [-1, np.nan], [0, 7]]), column)
     assert frame["kind"].astype(object).fillna("none").tolist() == ["y", "none", "x"]
     assert frame["a"].tolist()[::2] == [5, 7]
@@ -94,7 +96,8 @@ def test_codes_become_categories_again():
 def test_only_features_may_be_missing(column, what):
     with pytest.raises(ValueError, match=rf"Validation: 1 of 3 {what} in one partition are NaN or infinite"):
         check_numbers(
-            [Part(**{"x": np.full((3, 1), np.nan), "y": np.zeros(3), column: np.array([1, np.nan, 2])})], "Validation"
+            [TreeRows(**{"x": np.full((3, 1), np.nan), "y": np.zeros(3), column: np.array([1, np.nan, 2])})],
+            "Validation",
         )
 
 
@@ -102,5 +105,5 @@ def test_only_features_may_be_missing(column, what):
 def test_weights_are_not_negative(dtype):
     weights = np.array([1, -1, -2], dtype)
     with pytest.raises(ValueError, match="The data: 2 of 3 weights in one partition are negative"):
-        check_numbers([Part(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=weights)], "The data")
-    check_numbers([Part(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=abs(weights) - 1)], "The data")
+        check_numbers([TreeRows(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=weights)], "The data")
+    check_numbers([TreeRows(x=np.zeros((3, 1)), y=np.zeros(3), sample_weight=abs(weights) - 1)], "The data")

@@ -12,7 +12,7 @@ import xgboost
 from alone import FRAME, LABELS, PLAIN, PLAN, QUERIES, RANKED, SIGNAL, WEIGHTS, Alone, X, cut, described, grow, scored
 from sklearn.base import clone
 
-from dask_train.data.columns import Origin
+from dask_train.data.columns import SourceColumn
 from dask_train.fitting.trees import spool
 from dask_train.fitting.trees.spool import spooled
 from dask_train.fitting.trees.task import EvalSet
@@ -117,7 +117,7 @@ def test_codes_of_xgboost_s_arrays_are_categories_where_it_is_told_so():
 def test_a_checkpoint_is_of_the_categories_that_its_codes_mean(tmp_path):
     rows, made = cut(X, SIGNAL, WEIGHTS), xgboost.XGBRegressor(n_estimators=3, enable_categorical=True)
     grow(Alone(rows, tmp_path), made, PLAN, keeps=True)
-    kinds = Origin(name="kind", dtype=pd.CategoricalDtype(list("xyz")))
+    kinds = SourceColumn(name="kind", dtype=pd.CategoricalDtype(list("xyz")))
     other = PLAN.with_origins({0: (*PLAN.matrix.origins[:3], kinds)})
     with pytest.raises(ValueError, match=r"categories=.*\['z', 'y', 'x'\].* there and .*\['x', 'y', 'z'\].* here"):
         grow(Alone(rows, tmp_path), made, other, keeps=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_train.predicting.server.batches import Counted, counted, joined
+from dask_train.predicting.server.batches import BatchCounts, counted, joined
 
 CUTS = [
     (103,),
@@ -37,7 +37,7 @@ def test_each_batch_is_counted_once(lengths: tuple[int, ...], lengths_are_known:
     rows = np.arange(sum(lengths))
     ends = np.cumsum([0, *lengths])
     last = max(number for number, length in enumerate(lengths) if length)
-    level: list[Counted | None] = []
+    level: list[BatchCounts | None] = []
     for number, (start, end) in enumerate(itertools.pairwise(ends)):
         columns = [rows[start:end], rows[start:end]]
         is_last = number >= last if lengths_are_known else True

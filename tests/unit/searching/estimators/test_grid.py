@@ -30,7 +30,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from dask_train.data.columns import Columns, Origin
+from dask_train.data.columns import Columns, SourceColumn
 from dask_train.errors import DaskTrainError, RoleFailedError
 from dask_train.identity.digest import digest
 from dask_train.searching.estimators.data import estimator_data
@@ -283,7 +283,7 @@ def test_frames_keep_their_names_and_types():
     kinds = pd.CategoricalDtype(["u", "v"])
     described, _ = Columns.of({"a": "x", "k": "x"}, "y")
     dtypes = (np.dtype("f4"), kinds, kinds)
-    described = described.with_origins({n: (Origin(name="aky"[n], dtype=each),) for n, each in enumerate(dtypes)})
+    described = described.with_origins({n: (SourceColumn(name="aky"[n], dtype=each),) for n, each in enumerate(dtypes)})
     columns = [np.ones(3, "f4"), np.array([0, -1, 1]), np.array([1, 1, 0])]
     frame = FoldRows.of(described, columns).X
     assert frame.dtypes.tolist() == [np.float32, kinds]

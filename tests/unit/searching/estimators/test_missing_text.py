@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.data.columns import Columns, Origin
+from dask_train.data.columns import Columns, SourceColumn
 from dask_train.data.text import packed, unpacked
 from dask_train.searching.estimators.missing_text import marked
 from dask_train.searching.estimators.rows import FoldRows
@@ -19,7 +19,7 @@ def there_and_back(column):
     image = packed(values)
     made = unpacked(image, np.arange(len(values)), ())
     columns, _ = Columns.of({"a": made})
-    return FoldRows.of(columns.with_origins({0: (Origin(name="a", dtype=DTYPE),)}), [made]).X["a"]
+    return FoldRows.of(columns.with_origins({0: (SourceColumn(name="a", dtype=DTYPE),)}), [made]).X["a"]
 
 
 DTYPE = np.dtype(object)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dask_train.data.columns import Columns, Origin
+from dask_train.data.columns import Columns, SourceColumn
 from dask_train.searching.estimators.folds import Split
 from dask_train.searching.estimators.rows import FoldRows, RowTable, decoded
 
@@ -20,7 +20,7 @@ YES_NO = pd.CategoricalDtype(["no", "yes"])
 def of_frame(dtypes, labels=None):
     """Columns of a frame."""
     columns, _ = Columns.of(dict.fromkeys(dtypes, "x"), labels)
-    origins = {number: (Origin(name=name, dtype=dtype),) for number, (name, dtype) in enumerate(dtypes.items())}
+    origins = {number: (SourceColumn(name=name, dtype=dtype),) for number, (name, dtype) in enumerate(dtypes.items())}
     return columns.with_origins(origins)
 
 
@@ -63,7 +63,7 @@ def test_a_missing_category_of_a_feature_stays_missing():
 
 
 def test_targets_that_are_categories_are_told_by_their_names():
-    columns = PLAIN.with_origins({1: (Origin(name="y", dtype=YES_NO),)})
+    columns = PLAIN.with_origins({1: (SourceColumn(name="y", dtype=YES_NO),)})
     assert FoldRows.of(columns, COLUMNS).y.tolist()[:3] == ["no", "yes", "yes"]
 
 

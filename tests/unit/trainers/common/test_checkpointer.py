@@ -24,7 +24,7 @@ from dask_train.keras_models.serialization import restore_parts
 from dask_train.role.time_spent import TimeSpent
 from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.epochs import Epochs
-from dask_train.trainers.common.fit_checkpoint import FitCheckpoint, Held
+from dask_train.trainers.common.fit_checkpoint import CallbackState, FitCheckpoint
 
 
 class Session:
@@ -319,7 +319,7 @@ def test_all_comes_back(make, tmp_path):
     more = {
         "history": {"loss": [0.5, float("nan")], "rate": [np.float32(0.25), 1]},
         "epochs": [0, 1],
-        "callbacks": [Held("Counting", b"\x00pickled"), Held("Locked", b"")],
+        "callbacks": [CallbackState("Counting", b"\x00pickled"), CallbackState("Locked", b"")],
         "read": [("before", 2, {0: [stretch], 1: []})],
         "own": [[np.arange(2)], [np.arange(2.0)]],
         "metrics": [np.float64(3.5) * np.ones(2)],
@@ -395,7 +395,7 @@ def test_callbacks_take_what_those_of_their_class_held():
         ["Locked"],
     )
     with pytest.raises(CheckpointError, match="What callback Counting held can't be read from the checkpoint"):
-        matched([Counting(0)], [Held("Counting", b"not pickled")], Variables())
+        matched([Counting(0)], [CallbackState("Counting", b"not pickled")], Variables())
 
 
 def test_one_that_was_stored_long_ago_is_read(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from dask_train.checkpoint.stored import store, stored
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
-from dask_train.trainers.common.fit_checkpoint import FORMAT, FitCheckpoint, Held
+from dask_train.trainers.common.fit_checkpoint import FORMAT, CallbackState, FitCheckpoint
 
 STRETCH = BatchRange.of([0] * len(dataclasses.fields(BatchRange)))
 
@@ -28,7 +28,7 @@ def checkpoint(**more):
         "arrays": [np.arange(6.0).reshape(2, 3)],
         "history": {"loss": [1.0, float("nan")]},
         "epochs": [0, 1],
-        "callbacks": [Held("Counting", b"pickled"), Held("Locking", b"")],
+        "callbacks": [CallbackState("Counting", b"pickled"), CallbackState("Locking", b"")],
         "read": [("run-0", 4, {0: [STRETCH], 1: []})],
         "own": [[np.ones(2)], []],
         "metrics": [np.zeros(1)],
