@@ -68,6 +68,14 @@ CASES = {
         ),
         columns=_TARGETS,
     ),
+    # Sums of 11 or 8 bits are other ones in another order.
+    **{
+        f"{policy}, {name}": _case(
+            make=functools.partial(whole.in_half_precision, policy, loss), columns=_TARGETS, tolerance=tolerance
+        )
+        for policy, tolerance in [("mixed_float16", 1e-3), ("mixed_bfloat16", 8e-3)]
+        for name, loss in [("correlation", whole.correlation), ("mse", "mse")]
+    },
 }
 
 

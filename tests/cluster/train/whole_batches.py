@@ -106,6 +106,16 @@ def network(units: int, loss: Any, optimizer: Any = None, **compiled: Any) -> ke
     return model
 
 
+def in_half_precision(policy: str, loss: Any) -> keras.Model:
+    """Computes in 16 bits and keeps weights of 32; Keras scales the loss where they are float16."""
+    options = {"dtype": policy}
+    model = keras.Sequential(
+        [layers.Input((8,)), layers.Dense(16, activation="tanh", **options), layers.Dense(2, **options)]
+    )
+    model.compile(keras.optimizers.SGD(0.05), loss, metrics=["mae"], auto_scale_loss=policy == "mixed_float16")
+    return model
+
+
 def of_steps() -> keras.Model:
     """Masked steps of a series."""
     ids = layers.Input((5,), dtype="int64")
