@@ -9,6 +9,7 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -191,6 +192,32 @@ def test_a_reader_sees_a_run_live_looks_into_it_and_stops_it(apart, browser, pat
     assert run.result(60).stop_reason == "it was stopped on the dashboard"
     client.run_on_scheduler(forget_runs)
     page.until(f"!{RUNS.format(run=run.id)}")
+    assert page.errors == []
+
+
+CHOICE = f"{MODELS}.find(model => model.type === 'MultiChoice')"
+TABLE = "deep('table').find(table => table.textContent.includes('Settings that differ'))?.textContent ?? ''"
+
+
+def learns(session, rate):
+    for epoch in range(5):
+        session.report(epoch=epoch, loss=(1 - rate) ** epoch, val_loss=(1 - rate / 2) ** epoch, accuracy=rate * epoch)
+
+
+def test_a_reader_compares_runs_that_are_over(apart, browser):
+    (client, url), page = apart, browser
+    for workers, rate in ((1, 0.1), (2, 0.2)):
+        roles = {"worker": workers}
+        dt.train(partial(learns, rate=rate), roles=roles, client=client, name=f"rate-{workers}", progress=False)
+    page.open(f"{url}/train")
+    names = page.until(f"{CHOICE}?.options.filter(name => name.startsWith('rate-')).sort()")
+    page.tell(f"void ({CHOICE}.value = {json.dumps(names)})")
+    table = page.until(TABLE)
+    assert "loss, lowest0.6561 at epoch 40.4096 at epoch 4" in table
+    assert "worker12" in table
+    page.until(f"{MODELS}.some(model => model.data?.run?.length === 4 && model.data.dash?.includes('dashed'))")
+    if folder := os.environ.get("DASK_TRAIN_PICTURES"):
+        page.picture(Path(folder) / "dashboard_compare.png", height=1000)
     assert page.errors == []
 
 

@@ -83,7 +83,7 @@ class Stacks:
     """
 
     def __init__(self, reader: PageReader) -> None:
-        from bokeh.layouts import column, row
+        from bokeh.layouts import column
         from bokeh.models import Button, PreText, Select
 
         self._reader = reader
@@ -93,7 +93,8 @@ class Stacks:
         self._text = PreText(
             text="", visible=False, sizing_mode="stretch_width", styles={"overflow": "auto", "max-height": "420px"}
         )
-        self.root = column(row(self._select, self._button), self._text, sizing_mode="stretch_width")
+        chosen = column(self._select, self._button, styles={"flex-flow": "row wrap"})
+        self.root = column(chosen, self._text, sizing_mode="stretch_width")
         self._run: Any | None = None
         self._asked: tuple[str, str, float] | None = None  # run, role, when
 

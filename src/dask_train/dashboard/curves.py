@@ -6,10 +6,12 @@ from typing import Any
 
 from .tables import CHART_COLUMNS, along, chart, chart_names
 from .traces import Trace
-from .widgets import set_data, set_value
+from .widgets import set_data, set_value, side_by_side
 
 # Of a run with more charts the first ones are drawn.
 MOST_CHARTS = 12
+# In pixels; three are beside each other where a page has room.
+NARROWEST_CHART = 330
 
 
 class CurvePanel:
@@ -33,8 +35,6 @@ class CurvePanel:
 
     def update(self, run: str, trace: Trace) -> None:
         """Show what is new of this run."""
-        from bokeh.layouts import row
-
         names = chart_names(trace)
         if is_new := self._shown != (run, tuple(names)):
             self._shown = (run, tuple(names))
@@ -44,7 +44,7 @@ class CurvePanel:
             set_value(figure.xaxis[0], "axis_label", along(trace, name))
         if is_new:  # with their data, or bokeh could set no ranges
             self._grid.children = [
-                row([figure for _, figure, _ in self._charts[first : first + 3]], sizing_mode="stretch_width")
+                side_by_side(*(figure for _, figure, _ in self._charts[first : first + 3]), narrowest=NARROWEST_CHART)
                 for first in range(0, len(self._charts), 3)
             ]
         note = _note(trace, len(names)) if run else ""

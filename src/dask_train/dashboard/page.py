@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from .actions import PageReader, Readers
+from .comparison import Comparison
 from .controls import Stacks, StopButton
 from .curves import CurvePanel
 from .records import Records
@@ -23,7 +24,7 @@ from .tables import (
     words_on,
 )
 from .traces import Trace
-from .widgets import ScrolledTable, heading, set_value
+from .widgets import DARK_CSS, ScrolledTable, heading, set_value
 from .workers import PREDICTION_COLUMNS, WORKER_COLUMNS, Rates, predictions_table, workers_table
 
 # How often an open page looks; a driver tells the scheduler four times a second what is new.
@@ -63,8 +64,8 @@ class Page:
     """
 
     def __init__(self, records: Records, reader: PageReader) -> None:
-        from bokeh.layouts import column, row
-        from bokeh.models import Div, Select
+        from bokeh.layouts import column
+        from bokeh.models import Div, GlobalInlineStyleSheet, Select
 
         self._records = records
         self._chosen = ""
@@ -79,14 +80,16 @@ class Page:
         self._none_waits, self._words = Div(text="No run waits for room."), Div(text="", visible=False)
         self._stop = StopButton(reader) if reader.may_stop else None
         self._curves, self._charts, self._stacks = CurvePanel(), RoleCharts(), Stacks(reader)
-        self._searches, self._elsewhere = SearchCharts(), Elsewhere(records)
-        chosen = row(self._select, *([self._stop.root] if self._stop else []))
+        self._searches, self._elsewhere, self._comparison = SearchCharts(), Elsewhere(records), Comparison()
+        chosen = column(self._select, *([self._stop.root] if self._stop else []), styles={"flex-flow": "row wrap"})
         self.root = column(
             heading("Runs"),
             self._runs.root,
             heading("Waiting for room"),
             self._none_waits,
             self._waiting.root,
+            self._comparison.root,
+            heading("One run"),
             chosen,
             self._words,
             self._curves.root,
@@ -97,6 +100,7 @@ class Page:
             self._searches.root,
             self._elsewhere.root,
             sizing_mode="stretch_width",
+            stylesheets=[GlobalInlineStyleSheet(css=DARK_CSS)],
         )
 
     def update(self) -> None:
@@ -117,6 +121,7 @@ class Page:
         set_value(self._words, "visible", bool(words))
         self._show(run, now)
         self._searches.update(records.searches, records.traces, "" if run is None else run.id)
+        self._comparison.update(runs, records.traces, now)
         self._elsewhere.update(now)
 
     def _show(self, run: Any | None, now: float) -> None:

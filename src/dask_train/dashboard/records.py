@@ -76,7 +76,7 @@ class Records:
             self.seconds[key] = self.seconds.get(key, 0.0) + seconds
         scores = scores_in(events)
         for score in scores:
-            trace.score(score)
+            trace.score(score, now)
         self.num_scores += len(scores)
         if not events:
             self._sum_up(run, trace, now)

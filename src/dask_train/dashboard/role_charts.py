@@ -21,7 +21,7 @@ from .bars import (
 from .tables import running_roles
 from .times import ACTIVITIES, straggler
 from .traces import Trace
-from .widgets import heading, set_data, set_value
+from .widgets import heading, set_data, set_value, side_by_side
 
 ROW_HEIGHT = 24
 
@@ -36,7 +36,7 @@ class RoleCharts:
     """
 
     def __init__(self) -> None:
-        from bokeh.layouts import column, row
+        from bokeh.layouts import column
         from bokeh.models import Div
 
         self._times, self._course = Bars("% of its time"), Bars("seconds since the run was asked for")
@@ -49,7 +49,7 @@ class RoleCharts:
                 ("Course of the roles", {**KIND_COLOURS, **MARK_COLOURS}, None, self._course),
             )
         ]
-        both = row(halves, sizing_mode="stretch_width", spacing=24)
+        both = side_by_side(*halves, narrowest=340)
         self.root = column(both, self._straggler, self._note, sizing_mode="stretch_width")
 
     def update(self, run: Any | None, trace: Trace, now: float) -> None:

@@ -16,7 +16,7 @@ from .searches import (
     searches_table,
     values_of,
 )
-from .widgets import ScrolledTable, heading, set_data, set_value
+from .widgets import ScrolledTable, heading, set_data, set_value, side_by_side
 
 HEIGHT = 300
 
@@ -31,12 +31,12 @@ class SearchCharts:
     """
 
     def __init__(self) -> None:
-        from bokeh.layouts import column, row
+        from bokeh.layouts import column
 
         self._table = ScrolledTable(SEARCH_COLUMNS)
         self._parallel, self._lines = _parallel()
         self._best, self._points = _best()
-        self._both = row(self._parallel, self._best, sizing_mode="stretch_width")
+        self._both = side_by_side(self._parallel, self._best, narrowest=340)
         self.root = column(
             heading("Searches"), self._table.root, self._both, sizing_mode="stretch_width", visible=False
         )

@@ -39,25 +39,48 @@ class CurveKey:
 
 @dataclass
 class Curve:
-    """The values of one score of one role, thinned as they grow; the last one is always there."""
+    """The values of one score of one role, thinned as they grow; the last one is always there.
+
+    Attributes
+    ----------
+    x, y
+        Points of the curve; a value that is not finite is NaN.
+    times
+        When each was heard, in seconds since the epoch.
+    least, most
+        The extreme values of all, also of those that were thinned out, each with its x. Values within an epoch do not
+        count: Keras reports means over a part of the rows there.
+    """
 
     x: list[float] = field(default_factory=list)
     y: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     count: int = 0
     every: int = 1
     along: str = ""
+    least: tuple[float, float] | None = None
+    most: tuple[float, float] | None = None
 
-    def add(self, x: float, y: float) -> None:
+    def add(self, x: float, y: float, now: float = 0.0, *, is_whole: bool = True) -> None:
         """Add a point; what is no number is a gap."""
+        lists = (self.x, self.y, self.times)
         if self.x and (self.count - 1) % self.every:  # the last one stood there only until this one came
-            self.x.pop()
-            self.y.pop()
-        self.x.append(x)
-        self.y.append(y if math.isfinite(y) else math.nan)
+            for values in lists:
+                values.pop()
+        for values, value in zip(lists, (x, y if math.isfinite(y) else math.nan, now), strict=True):
+            values.append(value)
         self.count += 1
+        if is_whole and math.isfinite(y):
+            self.least = min(self.least or (y, x), (y, x), key=_value)
+            self.most = max(self.most or (y, x), (y, x), key=_value)
         if len(self.x) > MOST_POINTS:
-            self.x, self.y = self.x[::2], self.y[::2]
+            for values in lists:
+                values[:] = values[::2]
             self.every *= 2
+
+
+def _value(point: tuple[float, float]) -> float:
+    return point[0]
 
 
 @dataclass
@@ -92,9 +115,10 @@ class Trace:
         while len(self._counts) > 2 and now - self._counts[1][0] >= RATE_S:
             self._counts.popleft()
 
-    def score(self, score: Mapping[str, Any]) -> None:
-        """Add one report of a role to the curves."""
+    def score(self, score: Mapping[str, Any], now: float = 0.0) -> None:
+        """Add one report of a role to the curves, which was heard now."""
         self.num_scores += 1
+        is_whole = not ("epoch" in score and "num_steps" in score and "step" in score)
         along, x = _place(score)
         for name, value in score.items():
             if name in PLACE or not _is_number(value):
@@ -106,7 +130,8 @@ class Trace:
                 continue
             curve = self.curves.setdefault(key, Curve(along=along))
             at = x if along == curve.along else score.get(curve.along)
-            curve.add(float(at) if isinstance(at, int | float) else float(curve.count + 1), float(value))
+            x_at = float(at) if isinstance(at, int | float) else float(curve.count + 1)
+            curve.add(x_at, float(value), now, is_whole=is_whole)
 
     def _bound(self, trial: int | None, name: str, value: float) -> None:
         if trial is not None and math.isfinite(value) and len(self.trial_bounds) < MOST_BOUNDS:

@@ -13,11 +13,12 @@ RATE_S = 10.0
 
 @dataclass
 class RoleUse:
-    """What one role has told, of its attempt now."""
+    """What one role has told, of its attempt now; its most memory is that of all attempts."""
 
     attempt: int = 0
     rows: int = 0
     memory_bytes: int = 0
+    most_memory_bytes: int = 0
     told: deque[tuple[float, int, int, float]] = field(default_factory=deque)  # when; batches, rows, CPU seconds
 
     def tell(self, attempt: int, fields: Mapping[str, Any], now: float) -> None:
@@ -25,6 +26,7 @@ class RoleUse:
         if attempt != self.attempt:
             self.told.clear()
         self.attempt, self.rows, self.memory_bytes = attempt, int(fields["rows"]), int(fields["memory_bytes"])
+        self.most_memory_bytes = max(self.most_memory_bytes, self.memory_bytes)
         self.told.append((now, int(fields["steps"]), self.rows, float(fields["cpu_s"])))
         while len(self.told) > 2 and now - self.told[1][0] >= RATE_S:
             self.told.popleft()

@@ -18,6 +18,16 @@ WIDTHS = {
     "search": 150,
 }
 ROW_HEIGHT, MOST_ROWS_SEEN = 25, 8
+# A table becomes no narrower than this share of its columns' widths: beyond, it scrolls.
+NARROWEST = 0.7
+# Dask's own pages are light. This one, with its navigation bar, is dark where the reader's system is: the lightness of
+# all colours is inverted, and their hues stay.
+DARK_CSS = """
+@media (prefers-color-scheme: dark) {
+  html { background: #fff; filter: invert(0.92) hue-rotate(180deg); }
+  html img { filter: invert(1) hue-rotate(180deg); }
+}
+"""
 
 
 class ScrolledTable:
@@ -32,33 +42,45 @@ class ScrolledTable:
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
+        from bokeh.layouts import column
         from bokeh.models import ColumnDataSource, CustomJS, DataTable, TableColumn
 
         self.source = ColumnDataSource({name: [] for name in names})
         columns = [TableColumn(field=name, title=name, width=WIDTHS.get(name, 80)) for name in names]
-        self.root = DataTable(
+        self._table = DataTable(
             source=self.source,
             columns=columns,
             height=_height(0),
+            min_width=int(NARROWEST * sum(each.width for each in columns)),
             row_height=ROW_HEIGHT,
             index_position=None,
             sortable=False,
             reorderable=False,
             sizing_mode="stretch_width",
         )
+        self.root = column(self._table, sizing_mode="stretch_width", styles={"overflow-x": "auto"})
         # bokeh 3.9.2 draws a table again only when its number of rows changes (Dask's own ones, too).
-        self.source.js_on_change("data", CustomJS(args={"table": self.root}, code="table.view.change.emit()"))
+        self.source.js_on_change("data", CustomJS(args={"table": self._table}, code="table.view.change.emit()"))
 
     def show(self, data: dict[str, list[Any]]) -> int:
         """Show this; how many rows it has."""
         count = len(next(iter(data.values())))
         set_data(self.source, data)
-        set_value(self.root, "height", _height(count))
+        set_value(self._table, "height", _height(count))
         return count
 
 
 def _height(rows: int) -> int:
     return ROW_HEIGHT * (1 + min(max(rows, 1), MOST_ROWS_SEEN)) + 8
+
+
+def side_by_side(*parts: Any, narrowest: int) -> Any:
+    """Return a row of parts of equal widths that wraps where they would become narrower than so many pixels."""
+    from bokeh.layouts import column
+
+    for part in parts:
+        part.styles = {**part.styles, "flex": f"1 1 {narrowest}px"}
+    return column(*parts, sizing_mode="stretch_width", styles={"flex-flow": "row wrap", "column-gap": "16px"})
 
 
 def heading(text: str) -> Any:

@@ -49,6 +49,8 @@ class Job:
         Which devices its roles get: ``"auto"``, 0 or 1; None for those that their Dask workers see.
     client_s
         How long the client may be silent until the scheduler ends the run.
+    params
+        What the run was asked to do, by name: for places of scores, and for those who compare runs.
     refuses
         Tells errors of its roles that are raised as they are; None: none are.
     """
@@ -67,11 +69,12 @@ class Job:
     runs_on_host: int = 1
     gpus: str | int | None = None
     client_s: float = 300.0
+    params: Mapping[str, Any] = field(default_factory=dict)
     refuses: Callable[[BaseException], bool] | None = None
 
-    def started(self, params: Mapping[str, Any]) -> Start:
+    def started(self) -> Start:
         """Return what places for scores are told of the run, which begins now."""
-        place = self.checkpoint
+        place, params = self.checkpoint, self.params
         if place is None:
             return Start(run=self.id, params=params, time=time.time())
         return Start(run=self.id, params=params, time=time.time(), checkpoint=place.url, resumes=place.resume)

@@ -17,6 +17,7 @@ from dask_train.driver.course import Course
 from dask_train.driver.dispatch import Dispatch
 from dask_train.driver.heard import Heard
 from dask_train.driver.job import Job
+from dask_train.driver.setting_texts import setting_texts
 from dask_train.errors import DaskTrainError, DataError, in_words
 from dask_train.masking import masked_value
 from dask_train.process.messages import Diagnose, Value, from_plain
@@ -106,6 +107,7 @@ class Driver(Course):
             "roles": dict(self.job.plan.counts),
             "framework": self.job.framework.name,
             "functions": self.job.names,
+            "settings": setting_texts(self.job.params),
         }
         lease = {"lease_s": self.job.client_s, "keys": self.data.own_keys()}
         answer = await self.peer.ask("train_run_open", run=self.job.id, client=self.peer.id, info=info, **lease)

@@ -88,13 +88,13 @@ def run_in_process(
         needs={},
         on=None,
         **of_job(run, functions, _COUNTS),
+        params={**roles, "framework": adapter.name, **(params or {})},
     )
     for old in runs_before(this_cell()):
         old.stop("its cell was run again")
     in_process = _InProcessRun(job, peer, sources)
     if run.log:
-        told = {**roles, "framework": adapter.name, **(params or {})}
-        in_process.log_to(Log(run.log, job.started(told), log_s))
+        in_process.log_to(Log(run.log, job.started(), log_s))
     with display(run.progress, redraws=False) as shown:
         return in_process.outcome(functions[ROLE.role], shown.update if shown.shown else None, finish)
 

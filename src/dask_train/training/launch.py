@@ -117,12 +117,12 @@ def launch(
         runs_on_host=run.runs_on_host,
         gpus=run.gpus,
         client_s=Deadlines.from_dask_config().client_s,
+        params={**counts, "framework": adapter.name, **(params or {})},
         refuses=next((each.refuses for each in functions.values() if isinstance(each, Refusing)), None),
     )
     pickled("framework", adapter)  # an adapter of the user's own that can't travel is seen here
     cell = this_cell()
-    told = {**counts, "framework": adapter.name, **(params or {})}
-    sent_to = Log(run.log, job.started(told), log_s) if run.log else None
+    sent_to = Log(run.log, job.started(), log_s) if run.log else None
 
     def begun() -> Run[Any]:
         driver = Driver(peer, job, RunData(peer, sources.by_role, run.window, sources.named))
