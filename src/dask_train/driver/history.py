@@ -67,6 +67,8 @@ class History:
         The time by the run's clock.
     doing
         What each role does, and how many batches it took.
+    rows_seen
+        How many rows have gone through the hands of each role's process.
     pictures, diagnosis
         The last look into the roles, raw and as text.
     log
@@ -92,6 +94,7 @@ class History:
         self.raised: dict[Key, Failed] = {}
         self.accounts: dict[Key, dict[int, Sequence[Sequence[int]]]] = {}
         self.doing: dict[Key, tuple[str, int]] = {}
+        self.rows_seen: dict[Key, int] = {}
         self.pictures: dict[Key, Pictured] = {}
         self.diagnosis = ""
         self.attempts: list[Attempt] = []
@@ -223,6 +226,7 @@ class History:
                     self.reported_as_progress |= score.keys() & PROGRESS
             case Progress():
                 self.doing[key] = (message.doing, message.steps)
+                self.rows_seen[key] = message.rows
                 if key[0] in self.first.plan.training:
                     self.most_steps = max(self.most_steps, message.steps)
                 if not message.moved:

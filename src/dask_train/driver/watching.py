@@ -35,8 +35,10 @@ def seconds_of(driver: Driver) -> float:
 
 def seen(driver: Driver) -> dict[str, Any]:
     """Return what those who watch a run are given: its status and more of it."""
+    status, rows = status_of(driver), driver.history.rows_seen
     return {
-        **status_of(driver),
+        **status,
+        "roles": [{**role, "num_rows": rows.get((role["role"], role["rank"]), 0)} for role in status["roles"]],
         "run": driver.job.id,
         "seconds": seconds_of(driver),
         "num_alive": sum(role.phase in ALIVE for role in driver.state.roles.values()),

@@ -17,8 +17,12 @@ from dask_train.report.fitted import LineField, Wording, fitted
 from dask_train.report.notebook import NOTEBOOK_COLUMNS, NotebookOutput
 from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
 
-# How often a line is written where nothing can be drawn again, as in the log of a batch job.
+# How often a line is written where nothing can be drawn again, as in the log of a batch job, if that was asked for.
 WRITE_INTERVAL_S = 10.0
+# The same where nobody asked: a short job writes nothing, and a long one a line a minute.
+FIRST_LINE_S, QUIET_INTERVAL_S = 10.0, 60.0
+# A log has no width; lines are cut so that a person can read them.
+LOG_COLUMNS = 200
 
 
 class Display:
@@ -27,8 +31,8 @@ class Display:
     Parameters
     ----------
     progress
-        Whether to; None draws in a terminal and in a notebook. True does, too, and writes a line now and then where
-        there is neither.
+        Whether to. Default: draw in a terminal and in a notebook; where there is neither, as in a log file, write a
+        line after 10 seconds and then one a minute. With True, write a line there every 10 seconds from the beginning.
     file
         The terminal; None is the standard error of the moment.
     clock
@@ -70,7 +74,9 @@ class Display:
         wanted = redraws and progress is not False and not self._is_notebook
         force = True if keeps_colours else None
         self._redrawn = Redrawn(self._file, self._rendered, wanted=wanted, force_terminal=force)
-        self._writes = progress is True and not self._is_notebook and not self._redrawn.is_shown
+        self._is_asked = progress is True
+        is_log = progress is None and not self._file.isatty()
+        self._writes = (self._is_asked or is_log) and not self._is_notebook and not self._redrawn.is_shown
         self.shown = self._is_notebook or self._redrawn.is_shown or self._writes
 
     def __enter__(self) -> Self:
@@ -125,8 +131,7 @@ class Display:
     def _draw(self) -> None:
         """Show how it is now, unless that was done just now."""
         now = self._clock()
-        every_s = WRITE_INTERVAL_S if self._writes else REDRAW_INTERVAL_S
-        if not self.shown or (self._drawn_at is not None and now - self._drawn_at < every_s):
+        if not self.shown or now < self._next_at():
             return
         self._drawn_at = now
         if self._redrawn.is_shown:
@@ -136,12 +141,24 @@ class Display:
         else:
             self._draw_in_notebook()
 
+    def _next_at(self) -> float:
+        """Return when it may be shown again."""
+        if self._drawn_at is None:
+            return self._begun + FIRST_LINE_S if self._writes and not self._is_asked else self._begun
+        if not self._writes:
+            return self._drawn_at + REDRAW_INTERVAL_S
+        return self._drawn_at + (WRITE_INTERVAL_S if self._is_asked else QUIET_INTERVAL_S)
+
     def _draw_in_notebook(self) -> None:
         self._notebook.show("\n".join(self.lines(NOTEBOOK_COLUMNS)), self.html())
 
     def _write(self) -> None:
-        self._file.write("\n".join(self.lines(NOTEBOOK_COLUMNS)) + "\n")
+        self._file.write("\n".join(self._in_log()) + "\n")
         self._file.flush()
+
+    def _in_log(self) -> list[str]:
+        """Return the lines for a log."""
+        return self.lines(LOG_COLUMNS)
 
     def print_above(self, line: str) -> None:
         """Leave a line in the terminal that stays; its colours are kept, what moves the cursor is not."""

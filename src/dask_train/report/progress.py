@@ -73,7 +73,7 @@ class RunDisplay(Display):
 
     def __init__(self, progress: bool | None = None, **settings: Any) -> None:
         self._status: Mapping[str, Any] = {}
-        self._counts: deque[tuple[float, int, int]] = deque()
+        self._counts: deque[tuple[float, int, int, int]] = deque()
         self._slowest = SlowestRole()
         self._curves = Curves()
         super().__init__(progress, **settings)
@@ -84,20 +84,27 @@ class RunDisplay(Display):
         Parameters
         ----------
         status
-            As ``Run.status()``, with ``num_alive`` (how many roles there are), ``training`` (the names of the roles
+            As ``Run.status()``, whose roles may have ``num_rows``, with ``num_alive`` (how many roles there are),
+            ``training`` (the names of the roles
             whose scores count), ``last_scores`` (triples of role, rank and score), and perhaps ``scores`` (all) and
             ``seconds`` (since the run began).
         """
         now = self._clock()
         self._status = status
-        batches = sum(role["num_batches"] for role in status["roles"] if role["role"] in status["training"])
-        self._counts.append((now, status["num_scores"], batches))
+        training = [role for role in status["roles"] if role["role"] in status["training"]]
+        batches, rows = (sum(role.get(name, 0) for role in training) for name in ("num_batches", "num_rows"))
+        self._counts.append((now, status["num_scores"], batches, rows))
         while now - self._counts[0][0] > RATE_OVER_S:
             self._counts.popleft()
         self._slowest.update(now, status)
         self._draw()
 
     # What is drawn
+
+    def _in_log(self) -> list[str]:
+        """Return the lines for a log, in which other runs may write theirs: each begins with the run's name."""
+        run = self._wording.writable(str(self._status.get("run", "")))
+        return [f"{run}: {line}" if run else line for line in super()._in_log()]
 
     def _below(self) -> list[str]:
         return [f"waiting: {self._status['waiting']}"] if self._status.get("waiting") else []
@@ -136,7 +143,7 @@ class RunDisplay(Display):
             alive = f"{status['num_alive']} of {len(roles)}"
             fields.append(LineField(3, f"{alive} roles", alive.replace(" of ", "/")))
         fields += self._score_fields()
-        for rank, rate, unit in zip((6, 4), self.rates(), ("scores", "batches"), strict=True):
+        for rank, rate, unit in zip((6, 5, 4), self.rates(), ("scores", "batches", "rows"), strict=True):
             if rate > 0:
                 fields.append(rate_field(rank, rate, unit))
         if (slowest := self._slowest.field()) is not None:
@@ -159,16 +166,16 @@ class RunDisplay(Display):
                 fields.append(LineField(rank, before + text, before + brief))
         return fields
 
-    def rates(self) -> tuple[float, float]:
-        """Scores and batches a second over the last seconds; 0 where a second has not passed yet."""
+    def rates(self) -> tuple[float, float, float]:
+        """Return scores, batches and rows per second over the last seconds; 0 before a second has passed."""
         if not self._counts:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         (since, *before), (now, *after) = self._counts[0], self._counts[-1]
         if now - since < 1.0:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         # A role that starts again counts its batches from 0.
-        scores, batches = (max(0, b - a) / (now - since) for a, b in zip(before, after, strict=True))
-        return scores, batches
+        scores, batches, rows = (max(0, b - a) / (now - since) for a, b in zip(before, after, strict=True))
+        return scores, batches, rows
 
 
 def _numbers(score: Mapping[str, Any]) -> dict[str, float]:

@@ -27,9 +27,9 @@ class RowsDisplay(RunDisplay):
         self._rows, self._batch_size = rows, batch_size
         super().__init__(progress, **settings)
 
-    def rates(self) -> tuple[float, float]:
+    def rates(self) -> tuple[float, float, float]:
         """No scores are reported, and rows stand for batches."""
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
 
     def _score_fields(self) -> list[LineField]:
         """Return rows, rows a second and time left."""
@@ -58,6 +58,6 @@ class RowsDisplay(RunDisplay):
 
     def _rows_per_s(self) -> float:
         """Over the last seconds."""
-        _, batches = super().rates()
+        _, batches, _ = super().rates()
         num_roles = sum(role["role"] in self._status["training"] for role in self._status.get("roles", ()))
         return batches * self._batch_size / num_roles if num_roles else 0.0

@@ -65,7 +65,8 @@ class SearchDisplay(Display):
     Parameters
     ----------
     progress
-        Whether to; None does in a terminal and a notebook; True writes lines elsewhere, too.
+        Whether to. Default: in a terminal and a notebook, and elsewhere a line of figures now and then. With True,
+        write a line for each trial there.
     metric
         The score that counts.
     trials
@@ -95,13 +96,16 @@ class SearchDisplay(Display):
             The best one of those that ended, if any.
         """
         self._ended, self._running, self._best = ended, running, best
-        if self._writes:
+        if self._writes and self._is_asked:
             self._write()
         else:
             self._draw()
 
     def _write(self) -> None:
-        """Write a line for each trial that has ended since."""
+        """Write a line for each trial that has ended since; where that was not asked for, one of figures."""
+        if not self._is_asked:
+            super()._write()
+            return
         for trial in self._ended[self._num_written :]:
             self._file.write(self._wording.writable(self.line(trial)) + "\n")
         self._num_written = len(self._ended)
@@ -131,6 +135,9 @@ class SearchDisplay(Display):
         if not self._ended or len(self._ended) >= self._trials or elapsed_s <= 0:
             return None
         return (self._trials - len(self._ended)) * elapsed_s / len(self._ended)
+
+    def _in_log(self) -> list[str]:
+        return [self._wording.joined(self._fields())]
 
     def lines(self, width: int) -> list[str]:
         """Return the table and what is below it, as text."""

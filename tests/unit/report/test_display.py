@@ -47,12 +47,36 @@ def log():
     return io.StringIO()
 
 
-@pytest.mark.parametrize("progress", [None, False])
-def test_nothing_is_written_into_a_log_unless_it_is_asked_for(log, progress):
-    with Counting(progress, file=log) as display:
+def figures_in(log):
+    return [line for line in log.getvalue().splitlines() if line.startswith("counting")]
+
+
+def test_nothing_is_written_into_a_log_where_it_is_not_wanted(log):
+    with Counting(False, file=log) as display:
         display.counted()
     assert not display.shown
     assert log.getvalue() == ""
+
+
+@pytest.mark.parametrize(("lasts_s", "written"), [(9, []), (11, [11, 12]), (69, [11, 70]), (133, [11, 71, 131, 134])])
+def test_a_log_of_a_long_job_gets_a_line_a_minute_and_that_of_a_short_one_none(log, lasts_s, written):
+    clock = Clock()
+    with Counting(None, file=log, clock=clock) as display:
+        for _ in range(lasts_s + 1):
+            display.counted()
+            clock.now += 1
+    assert display.shown
+    expected = [f"counting · {min(count, lasts_s + 1)} in all" for count in written]
+    assert figures_in(log) == expected
+
+
+def test_in_a_terminal_where_a_debugger_asks_nothing_is_written_unless_it_is_asked_for():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    assert not Counting(None, file=Terminal(), redraws=False).shown
+    assert Counting(True, file=Terminal(), redraws=False).shown
 
 
 def test_a_log_gets_a_line_now_and_then_and_the_last(log):
@@ -61,8 +85,7 @@ def test_a_log_gets_a_line_now_and_then_and_the_last(log):
         for _ in range(3):
             display.counted()
             clock.now += 0.6 * WRITE_INTERVAL_S
-    figures = [line for line in log.getvalue().splitlines() if line.startswith("counting")]
-    assert figures == ["counting · 1 in all", "counting · 3 in all", "counting · 3 in all"]
+    assert figures_in(log) == ["counting · 1 in all", "counting · 3 in all", "counting · 3 in all"]
     assert "\x1b" not in log.getvalue()
 
 

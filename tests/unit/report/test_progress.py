@@ -131,11 +131,13 @@ def test_rates_are_those_of_the_last_seconds() -> None:
     for _ in range(20):
         clock.now_s += 0.5
         display.update(status := later(status, 5, 10))
-    assert display.rates() == (10.0, 40.0), "two workers; what a parameter server takes is no batch of the training"
+    assert display.rates() == (10.0, 40.0, 0.0), (
+        "two workers; what a parameter server takes is no batch of the training"
+    )
     for _ in range(20):
         clock.now_s += 0.5
         display.update(status)
-    assert display.rates() == (0.0, 0.0)
+    assert display.rates() == (0.0, 0.0, 0.0)
     clock.now_s += 0.5
     display.update(later(status, 1, -status["roles"][0]["num_batches"]))
     assert display.rates()[1] == 0.0, "a role that started again counts from 0"
@@ -147,7 +149,7 @@ def test_no_rate_before_a_second_has_passed() -> None:
     display.update(make_status())
     clock.now_s += 0.9
     display.update(later(make_status(), 1000, 1000))
-    assert display.rates() == (0.0, 0.0)
+    assert display.rates() == (0.0, 0.0, 0.0)
 
 
 def test_a_terminal_is_redrawn_at_most_four_times_a_second(terminal: Terminal) -> None:
@@ -204,12 +206,26 @@ def test_a_terminal_is_left_clean(error: type[BaseException], terminal: Terminal
     assert (sys.stdout, sys.stderr) == streams
 
 
-def test_a_pipe_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_nothing_of_a_short_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as many CI services set it
     file = io.StringIO()
     with RunDisplay(file=file) as display:
         display.update(make_status())
-    assert (file.getvalue(), display.shown) == ("", False)
+    assert file.getvalue() == ""
+
+
+def test_a_line_in_a_log_names_the_run_and_has_rows_per_second() -> None:
+    file, clock = io.StringIO(), Clock()
+    with RunDisplay(file=file, clock=clock) as display:
+        for seconds in range(13):
+            status = make_status(run="fit-3fa9c1")
+            for role in status["roles"]:
+                role["num_rows"] = 600 * seconds
+            display.update(status)
+            clock.now_s += 1
+    assert file.getvalue().splitlines()[0].startswith("fit-3fa9c1: running · 3 of 3 roles · loss 0.1235")
+    assert " · 1,200 rows/s · 10.0 s" in file.getvalue(), "of the two workers, and not of the parameter server"
+    assert "\x1b" not in file.getvalue()
 
 
 def test_a_pipe_gets_lines_now_and_then_where_they_are_asked_for() -> None:

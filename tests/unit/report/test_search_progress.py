@@ -45,6 +45,15 @@ def test_a_file_gets_a_line_for_each_trial_once_and_only_where_it_is_wanted():
         assert quiet.getvalue() == ""
 
 
+def test_a_file_of_a_long_search_gets_a_line_of_figures_where_nobody_asked():
+    file, now = io.StringIO(), [7.0]
+    with SearchDisplay(None, metric="val_loss", trials=5, file=file, clock=lambda: now[0]) as display:
+        now[0] += 11
+        display.update([ended(0), ended(1)], [running(2)], ended(0))
+    line = "2 of 5 trials · 1 running · best val_loss 0.5 (trial 0) · 16.5 s left · 11.0 s"
+    assert file.getvalue().splitlines() == [line, line], "and how it was in the end"
+
+
 def test_a_terminal_shows_the_best_the_last_and_those_that_run(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
