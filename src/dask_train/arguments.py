@@ -25,15 +25,22 @@ def nearest(name: object, known: Iterable[str]) -> str:
 _WORKERS = {"n_jobs", "num_workers", "n_workers", "nproc", "world_size"}
 _EPOCHS = {"max_epochs", "num_epochs", "n_epochs", "num_train_epochs"}
 # Names in Keras, scikit-learn, Ray, Optuna and others; the argument that a verb may have, and what to use there.
+_RATES = {"lr", "learning_rate"}
 _ELSEWHERE = (
     (_WORKERS, "workers", "workers="),
     (_WORKERS | {"workers"}, "roles", "roles={'worker': 4}"),
+    (_WORKERS, "concurrency", "concurrency="),
     (_EPOCHS, "epochs", "epochs="),
     (_EPOCHS | {"epochs", "batch_size"}, "roles", "session.batches(epochs=..., batch_size=...) in the function"),
     ({"n_trials", "num_samples", "n_iter", "max_trials"}, "trials", "trials="),
     ({"device", "devices", "accelerator", "use_gpu", "num_gpus"}, "gpus", "gpus=1"),
     ({"train_batch_size"}, "batch_size", "batch_size="),
-    ({"eval_set"}, "validation_data", "validation_data="),
+    ({"eval_set", "val_data", "validation_set", "eval_dataset"}, "validation_data", "validation_data="),
+    ({"val_split", "validation_fraction"}, "validation_split", "validation_split="),
+    (_RATES, "optimizer", "optimizer=partial(torch.optim.Adam, lr=1e-3)"),
+    (_RATES, "callbacks", "model.compile(keras.optimizers.Adam(1e-3))"),
+    ({"param_grid", "param_distributions", "param_space"}, "params", "params="),
+    ({"n_splits", "n_folds"}, "cv", "cv="),
     ({"random_state"}, "seed", "seed="),
     ({"early_stopping_rounds", "patience"}, "stop", "stop=dt.Patience('val_loss', 3)"),
     ({"logger"}, "log", "log="),

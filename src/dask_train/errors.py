@@ -107,7 +107,7 @@ class DivergedError(DaskTrainError):
 
 
 class ClosedError(DaskTrainError):
-    """What was waited on has been closed."""
+    """Something that was waited on has been closed."""
 
 
 class PredictionError(DaskTrainError):

@@ -6,16 +6,20 @@ import ast
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
+import click
 import pytest
 
 import dask_train as dt
+from dask_train.cli import train as train_group
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Sphinx's own imports
+    from numpydoc.docscrape import NumpyDocString
     from numpydoc.validate import validate
 
 SRC = Path(dt.__file__).parent
@@ -30,9 +34,37 @@ DEPENDENT = re.compile(
 )
 
 
-def public() -> Iterator[str]:
-    for name in dt.__all__:
-        value = getattr(dt, name)
+# Modules with public names of their own whose callables a user passes arguments to.
+MODULES = ("linear_model", "logging", "sklearn")
+# Made by verbs, not by users: their constructors' arguments are no concern of theirs.
+MADE_BY_VERBS = {
+    *(
+        "Run",
+        "Scores",
+        "Session",
+        "DataSet",
+        "FileRows",
+        "RecordRows",
+        "PublishedDataset",
+        "TensorFlowNetwork",
+        "Board",
+    ),
+    *(
+        "FitResult",
+        "Ledger",
+        "SearchResult",
+        "GridResult",
+        "AddressBook",
+        "logging.Sink",
+        "logging.Logger",
+        "logging.Score",
+    ),
+}
+
+
+def public(names: Iterable[str] = dt.__all__) -> Iterator[str]:
+    for name in names:
+        value = attribute(name)
         if name == "__version__":
             continue
         yield name
@@ -42,6 +74,79 @@ def public() -> Iterator[str]:
             is_documented = inspect.isfunction(its) or isinstance(its, property | classmethod | staticmethod)
             if not member.startswith("_") and is_documented and owner.__module__.startswith("dask_train"):
                 yield f"{name}.{member}"
+
+
+def attribute(name: str) -> Any:
+    value: Any = dt
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def told_arguments(name: str) -> dict[str, tuple[inspect.Parameter, str]]:
+    """The arguments of something public, by name, each with what its docstring says of it; empty where it does not."""
+    value = attribute(name)
+    doc = NumpyDocString(inspect.getdoc(value) or "")
+    said = {
+        one.strip().lstrip("*"): " ".join(entry.desc)
+        for section in ("Parameters", "Attributes")
+        for entry in doc[section]
+        for one in entry.name.split(",")
+    }
+    parameters = inspect.signature(value).parameters.values()
+    return {one.name: (one, said.get(one.name, "")) for one in parameters if one.name not in ("self", "cls")}
+
+
+EVERYWHERE = [*public(), *public([f"{module}.{name}" for module in MODULES for name in getattr(dt, module).__all__])]
+
+
+@pytest.mark.parametrize("name", [name for name in EVERYWHERE if name not in MADE_BY_VERBS])
+def test_help_says_what_each_argument_means_and_what_it_is_where_nobody_passes_it(name):
+    value = attribute(name)
+    if not (inspect.isfunction(value) or inspect.isclass(value)) or (
+        isinstance(value, type) and issubclass(value, Exception)
+    ):
+        return
+    refers = re.compile(r"\bAs (in|of|from|:(func|meth|class):)|\bNot used")
+    gaps = []
+    for argument, (parameter, text) in told_arguments(name).items():
+        if not text and not (inspect.getdoc(value) or "").startswith("See :meth:"):
+            gaps.append(f"{argument} is not told")
+        elif parameter.default is None and not (DEFAULT.search(text) or refers.search(text)):
+            gaps.append(f"{argument} does not say what it is by default: {text}")
+        elif is_number(parameter.default) and not (re.search(r"\d|[Dd]efault", text) or refers.search(text)):
+            gaps.append(f"{argument} does not say its default, {parameter.default}: {text}")
+        elif argument.endswith("_s") and text and not re.search(r"[Ss]econds", text):
+            gaps.append(f"{argument} has no unit: {text}")
+    assert gaps == []
+
+
+# What says what happens where an argument is None.
+DEFAULT = re.compile(r"None|[Dd]efault|left out|[Ww]ithout|unless|otherwise")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_the_first_line_of_help_says_what_it_is_or_does(name):
+    first = (inspect.getdoc(attribute(name)) or "").partition("\n")[0]
+    assert not re.match(r"(What|Whether|Where|How|Which|Whose)\b", first), first
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands(train_group, "dask train")))
+def test_help_of_the_command_line_tells_each_option(name, command):
+    assert command.help, f"{name} --help says nothing"
+    untold = [one.name for one in command.params if isinstance(one, click.Option) and not one.help]
+    assert untold == [], f"{name} --help does not say what these are"
 
 
 @pytest.mark.parametrize("name", list(public()))

@@ -18,18 +18,19 @@ from dask_train.stores import checked_options
 @shows_no_secrets
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where ``fit``, ``train`` or ``search`` keeps checkpoints, how often, and which of them stay.
+    """Checkpoints of ``fit``, ``train`` or ``search``: where they are kept, how often, and which of them stay.
 
     Parameters
     ----------
     url
         A folder that the hosts of the cluster share, or an fsspec URL such as ``s3://bucket/run``.
     every_steps
-        After so many steps, counted from the first of all; None for no such rule.
+        Number of steps between checkpoints, counted from the first of all. Default: None, no such rule.
     every_s
-        After so many seconds; None for no such rule.
+        Seconds between checkpoints; None for no such rule. Default: 60.0.
     keep
-        How many of the last ones stay. With 1 there is none to go on with where it is damaged.
+        Number of checkpoints that stay, the last ones. With ``keep=1``, a damaged checkpoint cannot be recovered.
+        Default: 2.
     best
         The score by which one more stays, the best one, such as ``"val_loss"``; None for none. In ``fit`` it is one of
         the logs at the end of an epoch, in ``train`` the score of that name that the role which keeps a checkpoint has
@@ -39,7 +40,7 @@ class Checkpoint:
         metrics tell; of others, and in ``train`` of all but losses, it has to be given.
     restore_best
         Whether ``fit`` ends with the model of the best checkpoint, optimizer and all, instead of the last epoch's.
-        ``search`` does so in any case; in ``train``, ``session.load_checkpoint(best=True)`` gives it.
+        ``search`` does so in any case; in ``train``, ``session.load_checkpoint(best=True)`` gives it. Default: False.
     storage_options
         Keywords for the file system of fsspec, such as credentials; as Dask's ``read_parquet`` takes them. Never shown,
         and not stored. Default: what the environment of each process says.

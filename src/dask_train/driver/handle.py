@@ -286,7 +286,7 @@ class Run(Generic[R]):
         watch
             Called four times a second while this waits, in this thread: with :meth:`status` and with ``num_alive``,
             ``training`` (role names), ``last_scores`` (role, rank, score) and ``scores``, the list of all, which goes
-            on growing. Not with an asynchronous client.
+            on growing. Not with an asynchronous client. Default: nothing is called.
 
         Returns
         -------

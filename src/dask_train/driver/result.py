@@ -77,7 +77,7 @@ class RunAccount(Shown):
 
     @property
     def seconds(self) -> float:
-        """How long the run went on, from when it was asked for, in seconds."""
+        """Return the seconds from when the run was asked for until it ended."""
         return max(0.0, self.attempts[-1].ended - self.attempts[0].started) if self.attempts else 0.0
 
     def _save(self, folder: Path) -> list[Path]:
@@ -146,7 +146,7 @@ def _where_there(**facts: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result(RunAccount):
-    """What ``train`` returns: besides what every run leaves, what its functions returned.
+    """Result of ``train``: what its functions returned, and what every run leaves.
 
     Attributes
     ----------

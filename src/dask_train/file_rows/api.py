@@ -56,12 +56,12 @@ def files(
         ``augment(row, generator)`` returns the row of one epoch, with random numbers of the
         ``numpy.random.Generator``: they depend on the seed of the fit, the epoch and the file, and so are the same for
         any number of workers, and after a resume. It is called in training only, not for rows that are validated,
-        evaluated or predicted.
+        evaluated or predicted. Default: none.
     on_error : "raise" or "skip"
         What becomes of files that ``decode`` raises for. ``"raise"`` ends the run with an error that names the file.
         ``"skip"`` leaves them out: each file is decoded once before training, so that all global batches are full.
     storage_options : dict, optional
-        Keywords for the file system, such as credentials. They are not shown.
+        Keywords for the file system, such as credentials. They are not shown. Default: none.
 
     Returns
     -------
@@ -182,7 +182,7 @@ class FileRows(OwnRows):
         fraction
             Part of the files that the second part has, between 0 and 1.
         seed
-            Fixes which these are.
+            Seed of the draw. Default: 0.
 
         Returns
         -------

@@ -27,7 +27,7 @@ def hdf5(paths: Any, *names: str, storage_options: Mapping[str, Any] | None = No
     *names : str
         Names of data sets in each file, such as ``"x"`` and ``"group/y"``. Their first axis counts rows.
     storage_options : dict, optional
-        Keywords for the file system, such as credentials. They are not shown.
+        Keywords for the file system, such as credentials. They are not shown. Default: none.
 
     Returns
     -------

@@ -24,7 +24,7 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         Path or URL with wildcards, of any file system of fsspec. All Dask workers have to reach it. Rows of several
         files follow each other, in the order of paths.
     storage_options : dict, optional
-        Keywords for the file system, such as credentials. They are not shown.
+        Keywords for the file system, such as credentials. They are not shown. Default: none.
 
     Returns
     -------

@@ -50,7 +50,7 @@ def tars(
         name. A function is given the sample, a dict of contents by ending, and returns a number, an array of numbers,
         or a name. Default: no labels.
     classes : list of str, optional
-        Names of all classes in the order of their numbers, where labels are names.
+        Names of all classes in the order of their numbers, where labels are names. Default: labels are numbers.
     decode, augment, storage_options
         As :func:`dask_train.files` takes them.
     on_error : "raise" or "skip"

@@ -53,7 +53,7 @@ def tfrecords(
         The name of the feature that is the label: a number, an array of several, or with ``classes`` a name. A
         function is given the example, a dict, and returns one of these. Default: no labels.
     classes : list of str, optional
-        Names of all classes in the order of their numbers, where labels are names.
+        Names of all classes in the order of their numbers, where labels are names. Default: labels are numbers.
     decode : callable, optional
         Makes a row of ``features``, or of the whole example. Default: Pillow for bytes; numbers are a row as they are.
     augment, storage_options
@@ -155,7 +155,7 @@ def to_tfrecords(
         A bag of dicts, or a frame, whose columns are features: numbers, text, ``bytes``, lists of these, or arrays of
         one axis. Floats become float32 and whole numbers int64, which is all that examples hold.
     storage_options : dict, optional
-        Keywords for the file system, such as credentials. They are not shown.
+        Keywords for the file system, such as credentials. They are not shown. Default: none.
 
     Returns
     -------

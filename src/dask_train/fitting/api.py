@@ -164,100 +164,98 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         end, and keeps its optimizer's state, so a second ``fit`` goes on.
     x
         Inputs: a Dask or NumPy array, or a tensor, with rows along its first axis; a list, tuple or dict of them; a
-        Dask or pandas frame, perhaps with ``features``; or a data set of :func:`dask_train.get_dataset`, with targets
-        and perhaps weights.
-    y, sample_weight
-        Targets, and weights of rows, as Keras takes them; arrays, or columns that were cut from the frame. Weights of
-        a frame: the name of their column, or a dict of outputs to columns.
+        Dask or pandas frame; or a data set of :func:`dask_train.get_dataset`, which has targets and perhaps weights.
+        It is required, as in Keras.
+    y
+        Targets, as Keras takes them: arrays, or columns that were cut from the frame. Default: none, for models
+        without targets, and for ``label``.
     batch_size
-        Rows of a global batch, over all workers; 32 where it is None.
-    epochs, initial_epoch, steps_per_epoch
-        As in Keras: the number of the epoch to stop before, that to begin with, and batches of an epoch where these
-        are not all of the data. Such an epoch goes on where the last one ended, and ends with the data at the latest.
+        Rows of a global batch, over all workers. Default: 32.
+    epochs, initial_epoch
+        Number of the epoch to stop before, and of the one to begin with, from 0. Default: 1 and 0.
     verbose
-        How it goes, on standard error, while this waits: 0 shows nothing, 1 a line that is drawn anew, and where there
-        is neither a terminal nor a notebook one every 10 seconds; 2 a line for each epoch. "auto" is 1 in terminals
-        and notebooks, and else 0.
+        Progress on standard error: 0 shows none, 1 a line that is drawn anew, 2 a line for each epoch. Default:
+        "auto", which is 1 in terminals and notebooks. Elsewhere, as in a log file, "auto" writes a line after 10
+        seconds and then one a minute, and 1 one every 10 seconds.
     callbacks
-        Instances of ``keras.callbacks.Callback``. They run in the first worker, with metrics of all, and what they set
-        acts on all workers before the next step: learning rates, weights, ``stop_training``. What they hold at the end
-        is held by the instances that were passed.
-    validation_data
-        Inputs and targets, and perhaps weights, in a tuple; or a frame or data set like ``x``, of which the same
-        columns are taken, weights too.
+        List of ``keras.callbacks.Callback``. They run in the first worker, with metrics of all workers. What they set
+        acts on all workers before the next step, and your instances get what theirs hold at the end. Default: none.
     validation_split
-        The last fraction of the rows of arrays is validated on instead of trained on.
-    validation_batch_size, validation_steps, validation_freq
-        As in Keras; all workers validate together.
+        Fraction of the rows of arrays, the last ones, to validate on instead of training on them. Default: 0.0.
+    validation_data
+        Inputs and targets, and perhaps weights, in a tuple; or a frame or data set like ``x``. Default: no validation.
     shuffle
-        True for a new order of all rows in every epoch, "partition" for one of the partitions and within them, False
-        for that of the collection.
+        True (default) for a new order of all rows in every epoch, "partition" for an order of the partitions and one
+        within them, False for that of the collection.
     class_weight
-        Weights by number of class, for models with a single output; as in Keras.
+        Weights by number of class, for models with a single output. Default: 1 each.
+    sample_weight
+        Weights of rows: an array, the name of the frame's column, or a dict of outputs to these. Default: 1 each.
+    steps_per_epoch
+        Number of global batches of an epoch. The next epoch continues with the rows after them. Default: all rows.
+    validation_steps, validation_batch_size, validation_freq
+        Number of batches, rows of a batch, and how many epochs to a validation, as in Keras. Default: all rows,
+        ``batch_size``, 1.
     features, label
-        Of a frame, which columns are inputs and which are targets: one name gives that column, a list of names one
-        matrix in their common dtype, a dict one or the other for each input or output by its name. All columns but
-        those of label and weights are features where it is None. For a model whose inputs are a dict, a frame's
-        columns of those names are its inputs where features does not say otherwise; for a model of several outputs,
-        a list of labels has one for each.
+        Columns of a frame that are inputs and targets: a name gives that column, a list one matrix in the columns'
+        common dtype, a dict one of these for each input or output. Default: the columns named as a dict model's
+        inputs, else a matrix of all columns but those of ``label`` and ``sample_weight``; and no label.
     schema
-        What the columns of a frame mean to a model that was fitted elsewhere and is trained further: ``result.schema``
-        of that fit, or the path of what ``result.save`` has written. Default: what the model was fitted with in this
-        process; else it learns the columns and categories of this frame.
+        What columns mean to a model that was fitted elsewhere: ``result.schema`` of that fit, or the path of a saved
+        one. Default: what the model was fitted with in this process; else it learns columns and categories of ``x``.
     workers
-        How many. Where it is None: one a host, which has all of the host's cores, as on one host that trains as fast
-        as several or faster; one for each GPU that ``gpus`` gives; one a Dask worker with ``ps``. 0 trains in this
-        process, as one worker would, where a debugger can follow it: the model and the callbacks that were passed, as
-        they are, and what they raise is raised as it is.
+        Number of processes. Default: one per host, with all of its cores; one per GPU that ``gpus`` gives; one per Dask
+        worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow.
     ps
-        How many parameter servers share the weights; 0 trains synchronously. Between hosts weights and gradients go
-        over TCP, with the cluster's TLS where it has some.
+        Number of parameter servers, which share the weights. Default: 0, synchronous training.
     scorer
-        1 for a process that validates beside training, which waits for it in no step: its scores come as they are
-        found, and ``stop`` looks at them. With ``ps`` it validates the latest weights over and over; without, those of
-        the latest epoch that has ended: epochs that end while it is at an earlier one are NaN in the history, but for
-        the last, which is waited for. Callbacks do not see its scores. Without a scorer all workers validate after each
-        epoch; with ``ps`` the first one does.
+        1 for a process that validates beside training, which never waits for it. Default: 0, all workers validate
+        after each epoch; with ``ps`` the first one does.
     seed
-        Fixes the orders of rows.
+        Seed of the orders of rows. Default: 0.
     streaming
-        As in :func:`dask_train.train`, for data larger than memory.
+        True, or a number of partitions, for data larger than memory: see :func:`dask_train.train`. Default: False.
     stop
-        When it is good enough, on metrics by their names in logs, such as ``"val_loss < 0.1"`` (``"time_metric < 3"``
-        where a metric has a name that scores have already: time, rank, role, attempt, epoch, step, trial); see
-        :func:`dask_train.train`. It ends after the step in hand, on all workers.
+        Stopping rule on metrics by their names in logs, such as ``"val_loss < 0.1"``, ``dt.Patience("val_loss", 3)``,
+        or a list of rules; see :func:`dask_train.train`. ``"time_metric < 3"`` is for a metric with a reserved name:
+        time, rank, role, attempt, epoch, step, trial. All workers end after the current step. Default: none.
     checkpoint
-        Where to keep checkpoints: a folder that all hosts share, an fsspec URL, or a :class:`dask_train.Checkpoint`.
-        They hold all that training depends on, so what goes on from one ends with the same weights. With
-        ``dt.Checkpoint(..., keep=3, best="val_loss")`` the last three and the best one stay; ``restore_best=True``
-        ends with the best one's model.
+        Where to keep checkpoints: a folder that all hosts share, an fsspec URL, or a :class:`dask_train.Checkpoint`,
+        which says how often, how many stay, and whether the best one. Default: nowhere.
     resume
-        Whether to go on with the last whole checkpoint there, if there is one; with the same model, compilation, data
-        and arguments, or it is an error that says what differs. Free are ``epochs``, ``workers``, callbacks,
-        validation and what concerns the run. The learning rate is that of the checkpoint; with
-        ``resume="new_learning_rate"`` it is the one that the model is compiled with.
+        Whether to resume from the last whole checkpoint, if there is one. ``epochs``, ``workers``, callbacks and
+        validation may differ; another model or other data is an error. ``"new_learning_rate"`` takes the compiled
+        learning rate instead of the checkpoint's. Default: False.
     recovery
-        What a lost worker means: all start again, from the last checkpoint of this call (the default), or, with None,
-        an error; or a :class:`~dask_train.RecoveryPolicy`. ``"in_place"``, for torch modules, and for Keras
-        models on TensorFlow and torch, on CPUs of one host: a new process takes its place within the step, and the
-        others keep theirs.
+        What a lost worker means. Default: all start again from the last checkpoint of this call. None: an error. Or a
+        :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
+        theirs: for torch modules, and for Keras models on TensorFlow and torch, on CPUs of one host.
+    on
+        Addresses of Dask workers to choose from. Default: all.
+    resources
+        What each process needs of Dask's resources, such as ``{"GPU": 1}``, or by role. Default: nothing.
     gpus
-        Device of each worker and scorer. ``"auto"`` (default): a device that the cluster gave the Dask worker
-        (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
-        outnumber devices; on clusters that gave none, CPUs. 1: a device of its own for each, of all that the hosts
-        have; an error where the framework would compute on CPUs all the same. 0: CPUs.
-    on, resources, client, name, log
-        As in :func:`dask_train.train`; a log gets the model, its parameters and the page of ``result.report`` as well.
+        "auto" (default): a device that the cluster gave the Dask worker (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a
+        batch system, or a declared resource ``GPU``), shared where roles outnumber devices; else CPUs. 1: a device of
+        its own for each worker and scorer, or an error. 0: CPUs.
+    client
+        Dask client. Default: that of the Dask task which calls, else the process's own; else a local cluster starts.
     wait
-        Whether to return the result, or at once a :class:`~dask_train.Run` to follow and stop.
+        True (default) to return the result, False to return at once a :class:`~dask_train.Run` to follow and stop.
+    name
+        Beginning of the run's name. Default: "fit".
+    log
+        Where scores, parameters, the model and the report go besides: ``dt.logging.MLflow(...)`` and its like, a
+        function of a score, or a list of these. Default: nowhere.
     loss, optimizer, scheduler, scheduler_interval, metrics
-        For torch modules only, which need the first two; see ``docs/torch_modules.md``.
+        For torch modules only, which need the first two; see ``docs/torch_modules.md``. Default: none.
     qid, eval_set, eval_qid
-        For boosted trees only: query of each row, and rows that are scored; see ``docs/boosted_trees.md``.
+        For boosted trees only: query of each row, and rows that are scored; see ``docs/boosted_trees.md``. Default:
+        none.
     base_margin, sample_weight_eval_set, base_margin_eval_set, xgb_model
-        For XGBoost only, as of its own ``fit``.
+        For XGBoost only, as of its own ``fit``. Default: none.
     init_score, eval_names, eval_sample_weight, eval_init_score, eval_metric, eval_at, categorical_feature, init_model
-        For LightGBM only, as of its own ``fit``.
+        For LightGBM only, as of its own ``fit``. Default: LightGBM's own.
 
     Returns
     -------
@@ -276,11 +274,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
 
     Notes
     -----
-    Dropout draws other numbers in each worker. BatchNormalization normalises each worker's share by itself, as in
-    PyTorch's DistributedDataParallel and ``tf.distribute``; its moving averages are averaged at the end of each epoch.
-    Gradients of embeddings are summed as dense tables. A loss reduced over sample weights, a mask, or by a sum is exact
-    as well. A loss or ``train_step`` of your own counts as a mean over the rows of its batch. Metrics whose variables
-    are sums over rows, as those of Keras, are exact, and so are logs of any names that are computed from them.
+    Dropout and data augmentation draw other numbers in each worker, and BatchNormalization normalises each worker's
+    share by itself. Losses and metrics of ``compile`` are exact; ``docs/reference/keras.md`` tells of others.
 
     Examples
     --------

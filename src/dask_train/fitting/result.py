@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FitResult(RunAccount):
-    """What ``fit`` returns: besides what every run leaves, the model and its history.
+    """Result of ``fit``: the trained model, its history, and what every run leaves.
 
     Attributes
     ----------

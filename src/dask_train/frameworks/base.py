@@ -138,7 +138,7 @@ class Framework:
         return False
 
     def stays_until_the_end(self, counts: Mapping[str, int]) -> bool:
-        """Whether a role process whose function has returned stays, because the others may still need its server.
+        """Return whether a role process stays after its function has returned, for others that need its server.
 
         Parameters
         ----------

@@ -116,16 +116,16 @@ class PoissonRegressor(_GeneralizedRegressor):
     Parameters
     ----------
     alpha
-        The penalty, beside the mean of half the deviances.
+        The penalty, beside the mean of half the deviances. Default: 1.0.
     l1_ratio
-        How much of the penalty is of the absolute coefficients; the rest is of half the squared ones.
+        How much of the penalty is of the absolute coefficients; the rest is of half the squared ones. Default: 0.0.
     fit_intercept
         Whether there is an intercept, which is not penalised.
     solver
         ``"newton-cholesky"``, ``"lbfgs"``, ``"gradient_descent"``, and with an ``l1_ratio`` as well ``"newton-cd"``,
         ``"proximal_gradient"`` or ``"admm"``.
     max_iter, tol
-        Steps that it may take; it stops where no part of the gradient is larger.
+        Steps that it may take; it stops where no part of the gradient is larger. Default: 100 and 0.0001.
     warm_start
         Whether another ``fit`` begins with the coefficients of the one before.
     workers
@@ -177,7 +177,13 @@ class PoissonRegressor(_GeneralizedRegressor):
 
 
 class GammaRegressor(PoissonRegressor):
-    """Gamma regression with a logarithmic link; parameters and attributes as :class:`PoissonRegressor`."""
+    """Gamma regression with a logarithmic link; parameters and attributes as :class:`PoissonRegressor`.
+
+    Parameters
+    ----------
+    alpha, l1_ratio, fit_intercept, solver, max_iter, tol, warm_start, workers
+        As of :class:`PoissonRegressor`.
+    """
 
     def _family(self) -> Family:
         return Tweedie(2)

@@ -29,20 +29,20 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
     Parameters
     ----------
     C
-        The inverse of the penalty beside the sum of the losses; infinite for none.
+        The inverse of the penalty beside the sum of the losses; infinite for none. Default: 1.0.
     l1_ratio
-        How much of the penalty is of the absolute coefficients; the rest is of half the squared ones.
+        How much of the penalty is of the absolute coefficients; the rest is of half the squared ones. Default: 0.0.
     tol
-        The solver stops where no part of the mean loss's gradient is larger.
+        The solver stops where no part of the mean loss's gradient is larger. Default: 0.0001.
     fit_intercept
         Whether each class has an intercept, which is not penalised.
     class_weight
-        A dict of weights by class, or ``"balanced"``: the inverse of how often each occurs.
+        A dict of weights by class, or ``"balanced"``: the inverse of how often each occurs. Default: 1 each.
     solver
         ``"newton-cholesky"``, ``"lbfgs"``, ``"gradient_descent"``, and with an ``l1_ratio`` as well ``"newton-cd"``,
         ``"proximal_gradient"`` or ``"admm"``.
     max_iter
-        Steps that it may take.
+        Number of steps at most. Default: 100.
     warm_start
         Whether another ``fit`` begins with the coefficients of the one before.
     workers

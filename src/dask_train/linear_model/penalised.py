@@ -20,9 +20,9 @@ class ElasticNet(LinearRegression):
     Parameters
     ----------
     alpha
-        The penalty, beside half the mean squared error.
+        The penalty, beside half the mean squared error. Default: 1.0.
     l1_ratio
-        How much of it is of the absolute coefficients; the rest is of half the squared ones.
+        How much of it is of the absolute coefficients; the rest is of half the squared ones. Default: 0.5.
     fit_intercept
         Whether there is an intercept, which is not penalised.
     solver
@@ -30,7 +30,7 @@ class ElasticNet(LinearRegression):
         ``"proximal_gradient"`` for very many features, as it needs no such matrix; or ``"admm"``.
     max_iter, tol
         Steps that it may take; it stops where no part of the smallest subgradient is larger than ``tol`` standard
-        deviations of the targets.
+        deviations of the targets. Default: 1000 and 0.0001.
     warm_start
         Whether another ``fit`` begins with the coefficients of the one before.
     workers
@@ -106,7 +106,7 @@ class Lasso(ElasticNet):
     Parameters
     ----------
     alpha
-        The penalty, beside half the mean squared error.
+        The penalty, beside half the mean squared error. Default: 1.0.
     fit_intercept, solver, max_iter, tol, warm_start, workers
         As of :class:`ElasticNet`, and so are the attributes.
 

@@ -15,7 +15,7 @@ Score = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What begins: a run, a search, or a trial of one.
+    """Beginning of a run, of a search, or of a trial of one.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How it ended.
+    """End of a run, of a search, or of a trial of one.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Ending:
 
 
 class Sink(ABC):
-    """Where one run, or one trial, is written to.
+    """One run, or one trial, at the place that it is written to.
 
     All methods are called in one thread, never at the same time. One that raises is called again later, for as long as
     the run goes on and for ``train.logging.timeout`` after that.
@@ -77,15 +77,32 @@ class Sink(ABC):
 
         Scores are given once: where this raises, it keeps those that it has not written for the next call, which may
         bring no new ones.
+
+        Parameters
+        ----------
+        scores
+            Dicts of names and values.
         """
 
     @abstractmethod
     def end(self, ending: Ending) -> None:
-        """Write how it ended."""
+        """Write how it ended.
+
+        Parameters
+        ----------
+        ending
+            Its status, the reason in words, and numbers that are known at the end only.
+        """
 
     @abstractmethod
     def keep(self, files: Sequence[Path]) -> None:
-        """Keep what the run has left: the model, the ledger, the report. It may come after the end."""
+        """Keep what the run has left: the model, the ledger, the report. It may come after the end.
+
+        Parameters
+        ----------
+        files
+            Paths on this machine, which are removed afterwards.
+        """
 
 
 class ModelSink(Sink):

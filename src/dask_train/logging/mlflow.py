@@ -38,7 +38,7 @@ class MLflow(Logger):
     experiment
         Its name; made where there is none. ``"Default"`` where it is None.
     tags
-        More tags of each run.
+        More tags of each run. Default: none.
 
     Raises
     ------

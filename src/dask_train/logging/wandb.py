@@ -18,7 +18,7 @@ class WandB(Logger):
     Parameters
     ----------
     project
-        Its project.
+        Name of the project. Default: that of the environment, or W&B's own.
     **settings
         More of what ``wandb.init`` takes, such as ``entity``, ``mode="offline"`` or ``dir``.
 

@@ -64,13 +64,14 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
         graph: scatter or persist large ones first.
     batch_size
         Rows that go through a Keras model or a torch module at a time. It changes no result, but for the last digits.
+        Default: 256.
     features
         Columns of a frame: a list gives a matrix ``(n, len(features))``, a name gives that column, a dict of both an
         array for each input. Estimators and functions get a frame of these columns, or the column. Default: those that
         the model was fitted with, where it has a schema; else all, by their names for a Keras model whose inputs are a
         dict, else as a matrix.
     method
-        The method of an estimator, such as ``"predict_proba"``; ``"predict"`` where it is None.
+        Method of an estimator, such as ``"predict_proba"``. Default: ``"predict"``.
     columns
         Names of what a frame's prediction has: one for a Series, a list for a DataFrame. None gives ``"prediction"``
         for one column; else numbers, or what the outputs' names make.

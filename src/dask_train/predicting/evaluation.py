@@ -138,22 +138,23 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     x, y, sample_weight
         Inputs, targets and weights of rows, as ``model.evaluate`` takes them: Dask or NumPy arrays; tuples, lists or
         dicts of them for models of several inputs and outputs; a frame for ``x``, with ``label=``, or with columns
-        that were cut from it; or for ``x`` a data set of :func:`~dask_train.get_dataset`.
+        that were cut from it; or for ``x`` a data set of :func:`~dask_train.get_dataset`. Default of ``y`` and weights:
+        none.
     batch_size
-        Rows that go through a Keras model at a time.
+        Rows that go through a Keras model at a time. Default: 256.
     features, label
         Columns of a frame, as :func:`~dask_train.fit` takes them. Default: those that the model was fitted with.
     verbose
-        How many partitions are done, on standard error, as :func:`~dask_train.fit` shows how it goes; 2 writes one
-        line at the end.
+        Progress in partitions on standard error, as :func:`~dask_train.fit` shows it; 2 writes one line at the end.
+        Default: "auto".
     schema, client
-        As :func:`~dask_train.predict`.
+        As :func:`~dask_train.predict` takes them. Default: the model's own schema, and the client that there is.
     loss
-        Loss of a torch module, as :func:`~dask_train.fit` takes it; not for other models.
+        Loss of a torch module, as :func:`~dask_train.fit` takes it; not for other models. Default: none.
     storage_options
-        As :func:`~dask_train.predict`.
+        Keywords for the file system of fsspec that has the model or the schema. Default: none.
     metrics
-        Metrics of a torch module or a booster; not for other models.
+        Metrics of a torch module or a booster; not for other models. Default: none.
     workers
         Number of workers that share the rows, for a torch module. Default: as many as of ``fit``.
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PredictedFiles(Shown):
-    """What :func:`predict_to` has written.
+    """Result of :func:`predict_to`: the files that hold the predictions.
 
     Attributes
     ----------
@@ -98,17 +98,18 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         array where the path ends with ``.zarr``, for which rows are cut evenly; else files ``part-00000.npy``, or
         ``.npz`` of models with several outputs.
     model, x, batch_size, features, method, columns, meta, schema, client
-        As :func:`~dask_train.predict` takes them.
+        As :func:`~dask_train.predict` takes them, with the same defaults: 256 rows a batch, and what the model knows.
     overwrite
         Begin anew: predictions that are there are removed first, of whatever they are, and no other file. A folder
-        with files and without predictions is refused in any case.
+        with files and without predictions is refused in any case. Default: False.
     storage_options
         Keywords for the file system of fsspec, such as credentials, as Dask's ``read_parquet`` takes them: for
         ``path``, and for the model and the schema where these are URLs of the same store. Never shown. Default: what
         the environment of each process says.
     progress
-        Whether to show how many partitions are written, those of earlier calls among them; None does so in terminals
-        and notebooks. Outside of these True writes a line every 10 seconds.
+        Whether to show how many partitions are written, those of earlier calls among them. Default: in terminals and
+        notebooks; elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10
+        seconds there.
 
     Returns
     -------

@@ -142,7 +142,7 @@ class Checkpointing(Messaging):
 
     @property
     def checkpoint_location(self) -> str:
-        """What ``train(checkpoint=...)`` was given: a folder or an fsspec URL, for tools that write files of their own.
+        """Return the folder or fsspec URL of ``train(checkpoint=...)``, for tools that write files of their own.
 
         They go into a folder of their own below it, such as ``f"{session.checkpoint_location}/lightning"``: what
         :meth:`save_checkpoint` keeps lies there as well. Nothing there is removed by the run, or loaded by it.

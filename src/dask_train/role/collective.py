@@ -72,7 +72,7 @@ class Collective:
             As :meth:`all_reduce` takes them, also text of a fixed length, dates and times. Those of other ranks tell
             dtypes and shapes only.
         root
-            Whose, by :attr:`world_rank`.
+            Rank whose arrays all get, by :attr:`world_rank`. Default: 0.
 
         Returns
         -------

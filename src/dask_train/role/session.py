@@ -100,16 +100,16 @@ class Session(Collective, Checkpointing):
         Parameters
         ----------
         epochs
-            How often all rows are gone through.
+            Number of times that all rows are read. Default: 1.
         batch_size
             Rows of a global batch, over all ranks of this role. The ranks' shares differ by at most one row; a share
-            is empty only where the global batch has fewer rows than there are ranks.
+            is empty only where the global batch has fewer rows than there are ranks. Default: 32.
         shuffle
             True draws every batch from all partitions, in a new order in every epoch; ``"partition"`` takes the
             partitions one after the other in a new order, the rows of each shuffled; False keeps the order of the
             collection. Global batch k holds the same rows whatever the number of ranks.
         seed
-            Fixes the orders.
+            Seed of the orders of rows. Default: 0.
         start
             The epoch and batch to begin with: a :attr:`position` that was kept with a checkpoint.
 

@@ -49,7 +49,7 @@ class RecoveryPolicy:
         next attempt. ``"in_place"``, for ``dt.fit`` of torch modules and Keras models: a new process takes the place of
         the lost worker within the step, and the others keep theirs. Where that can't be, all start again in any case.
     max_restarts
-        How often in a run; the loss after that ends it.
+        Number of restarts in a run; the loss after that ends it. Default: 3.
     retry_errors
         Whether an exception in the user's function counts as a loss. By default it ends the run: what raises once
         mostly raises again.

@@ -24,7 +24,7 @@ ORIGIN = frozenset({"role", "rank", "attempt", "time"})
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """How far a run is.
+    """Progress of a run, as stopping rules see it.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class StopRule:
         progress
             How far the run is.
         since
-            The index of the first score that the last call, which found no reason, has not seen.
+            The index of the first score that the last call, which found no reason, has not seen. Default: 0.
 
         Returns
         -------

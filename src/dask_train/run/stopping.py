@@ -30,7 +30,7 @@ class Patience(StopRule):
     patience
         So many reports of it in a row without a better one; 0 is as 1.
     min_delta
-        Better is by more than this.
+        Least difference that counts as better. Default: 0.0.
     mode
         ``"min"`` or ``"max"`` for what is better; ``"auto"`` is max for names with acc, auc, precision, recall or f1
         in them, and else min.

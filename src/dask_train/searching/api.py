@@ -95,64 +95,70 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         As in :func:`dask_train.fit`: arrays, a frame, or a data set of :func:`dask_train.get_dataset`. What a model
         looks like is not known when columns of a frame are chosen: for one of several inputs or outputs, name them in
         a dict. Of estimators weights may be a column of the frame by its name; see the notes for where they count.
+        Default of all but ``x``: none; of ``features``: all columns but those of ``label`` and weights.
     schema
         Of Keras models and torch modules, which columns and categories a frame is to have, as in
         :func:`dask_train.fit`. Default: those of ``x``.
     groups
         Of estimators with folds, the group of each row, for splitters such as ``GroupKFold``: an array, or the name of
-        a column of the frame.
+        a column of the frame. Default: none.
     metric
-        The score that counts, by its name in the history of ``dt.fit``. A trial's value is the best one of its epochs.
+        Score that counts, by its name in the history of :func:`dask_train.fit`. A trial's value is the best one of its
+        epochs. Default: "val_accuracy".
     direction
-        "maximize" (also where it is None) or "minimize".
+        Whether more ("maximize") or less ("minimize") of it is better. Default: "maximize".
     trials
-        How many are begun by this call, as ``n_trials`` of Optuna: also where a study goes on. Those that repeat a
-        trial whose process or Dask worker was lost come on top.
+        Number of trials that this call begins, as ``n_trials`` of Optuna, also where a study continues. Repeats of
+        trials whose process or Dask worker was lost come on top. Default: 20.
     epochs, batch_size, callbacks, class_weight, shuffle
         As in :func:`dask_train.fit`, of every trial. ``callbacks`` and ``class_weight`` are of Keras models only; each
-        trial is sent the callbacks as they are here.
+        trial is sent the callbacks as they are here. Default: 5 epochs, 32 rows, no callbacks, no class weights, and
+        shuffled rows.
     seed
-        Fixes the orders of rows, and what the default sampler draws; from 0 to 2**32 - 1.
+        Fixes the orders of rows, and what the default sampler draws; from 0 to 2**32 - 1. Default: 0.
     validation_data, validation_split, validation_batch_size
         As in :func:`dask_train.fit`. Estimators are scored on ``validation_data`` instead of folds, with its weights
-        where it has some. Models of a registered kind are not validated: ``metric`` is a score of training.
+        where it has some. Models of a registered kind are not validated: ``metric`` is a score of training. Default:
+        none, 0.0, and ``batch_size``.
     workers_per_trial
-        How many processes train one model together, synchronously. After a trial of several that raises, the next
-        trial starts processes anew.
+        Number of processes that train one model together, synchronously. After a trial of several that raises, the next
+        trial starts processes anew. Default: 1.
     concurrency
-        How many trials are trained at a time, at most; as many as the cluster holds where it is None.
+        Number of trials that are trained at a time, at most. Default: as many as the cluster holds.
     sampler
-        Of ``optuna.samplers``; ``TPESampler(seed=seed)`` where it is None. One that has no more to suggest, such as
-        ``GridSampler``, ends the search.
+        Sampler of ``optuna.samplers``. One that has no more to suggest, such as ``GridSampler``, ends the search.
+        Default: ``TPESampler(seed=seed)``.
     pruner
-        Of ``optuna.pruners``; it sees the metric after each epoch, and a trial that it ends is left at its next step.
-        None prunes nothing.
+        Pruner of ``optuna.pruners``. It sees the metric after each epoch, and a trial that it ends stops at its next
+        step. Default: none, and nothing is pruned.
     storage
-        Where Optuna keeps the study: None for memory, the path of a file for SQLite, a URL, or one of
-        ``optuna.storages``.
+        Place where Optuna keeps the study: the path of a file for SQLite, a URL, or one of ``optuna.storages``.
+        Default: memory.
     study_name
-        The study of that name in the storage goes on, if there is one.
+        Name of the study in the storage, which is continued if it is there. Default: a name that Optuna makes.
     study
-        A study of Optuna's, of one objective, which goes on; it has its own direction, sampler, pruner and storage,
-        so these are not passed beside it.
+        A study of Optuna's with one objective, which is continued. It has its own direction, sampler, pruner and
+        storage, so these are not passed beside it. Default: none.
     timeout_s
-        After so many seconds no trial is begun any more; those that are trained go on to their ends.
+        Seconds after which no trial is begun any more; those that are trained continue to their ends. Default: no
+        limit.
     checkpoint
         Where to keep the search: a folder that this process and all hosts share, an fsspec URL, or a
         :class:`dask_train.Checkpoint`, which says how often trials keep theirs and how many stay. It holds all trials,
         the sampler (which has to be one that can be pickled), the best model, and checkpoints of trials in hand. A
         trial of an estimator is fitted from its beginning again. Of a grid it holds all scores so far, as often as the
-        checkpoint says, counting each candidate on each fold as a step, and at the end the best estimator.
+        checkpoint says, counting each candidate on each fold as a step, and at the end the best estimator. Default:
+        nowhere.
     resume
         Whether to go on with the search that is there, if there is one: trials that have ended are not trained again
         and count in ``trials``; those in hand go on with their last checkpoint. With another build, data or
         argument it is an error that says what differs. Free are ``trials``, ``timeout_s``, ``concurrency``,
-        ``workers_per_trial``, ``callbacks``, ``pruner`` and what concerns the cluster.
+        ``workers_per_trial``, ``callbacks``, ``pruner`` and what concerns the cluster. Default: False.
     on, resources, client
-        As in :func:`dask_train.fit`.
+        As in :func:`dask_train.fit`. Default: all Dask workers, no resources, and the client that there is.
     progress
-        Whether to show the trials; None does so in terminals and notebooks. Outside of these True writes a line for
-        each trial that ends.
+        Whether to show the trials. Default: in terminals and notebooks; elsewhere, as in a log file, a line after 10
+        seconds and then one a minute. True writes a line for each trial that ends there.
     scoring
         Of estimators, as ``GridSearchCV`` takes it: the name of a score, a function of an estimator, features and
         targets, or, with ``params``, a list or dict of them; None for the estimator's own ``score``.
@@ -161,13 +167,14 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         and no ``validation_data`` is passed. Splitters see targets, and zeros in place of features.
     params
         A grid as ``GridSearchCV`` takes it: a dict of parameters to lists, or a list of such dicts. All of its points
-        are tried.
+        are tried. Default: none, no grid.
     refit
         With ``params``, whether the best candidate is fitted on all rows; of several scores, the one that counts.
+        Default: True.
     log
         As in :func:`dask_train.train`: the search is a run there, and each trial a nested one, with the parameters that
         were tried, its scores and its value. A function is given scores with ``trial``, the trial's number. Of a grid
-        each candidate is a nested run, with the scores of its folds over ``step``, the fold's number.
+        each candidate is a nested run, with the scores of its folds over ``step``, the fold's number. Default: nowhere.
 
     Returns
     -------

@@ -35,13 +35,13 @@ class SearchFound(Shown):
         path
             A folder or URL; of a Keras model also a file that ends with ``.keras``.
         storage_options
-            Keywords for the file system of a URL.
+            Keywords for the file system of a URL. Default: none.
         """
         save_model(self.best_model, self.schema, path, storage_options)
 
 
 class SearchResult(SearchFound):
-    """What a search has found.
+    """Result of a search: the best model, its parameters, and all trials.
 
     Attributes
     ----------

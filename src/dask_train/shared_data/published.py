@@ -115,7 +115,7 @@ class PublishedDataset(Shown):
             common dtype; None gives all columns but the label's, in the shape that was published: an array, a tuple
             or a dict.
         label
-            Makes a pair of features and this column.
+            Makes a pair of features and this column. Default: none.
         shard
             ``(i, n)`` for part i of n: the rows of all partitions numbered through and cut into parts that differ by
             at most one row. Only the partitions that it touches are opened. None for all rows.
@@ -157,7 +157,7 @@ class PublishedDataset(Shown):
         shuffle
             A new order in each pass over the data set.
         seed
-            Fixes the orders.
+            Seed of the orders. Default: 0.
 
         Returns
         -------

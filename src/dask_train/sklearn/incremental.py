@@ -50,16 +50,17 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     estimator
         With ``partial_fit``, such as ``SGDClassifier``. It is copied, and stays as it is.
     epochs
-        How often ``fit`` goes through all rows.
+        Number of times that ``fit`` reads all rows. Default: 1.
     batch_size
-        Rows of each ``partial_fit``.
+        Rows of each ``partial_fit``. Default: 1000.
     shuffle
         True for a new order of all rows in every epoch, "partition" for one of the partitions and within them, False
         for the order of the collection.
     seed
-        Fixes the orders.
+        Seed of the orders. Default: 0.
     train_kwargs
         Keywords of :func:`dask_train.train`, such as ``checkpoint``, ``resume``, ``streaming``, ``stop``, ``client``.
+        Default: none.
 
     Attributes
     ----------
@@ -109,7 +110,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         y
             Targets, ``(n,)``; None for estimators that need none.
         sample_weight
-            Of each row, ``(n,)``; for estimators whose ``partial_fit`` takes it.
+            Of each row, ``(n,)``; for estimators whose ``partial_fit`` takes it. Default: none.
         classes
             All labels of a classifier, where they are known; None looks for them, which computes ``y`` once.
 

@@ -31,10 +31,10 @@ class KerasClassifier(OnDask, SKLearnClassifier):
     warm_start
         Whether another ``fit`` goes on with the weights of the one before, and the first with those of ``model``.
     model_kwargs
-        Keywords of ``model``, where it is a function.
+        Keywords of ``model``, where it is a function. Default: none.
     fit_kwargs
         Keywords of ``fit``, Keras' or :func:`dask_train.fit`: ``epochs``, ``workers``, ``checkpoint``, ... It is not
-        changed by ``fit``'s own keywords, which go before them.
+        changed by ``fit``'s own keywords, which go before them. Default: none.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         Parameters
         ----------
         X, y, sample_weight
-            Rows as :meth:`fit` takes them, and perhaps a weight of each.
+            Rows as :meth:`fit` takes them, and a weight of each. Default: 1 each.
 
         Returns
         -------
@@ -195,7 +195,7 @@ class KerasRegressor(OnDask, SKLearnRegressor):
         Parameters
         ----------
         X, y, sample_weight
-            Rows as :meth:`fit` takes them, and perhaps a weight of each.
+            Rows as :meth:`fit` takes them, and a weight of each. Default: 1 each.
 
         Returns
         -------

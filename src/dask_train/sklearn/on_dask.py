@@ -41,7 +41,7 @@ class OnDask(BaseEstimator):
 
     @property
     def epoch_(self) -> int:
-        """How many epochs the last fit had; 0 before the first."""
+        """Return the number of epochs of the last fit; 0 before the first."""
         return len(self.history_.epoch) if hasattr(self, "history_") else 0
 
     @raises_at_the_call
@@ -56,7 +56,7 @@ class OnDask(BaseEstimator):
             Targets, ``(n,)`` or ``(n, targets)``; a classifier's labels ``(n,)``.
         sample_weight
             Of each row, ``(n,)``, as Keras takes it: the loss of a batch is the sum of its rows' weighted losses over
-            the number of its rows.
+            the number of its rows. Default: 1 each.
         **kwargs
             Of ``fit``, Keras' or :func:`dask_train.fit`; they go before ``fit_kwargs``.
 

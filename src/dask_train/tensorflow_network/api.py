@@ -49,7 +49,7 @@ class TensorFlowNetwork(Network):
         Parameters
         ----------
         job, index
-            Which task.
+            Number of the task. Default: 0.
 
         Returns
         -------
@@ -90,9 +90,9 @@ def start_tensorflow(
         Tasks by job name, such as ``ps=1, worker=4, scorer=1``; any names, ``jobs={"on": 2}`` for those that are
         arguments here. Without any: job ``worker`` on every Dask worker.
     on
-        Addresses of Dask workers to choose from, in this order; else all, spread over the hosts.
+        Addresses of Dask workers to choose from, in this order. Default: all, spread over the hosts.
     queue_size
-        How many batches each task's queue holds at most.
+        Number of batches that each task's queue holds at most. Default: 4.
     leave_servers
         Leave the servers in their processes when the network closes. Needed where Dask workers have no nanny, as
         in ``LocalCluster(processes=False)``: a TensorFlow server can't be stopped without its process.

@@ -45,7 +45,7 @@ class Board(Mirror):
 
     @property
     def count(self) -> int:
-        """How many values were ever appended, also those that are no longer kept."""
+        """Return how many values were ever appended, also those that are no longer kept."""
         return self._count
 
     @raises_at_the_call
@@ -217,9 +217,9 @@ def board(name: str, *, maxlen: int = 1000, client: Client | None = None) -> Boa
     name
         Shared by all who want to see the same values.
     maxlen
-        How many values this reader sees; the scheduler keeps the most that anyone asked for.
+        Number of values that this reader sees; the scheduler keeps the most that anyone asked for. Default: 1000.
     client
-        The client to ask through; in a task the Dask worker's own connection is used.
+        Client to ask through. Default: in a task the Dask worker's own connection, else the process's client.
 
     Returns
     -------

@@ -86,75 +86,77 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     Parameters
     ----------
     function
-        What each role does, by role; it is given a :class:`~dask_train.role.session.Session`. One function means that
-        of role ``worker``. Parameter servers (``ps``) have a default. A lambda or a function of a notebook is fine.
+        Function of a :class:`~dask_train.role.session.Session` that role ``worker`` runs, or a dict of functions by
+        role. Parameter servers (``ps``) have a default. A lambda or a function of a notebook is fine.
     roles
-        How many there are of each role, such as ``{"ps": 1, "worker": 4}``. Where it is None: one worker a Dask
-        worker, and one of each other role that has a function. ``{"worker": 0}`` calls the function in this process,
+        Number of processes by role, such as ``{"ps": 1, "worker": 4}``. Default: one worker per Dask worker, and one
+        of each other role that has a function. ``{"worker": 0}`` calls the function in this process,
         where a debugger can follow it: a run of one worker, without any other process; what it raises is raised as it
         is.
     data
-        What ``session.batches`` goes through: Dask or NumPy arrays, a tuple or a dict of them with the same rows; a
-        Dask or pandas DataFrame; a list of delayed partitions; a published data set. That of role ``worker``; or by
-        role, in a dict whose keys are all roles of the run (a dict of columns that has such a key goes by role, too:
-        ``{"worker": {...}}``). Dask computes it, each partition into shared memory of the Dask worker where it lies,
-        and role processes of that host map it: one copy, besides one that you keep persisted.
+        What ``session.batches`` goes through (default: nothing): Dask or NumPy arrays, a tuple or a dict of them with
+        the same rows; a Dask or pandas DataFrame; a list of delayed partitions; a published data set. That of role
+        ``worker``; or by role, in a dict whose keys are all roles of the run (a dict of columns that has such a key
+        goes by role, too: ``{"worker": {...}}``). Dask computes it, each partition into shared memory of the Dask
+        worker where it lies, and role processes of that host map it: one copy, besides one that you keep persisted.
     features, label
-        Of DataFrames, which columns batches are made of: a list makes one matrix of them, a name gives that column;
-        with a label batches are tuples ``(x, y)``.
+        Columns of a DataFrame that batches are made of: a list makes one matrix of them, a name gives that column.
+        With a label batches are tuples ``(x, y)``. Default: all columns, and no label.
     streaming
-        True for data larger than memory: it is computed a group of partitions at a time, ahead of the roles, and
-        freed behind, in every epoch anew; ``shuffle=True`` then draws from one group after the other. A number says
-        how many partitions make a group.
+        True for data larger than memory (default: False): it is computed a group of partitions at a time, ahead of the
+        roles, and freed behind, in every epoch anew; ``shuffle=True`` then draws from one group after the other. A
+        number says how many partitions make a group.
     datasets
         More data sets, by names under which roles open them with ``session.dataset(name)``; each as ``data`` of a
-        role. They come before published ones of the same names, and live as long as the run.
+        role. They come before published ones of the same names, and live as long as the run. Default: none.
     framework
-        ``None`` (batches are NumPy arrays), ``"tensorflow"``, ``"torch"``, ``"torchrun"`` (as ``"torch"``, for loops
-        that make the process group themselves), ``"jax"``, ``"jax-distributed"``, ``"xgboost"``, ``"lightgbm"`` (with
-        the library's own network between the ranks), or an adapter.
+        ``None`` (default: batches are NumPy arrays), ``"tensorflow"``, ``"torch"``, ``"torchrun"`` (as ``"torch"``, for
+        loops that make the process group themselves), ``"jax"``, ``"jax-distributed"``, ``"xgboost"``, ``"lightgbm"``
+        (with the library's own network between the ranks), or an adapter.
     recovery
         What a lost role means: ``"role"`` (only it is replaced; the default without a framework and with parameter
         servers, and for roles that don't train), ``"gang"`` (all start again; the default for roles that agree every
         step), None (an error), or a
         :class:`~dask_train.run.recovery.RecoveryPolicy`.
     stop
-        When it is good enough: ``"val_loss < 0.1"``, ``"steps >= 1000 or seconds > 60"`` (of the run; where a role
-        reports a score of such a name, that score),
-        ``dask_train.Patience("val_loss", 3)``, a function of the list of scores, or a list of these.
+        Stopping rule (default: none): ``"val_loss < 0.1"``, ``"steps >= 1000 or seconds > 60"`` (of the run; where a
+        role reports a score of such a name, that score), ``dask_train.Patience("val_loss", 3)``, a function of the list
+        of scores, or a list of these.
     checkpoint
-        Where ``session.save_checkpoint`` keeps them, and ``load_checkpoint`` finds them: a folder that all hosts with
-        training roles share, a URL for fsspec, or a :class:`dask_train.Checkpoint`, which also says how often
-        ``session.checkpoint_due()`` is true, and which ones stay; a run of its own each. Checkpoints have checksums: a
-        damaged one is passed over for the one before, and ``result.notices`` says so.
+        Where ``session.save_checkpoint`` keeps them, and ``load_checkpoint`` finds them (default: nowhere): a folder
+        that all hosts with training roles share, a URL for fsspec, or a :class:`dask_train.Checkpoint`, which also says
+        how often ``session.checkpoint_due()`` is true, and which ones stay; a run of its own each. Checkpoints have
+        checksums: a damaged one is passed over for the one before, and ``result.notices`` says so.
     resume
-        Whether to go on with the last whole checkpoint there, if there is one: ``load_checkpoint`` gives it then, and
-        else only those that this run has kept, to a role that starts again.
+        Whether to resume from the last whole checkpoint there, if there is one: ``load_checkpoint`` then gives it.
+        Default: False, it gives only those of this run, to a role that starts again.
     on
-        Addresses of Dask workers to choose from; else all.
+        Addresses of Dask workers to choose from. Default: all.
     resources
         What each role process needs of the Dask workers' resources, such as ``{"GPU": 1}`` for all roles but
-        parameter servers, or by role ``{"worker": {"GPU": 1}}``. A key may not be both.
+        parameter servers, or by role ``{"worker": {"GPU": 1}}``. A key may not be both. Default: nothing.
     gpus
         Device of each role process but parameter servers. ``"auto"``: a device that the cluster gave the Dask worker
         (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
         outnumber devices, and none where no Dask worker was given one. 1: a device of its own; an error where the
         framework would compute on CPUs all the same. 0: none. Default: None, all devices that the Dask worker sees.
     client
-        The task's own client in a Dask task, whose thread is free for others while this waits; else
-        ``distributed.default_client()`` where it is None; where there is none, a local cluster is started.
+        Dask client. Default: in a Dask task that of the task, whose thread is free for others while this waits; else
+        ``distributed.default_client()``; where there is none, a local cluster is started.
     wait
-        Whether to return the result, or at once a :class:`~dask_train.driver.handle.Run` to follow and stop.
+        True (default) to return the result, False to return at once a :class:`~dask_train.driver.handle.Run` to follow
+        and stop.
     name
-        Begins the run's name; the function's name where it is None.
+        Beginning of the run's name. Default: the function's name.
     progress
-        Whether to show how it goes while this waits, on standard error: roles, scores, rates. None shows it in
-        terminals and notebooks; True also elsewhere, a line every 10 seconds. As ``verbose`` where Keras trains.
+        Whether to show progress on standard error while this waits: roles, scores, rates. Default: in terminals and
+        notebooks; elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10
+        seconds there. ``verbose`` in :func:`dask_train.fit`.
     log
-        Where scores, parameters, the ledger and how the run ends are written besides: ``dt.logging.MLflow(...)``,
-        ``dt.logging.TensorBoard(folder)``, ``dt.logging.WandB(...)``, a function that takes a score, or a list of
-        these. This process writes them, in threads of their own; a place that can't be reached is tried again until
-        ``train.logging.timeout`` after the run, and ``result.notices`` say what it never got.
+        Where scores, parameters, the ledger and the run's end are written besides (default: nowhere):
+        ``dt.logging.MLflow(...)``, ``dt.logging.TensorBoard(folder)``, ``dt.logging.WandB(...)``, a function that takes
+        a score, or a list of these. This process writes them, in threads of their own; a place that can't be reached is
+        tried again until ``train.logging.timeout`` after the run, and ``result.notices`` say what it never got.
 
     Returns
     -------

@@ -24,7 +24,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FrameSchema(Shown):
-    """What a model needs to know of a frame: columns in order, their dtypes, and categories with their values.
+    """Columns of a frame as a model knows them: their order, dtypes, and categories with their values.
 
     :func:`dask_train.fit` makes one of the frame that it is given, ``result.schema``, and ``result.save`` writes it
     beside the model. Later frames are made like it: columns are matched by name, and categories by value.

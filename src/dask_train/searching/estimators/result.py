@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GridResult(SearchFound):
-    """What a search over a grid of parameters has found.
+    """Result of a search over a grid: the best estimator, its parameters, and the scores of all candidates.
 
     Attributes
     ----------
