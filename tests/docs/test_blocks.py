@@ -222,7 +222,10 @@ PIECES: dict[Place, Piece] = {
     ("docs/bring-your-own-loop.md", 1): Piece(
         given=DATA.format(columns=4) + "open('train.py', 'w').write('import sys; sys.exit(sys.argv[2] != \"3\")')",
     ),
-    ("docs/bring-your-own-loop.md", 2): Piece(given=DATA.format(columns=4)),
+    ("docs/bring-your-own-loop.md", 2): Piece(
+        given=DATA.format(columns=4), then="assert [score['epoch'] for score in result.scores] == [0, 0, 1, 1, 2, 2]"
+    ),
+    ("docs/bring-your-own-loop.md", 3): Piece(given=DATA.format(columns=4)),
     ("docs/categories.md", 0): Piece(
         given=DATA.format(columns=4) + CARRIERS, then="assert scores.compute().nunique() == 1"
     ),

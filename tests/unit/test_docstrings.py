@@ -122,7 +122,7 @@ def test_help_says_what_each_argument_means_and_what_it_is_where_nobody_passes_i
 
 
 # What says what happens where an argument is None.
-DEFAULT = re.compile(r"None|[Dd]efault|left out|[Ww]ithout|unless|otherwise")
+DEFAULT = re.compile(r"None|[Dd]efault|[Rr]equired|left out|[Ww]ithout|unless|otherwise")
 
 
 def is_number(value: Any) -> bool:

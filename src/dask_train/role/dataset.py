@@ -47,6 +47,22 @@ class DataSet:
         self._rank, self._size = context.rank, context.size
         self.num_rows, self.schema = table.num_rows, table.schema.in_batch
 
+    def __len__(self) -> int:
+        """Refuse: a reader of rows by number, as torch's ``DataLoader``, needs another view of the data.
+
+        Raises
+        ------
+        TypeError
+            In any case.
+        """
+        raise TypeError(
+            "A DataSet has no rows by number: read it with batches(). For a DataLoader of torch, pass "
+            "session.torch_dataset(), or session.torch_dataset(name) for a named data set."
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
     def give_memory_back(self) -> None:
         """Keep no memory for batches to come; one who goes through the rows once more takes new."""
         self._buffers = Buffers(self._context.framework.empty)

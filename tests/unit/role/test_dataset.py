@@ -305,3 +305,10 @@ def test_a_published_data_set(laid_out, session, fake_link):
     assert link.moves[0] == ("opening data set 'test rows'", 0)
     with pytest.raises(DataError, match="no data set 'mine'"):
         one.dataset("mine")
+
+
+def test_a_loader_of_torch_is_told_what_it_can_read(laid_out, session):
+    data = session(data=laid_out(X))._own_data()
+    with pytest.raises(TypeError, match=r"For a DataLoader of torch, pass session\.torch_dataset"):
+        len(data)
+    assert data, "it is no empty container"
