@@ -64,8 +64,8 @@ def publish_dataset(
         The task's own client in a Dask task, else ``distributed.default_client()`` where it is None; where there is
         none, a local cluster is started.
     progress
-        Whether to show how many partitions and rows are there, on standard error; None does so in terminals and
-        notebooks. Outside of these True writes a line every 10 seconds.
+        Whether to show how many partitions and rows are there, on standard error. Default: in terminals and notebooks;
+        elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10 seconds.
     to
         ``"vineyard"`` puts each partition into the Vineyard daemon of its host instead, for programs without Dask: one
         global tensor of an array, else one global data frame. Default: the Dask workers' own shared memory.
@@ -226,8 +226,8 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
         The task's own client in a Dask task, else ``distributed.default_client()`` where it is None; where there is
         none, a local cluster is started.
     progress
-        Whether to show how many partitions and rows are there, on standard error; None does so in terminals and
-        notebooks. Outside of these True writes a line every 10 seconds.
+        Whether to show how many partitions and rows are there, on standard error. Default: in terminals and notebooks;
+        elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10 seconds.
 
     Returns
     -------
