@@ -71,6 +71,15 @@ def compared_runs(runs: Sequence[Any], traces: Mapping[str, Trace], chosen: Sequ
     ]
 
 
+def with_logged(
+    runs: Sequence[Any], traces: Mapping[str, Trace], logged: Sequence[Any]
+) -> tuple[list[Any], dict[str, Trace]]:
+    """Return all runs and their traces, with those of logs that the scheduler does not know any more at the end."""
+    known = {run.id for run in runs}
+    others = [run for run in logged if run.id not in known]
+    return [*runs, *others], {**traces, **{run.id: run.trace for run in others}}
+
+
 def names_of_scores(runs: Sequence[Compared]) -> list[str]:
     """Return the charts that any of them has; those that more of them have come first."""
     names = [name for each in runs for name in chart_names(each.trace)]

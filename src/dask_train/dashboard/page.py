@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from .actions import PageReader, Readers
+from .compared import with_logged
 from .comparison import Comparison
 from .controls import Stacks, StopButton
 from .curves import CurvePanel
@@ -121,7 +122,8 @@ class Page:
         set_value(self._words, "visible", bool(words))
         self._show(run, now)
         self._searches.update(records.searches, records.traces, "" if run is None else run.id)
-        self._comparison.update(runs, records.traces, now)
+        records.logged.look()
+        self._comparison.update(*with_logged(runs, records.traces, records.logged.runs), now)
         self._elsewhere.update(now)
 
     def _show(self, run: Any | None, now: float) -> None:

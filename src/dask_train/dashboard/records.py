@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from .logged_runs import LoggedRuns
 from .searches import Searches
 from .traces import Trace, scores_in
 
@@ -37,6 +38,7 @@ class Records:
         self.gang = run_requests.gang
         self.traces: dict[str, Trace] = {}
         self.searches = Searches()
+        self.logged = LoggedRuns()
         self.num_started = 0
         self.num_ended: Counter[str] = Counter()  # by how they ended
         self.num_restarts = 0

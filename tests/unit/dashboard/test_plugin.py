@@ -14,7 +14,7 @@ from dask_train.scheduler.plugin import TrainPlugin
 
 
 def test_it_is_small():
-    assert len(dumps(ByValue(DashboardPlugin(), dashboard, zipped=True))) < 90_000, (
+    assert len(dumps(ByValue(DashboardPlugin(), dashboard, zipped=True))) < 100_000, (
         "as the others that a scheduler gets"
     )
 

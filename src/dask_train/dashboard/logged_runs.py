@@ -1,0 +1,174 @@
+"""Runs that are over and that no scheduler knows any more, from folders of ``dt.logging.TensorBoard``.
+
+The folders are named in the scheduler's configuration, by whoever runs it: readers of the page choose none. They are
+read in a thread, so the scheduler's loop never waits for a file system.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+
+from .event_files import LoggedValue, logged_values
+from .traces import Trace
+
+logger = logging.getLogger("distributed.scheduler.train")
+# Of the scheduler's configuration: a folder, or a list of them.
+SETTING = "train.dashboard.logs"
+# How often the folders are looked at while somebody looks at the page.
+LOOK_S = 10.0
+# The newest runs that are read, and the bytes of each of their files.
+MOST_RUNS, MOST_BYTES = 50, 64 << 20
+
+
+class LoggedRun:
+    """A run in a folder, with what the page needs of one that the scheduler knows.
+
+    Attributes
+    ----------
+    id, started, ended, info, summary
+        As of a run of the scheduler; its roles are not known.
+    trace
+        Its curves.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.id = name
+        self.started = self.ended = 0.0
+        self.info: dict[str, Any] = {"settings": {}}
+        self.summary: dict[str, Any] = {"outcome": "in a log"}
+        self.trace = Trace()
+
+
+class _Known(NamedTuple):
+    """A folder of a run as it was when it was read."""
+
+    state: tuple[Any, ...]
+    run: LoggedRun
+
+
+class LoggedRuns:
+    """The runs in the folders of the configuration.
+
+    Attributes
+    ----------
+    runs
+        The newest first, as they were found last.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[LoggedRun] = []
+        self._known: dict[Path, _Known] = {}
+        self._looked_at = -LOOK_S
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> None:
+        """Begin to look for new ones, unless that was done just now; returns at once."""
+        folders = folders_of_setting()
+        busy = self._thread is not None and self._thread.is_alive()
+        if not folders or busy or time.monotonic() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._look, args=(folders,), name="dask-train-logs", daemon=True)
+        self._thread.start()
+
+    def _look(self, folders: Sequence[Path]) -> None:
+        try:
+            self.read(folders)
+        except Exception:  # whatever lies there: the page shows the runs that the scheduler knows
+            logger.exception("The folders of %s could not be read.", SETTING)
+
+    def read(self, folders: Sequence[Path]) -> None:
+        """Read what is new in the folders; takes as long as the file system does."""
+        there = [path for folder in folders for path in _folders_in(folder)]
+        known: dict[Path, _Known] = {}
+        for _, path in sorted(there, reverse=True)[:MOST_RUNS]:
+            state = _state_of(path)
+            before = self._known.get(path)
+            if before is not None and before.state == state:
+                known[path] = before
+                continue
+            try:
+                known[path] = _Known(state, read_run(path))
+            except (OSError, ValueError) as error:
+                logger.warning("The log of the run in %s can't be read: %s", path, error)
+        self._known = known
+        self.runs = sorted((each.run for each in known.values()), key=lambda run: -run.started)
+
+
+def folders_of_setting() -> list[Path]:
+    """Return the folders that the scheduler's configuration names."""
+    setting = dask.config.get(SETTING, default=None)
+    named = [setting] if isinstance(setting, str) else setting if isinstance(setting, list | tuple) else []
+    return [Path(each) for each in named if isinstance(each, str) and each]
+
+
+def _folders_in(folder: Path) -> list[tuple[float, Path]]:
+    """Return the folders with event files in a folder, with when each was changed."""
+    found = []
+    with suppress(OSError):
+        for path in folder.iterdir():
+            with suppress(OSError):
+                if path.is_dir() and _event_files(path):
+                    found.append((path.stat().st_mtime, path))
+    return found
+
+
+def _event_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("events.out.tfevents.*.dask_train"))
+
+
+def _state_of(folder: Path) -> tuple[Any, ...]:
+    files = [*_event_files(folder), folder / "ledger.json"]
+    return tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.exists())
+
+
+def read_run(folder: Path) -> LoggedRun:
+    """Read a run from its folder.
+
+    Raises
+    ------
+    OSError, ValueError
+        It can't be read, or its event file is none.
+    """
+    run = LoggedRun(folder.name)
+    values: list[LoggedValue] = []
+    for file in _event_files(folder):
+        with file.open("rb") as opened:
+            values += logged_values(opened.read(MOST_BYTES))
+    texts = {each.tag: each for each in values if isinstance(each.value, str)}
+    settings = settings_in(str(texts["parameters"].value)) if "parameters" in texts else {}
+    run.info["settings"] = settings
+    run.started = min((each.time for each in values), default=folder.stat().st_mtime)
+    run.ended = max((each.time for each in values), default=run.started)
+    if "ended" in texts:
+        run.summary["outcome"] = str(texts["ended"].value)
+    _draw(run, [each for each in values if not isinstance(each.value, str)], settings)
+    with suppress(OSError, ValueError):
+        ledger = json.loads((folder / "ledger.json").read_text())
+        run.summary["rows"] = {"trained": int(ledger["trained"])} if isinstance(ledger, dict) else {}
+    return run
+
+
+def _draw(run: LoggedRun, numbers: Sequence[Any], settings: Mapping[str, str]) -> None:
+    """Add the curves of the first role; those of scores within epochs stay out, as their steps count otherwise."""
+    run.trace.running_since = run.started
+    is_fit = "epochs" in settings  # where a score of an epoch is drawn at its end, the first at 1
+    for tag, value, step, at in numbers:
+        if "/" not in tag:
+            place = {"epoch": step + 1} if is_fit else {"step": step}
+            run.trace.score({tag: value, **place, "role": "worker", "rank": 0, "attempt": 0}, at)
+
+
+def settings_in(table: str) -> dict[str, str]:
+    """Return the parameters of a run from the table that ``dt.logging.TensorBoard`` writes."""
+    rows = [line.strip("| ").split(" | ", 1) for line in table.splitlines()[2:]]
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
