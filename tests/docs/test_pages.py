@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import dask_train as dt
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -98,6 +103,28 @@ def test_its_words_are_those_of_the_field(page: Path) -> None:
         (match[0], instead) for word, instead in DIALECT.items() for match in re.finditer(word, text, re.IGNORECASE)
     ]
     assert page.name == "CHANGELOG.md" or found == []
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Yield what `help` is asked about: public names, those of public modules, and their methods."""
+    names = [(name, getattr(dt, name)) for name in dt.__all__ if name != "__version__"]
+    for module in ("linear_model", "logging", "sklearn"):
+        names += [(f"{module}.{name}", getattr(getattr(dt, module), name)) for name in getattr(dt, module).__all__]
+    for name, value in names:
+        yield name, value
+        for member, its in inspect.getmembers(value) if inspect.isclass(value) else ():
+            is_ours = str(getattr(its, "__module__", "dask_train")).startswith("dask_train")
+            if not member.startswith("_") and is_ours and (inspect.isfunction(its) or isinstance(its, property)):
+                yield f"{name}.{member}", its
+
+
+@pytest.mark.parametrize(("name", "value"), list(public()), ids=lambda value: value if isinstance(value, str) else "")
+def test_help_has_the_words_of_the_field(name: str, value: Any) -> None:
+    text = " ".join((inspect.getdoc(value) or "").split())
+    found = [
+        (match[0], instead) for word, instead in DIALECT.items() for match in re.finditer(word, text, re.IGNORECASE)
+    ]
+    assert found == [], name
 
 
 @pytest.mark.parametrize("page", ALL, ids=name_of)

@@ -53,12 +53,12 @@ class Checkpoint:
     Notes
     -----
     In ``train`` it is for the function to keep them, whenever ``session.checkpoint_due()`` says so. ``fit`` keeps them
-    by itself, and one at the end of each epoch besides. It writes them in the background, while training goes on; one
-    that is due while another is written waits for it: that of an epoch's end as it was then, and only the last such.
-    Training ends when all are written, or with an error after 1.5 times ``train.progress.timeout``. They have
-    checksums of all that they hold; what is damaged later is passed over for the one before. Of equal scores the
-    first is the best one. It stays when training goes on, also in a later call; one that was the best before stays for
-    as long as one of the last does that was kept meanwhile.
+    by itself, and one at the end of each epoch besides. It writes them in the background, during training; one that is
+    due while another is written waits for it: that of an epoch's end as it was then, and only the last such. Training
+    ends when all are written, or with an error after 1.5 times ``train.progress.timeout``. They have checksums of all
+    that they hold; what is damaged later is passed over for the one before. Of equal scores the first is the best one.
+    It stays while training continues, also in a later call; one that was the best before stays for as long as one of
+    the last does that was kept meanwhile.
     """
 
     url: str | os.PathLike[str]

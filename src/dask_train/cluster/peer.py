@@ -40,7 +40,7 @@ class Peer:
     dask_end
         The client, or the worker, whose connection is used.
     patience_s
-        How long the scheduler may take for an answer, in seconds; ``train.progress.timeout`` where it is None. What a
+        How long the scheduler may take for an answer, in seconds; default: ``train.progress.timeout``. What a
         question itself asks to wait for comes on top.
     """
 

@@ -156,7 +156,7 @@ def results(runs: Sequence[Compared], now: float) -> list[tuple[str, list[str]]]
             if any(last for last, _ in values):
                 rows.append((f"{name}, last", [last for last, _ in values]))
                 rows.append((f"{name}, {_which(name)}", [best for _, best in values]))
-    return rows
+    return [(name, values) for name, values in rows if any(values)]
 
 
 def num_rows(run: Compared) -> int:

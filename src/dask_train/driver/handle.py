@@ -285,8 +285,8 @@ class Run(Generic[R]):
             Seconds; None waits for as long as the run makes progress, whose own deadlines end it.
         watch
             Called four times a second while this waits, in this thread: with :meth:`status` and with ``num_alive``,
-            ``training`` (role names), ``last_scores`` (role, rank, score) and ``scores``, the list of all, which goes
-            on growing. Not with an asynchronous client. Default: nothing is called.
+            ``training`` (role names), ``last_scores`` (role, rank, score) and ``scores``, the list of all, which grows.
+            Not with an asynchronous client. Default: nothing is called.
 
         Returns
         -------
@@ -297,7 +297,7 @@ class Run(Generic[R]):
         PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
             How the run ended, if not well. Notes tell the role's traceback and the end of its output.
         StalledError
-            It still goes on after ``timeout_s``.
+            It still runs after ``timeout_s``.
         BaseException
             Whatever a signal's handler raises while this waits, KeyboardInterrupt above all: the run has been stopped,
             and what it has left by then is the exception's attribute ``result``.

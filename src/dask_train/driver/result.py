@@ -24,7 +24,7 @@ class Attempt(Shown):
     number
         0 for the first.
     started, ended
-        Seconds since the epoch; ``ended`` is 0 while it goes on.
+        Seconds since the epoch; ``ended`` is 0 while it runs.
     places
         Addresses of Dask workers, by ``role/rank``; for an attempt that replaces roles, theirs.
     reason

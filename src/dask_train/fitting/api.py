@@ -151,17 +151,16 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
 
     With parameter servers (``ps``) workers train asynchronously: the servers hold the weights and the compiled
     optimizer, and workers bring gradients and take weights, each at its own pace. A worker that is lost is replaced,
-    and goes on where it was, while the others work on.
+    and continues where it was, while the others work on.
 
     Parameters
     ----------
     model : keras.Model, torch.nn.Module, or an estimator of XGBoost, LightGBM or :mod:`dask_train.linear_model`
-        Which arguments modules of torch take (``loss=``, ``optimizer=`` and the like) is told in
-        ``docs/torch_modules.md``, of boosted trees in ``docs/boosted_trees.md``, and of linear models in
-        ``docs/linear_models.md``. The rest is of Keras models:
-        compiled; sequential, functional or subclassed, with a ``train_step`` and a ``compute_loss`` of its own or
-        Keras'. Built here where it has no weights yet. It is sent to each worker, takes over what was trained at the
-        end, and keeps its optimizer's state, so a second ``fit`` goes on.
+        For the arguments of torch modules (``loss=``, ``optimizer=`` and the like) see ``docs/torch_modules.md``, of
+        boosted trees ``docs/boosted_trees.md``, of linear models ``docs/linear_models.md``. The rest is of Keras
+        models: compiled; sequential, functional or subclassed, with a ``train_step`` and a ``compute_loss`` of its own
+        or Keras'. Built here where it has no weights yet. It is sent to each worker, takes over what was trained at the
+        end, and keeps its optimizer's state, so a second ``fit`` continues.
     x
         Inputs: a Dask or NumPy array, or a tensor, with rows along its first axis; a list, tuple or dict of them; a
         Dask or pandas frame; or a data set of :func:`dask_train.get_dataset`, which has targets and perhaps weights.
@@ -223,7 +222,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         Where to keep checkpoints: a folder that all hosts share, an fsspec URL, or a :class:`dask_train.Checkpoint`,
         which says how often, how many stay, and whether the best one. Default: nowhere.
     resume
-        Whether to resume from the last whole checkpoint, if there is one. ``epochs``, ``workers``, callbacks and
+        Resume from the last whole checkpoint, if there is one. ``epochs``, ``workers``, callbacks and
         validation may differ; another model or other data is an error. ``"new_learning_rate"`` takes the compiled
         learning rate instead of the checkpoint's. Default: False.
     recovery

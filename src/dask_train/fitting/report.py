@@ -16,7 +16,7 @@ from dask_train.report import Metric, RoleTimeline, RunRecord, Score, Span, writ
 
 
 class MetricCurves(NamedTuple):
-    """What training has come to: a list for each metric, of one value an epoch, and the numbers of those epochs.
+    """What training has come to: a list for each metric, of one value per epoch, and the numbers of those epochs.
 
     ``unit`` is what an epoch is called; ``sets`` names the rows whose metrics begin with a prefix. Names
     that begin with none are of training.

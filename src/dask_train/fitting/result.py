@@ -37,11 +37,11 @@ class FitResult(RunAccount):
         The trained model, the very object that was passed: with its weights; of Keras, with optimizer state and
         ``history`` as well.
     history
-        As ``History.history`` of Keras: a list for each metric, of one value an epoch.
+        As ``History.history`` of Keras: a list for each metric, of one value per epoch.
     epoch
         The numbers of those epochs.
     best_epoch
-        The one after which the model was as it is, with ``Checkpoint(restore_best=True)``; else None.
+        Epoch whose weights the model holds, with ``Checkpoint(restore_best=True)``; else None.
     all_reduce_s
         Seconds that the first worker has spent on sums with the others, and on waiting for them in these.
     waiting_s

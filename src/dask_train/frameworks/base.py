@@ -78,7 +78,7 @@ class Framework:
         What a role process takes for itself once its framework is imported, in bytes; reckoned with where data is
         large.
     shared_bytes
-        So many of these are taken once a Dask worker, by the template, where role processes are forked of one.
+        So many of these are taken once per Dask worker, by the template, where role processes are forked of one.
     """
 
     name = "numpy"
@@ -118,7 +118,7 @@ class Framework:
         return False
 
     def can_replace(self, role: str) -> bool:
-        """Return whether one role process can be started again while the others go on.
+        """Return whether one role process can be started again while the others continue.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class Framework:
         Returns
         -------
         str
-            ``host:port`` at which peers will reach this role; empty where nobody has to.
+            ``host:port`` at which peers will reach this role; empty if none will.
         """
         self.load(me)
         return ""

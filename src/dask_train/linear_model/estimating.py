@@ -61,7 +61,7 @@ class LinearEstimator(BaseEstimator):
             Targets, ``(n,)``: labels of a classifier, or numbers in the range of the distribution. Models of squared
             errors take ``(n, targets)`` as well.
         sample_weight
-            Of each row, ``(n,)``; 1 where it is None.
+            Of each row, ``(n,)``. Default: 1 each.
 
         Returns
         -------

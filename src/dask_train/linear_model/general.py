@@ -129,7 +129,7 @@ class PoissonRegressor(_GeneralizedRegressor):
     warm_start
         Whether another ``fit`` begins with the coefficients of the one before.
     workers
-        Role processes for Dask collections; one a Dask worker where it is None, and 0 for this process itself.
+        Role processes for Dask collections; default: one per Dask worker; 0 for this process itself.
 
     Attributes
     ----------

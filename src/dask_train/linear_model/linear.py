@@ -27,7 +27,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
     fit_intercept
         Whether there is an intercept.
     workers
-        Role processes for Dask collections; one a Dask worker where it is None, and 0 for this process itself.
+        Role processes for Dask collections; default: one per Dask worker; 0 for this process itself.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
     warm_start
         Whether another ``fit`` begins with the coefficients of the one before.
     workers
-        Role processes for Dask collections; one a Dask worker where it is None, and 0 for this process itself.
+        Role processes for Dask collections; default: one per Dask worker; 0 for this process itself.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
     -----
     Dask collections are fitted by :func:`dask_train.train`: a step is one sum over the workers that have the rows, and
     no task on Dask's scheduler. All else is fitted in this process, by the same functions. By default they are Newton's
-    steps [1]_ [2]_; where other solvers are from is told in :mod:`dask_train.linear_model.solvers`, ``.composite`` and
+    steps [1]_ [2]_; where other solvers are from stands in :mod:`dask_train.linear_model.solvers`, ``.composite`` and
     ``.admm``.
 
     Of 50,000 rows and more, enough for the coefficients that there are, a sample is fitted first: all rows begin at its

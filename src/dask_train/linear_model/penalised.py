@@ -34,7 +34,7 @@ class ElasticNet(LinearRegression):
     warm_start
         Whether another ``fit`` begins with the coefficients of the one before.
     workers
-        Role processes for Dask collections; one a Dask worker where it is None, and 0 for this process itself.
+        Role processes for Dask collections; default: one per Dask worker; 0 for this process itself.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class ElasticNet(LinearRegression):
 
     Notes
     -----
-    The penalties are those of [1]_, coordinate descent is that of [2]_; where the other solvers are from is told in
+    The penalties are those of [1]_, coordinate descent is that of [2]_; where the other solvers are from stands in
     :mod:`dask_train.linear_model.composite` and ``.admm``.
 
     References

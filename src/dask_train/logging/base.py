@@ -68,7 +68,7 @@ class Sink(ABC):
     """One run, or one trial, at the place that it is written to.
 
     All methods are called in one thread, never at the same time. One that raises is called again later, for as long as
-    the run goes on and for ``train.logging.timeout`` after that.
+    the run lasts and for ``train.logging.timeout`` after that.
     """
 
     @abstractmethod
@@ -141,5 +141,5 @@ class Logger(ABC):
         start
             What begins.
         parent
-            That of the search whose trial this is; None where it is none.
+            That of the search whose trial this is; None if it is no trial.
         """

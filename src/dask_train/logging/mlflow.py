@@ -34,9 +34,9 @@ class MLflow(Logger):
     Parameters
     ----------
     tracking_uri
-        Of the server or store; what ``mlflow.set_tracking_uri`` or ``MLFLOW_TRACKING_URI`` say where it is None.
+        Of the server or store; what ``mlflow.set_tracking_uri`` or ``MLFLOW_TRACKING_URI`` say by default.
     experiment
-        Its name; made where there is none. ``"Default"`` where it is None.
+        Its name; made where there is none. Default: ``"Default"``.
     tags
         More tags of each run. Default: none.
 

@@ -96,7 +96,7 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     Dask array, Series or DataFrame
         The same rows in the same partitions, with the same index and divisions. Arrays of ``(num_rows, *row_shape)``
         with the row chunks of ``x``, as the model's outputs are put together: one, a list or a dict. A frame gives a
-        Series where there is one number a row, else a DataFrame. An awaitable with an asynchronous client.
+        Series where there is one number per row, else a DataFrame. An awaitable with an asynchronous client.
 
     Raises
     ------

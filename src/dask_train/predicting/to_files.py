@@ -88,7 +88,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     client: Client | None = None,
     progress: bool | None = None,
 ) -> PredictedFiles:
-    """Write what a model says of each row, one file a partition; called again, go on with those that are missing.
+    """Write predictions of all rows, one file per partition; called again, write the files that are missing.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         ``path``, and for the model and the schema where these are URLs of the same store. Never shown. Default: what
         the environment of each process says.
     progress
-        Whether to show how many partitions are written, those of earlier calls among them. Default: in terminals and
+        Show how many partitions are written, those of earlier calls among them. Default: in terminals and
         notebooks; elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10
         seconds there.
 
@@ -129,13 +129,13 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
 
     Notes
     -----
-    A part is there as a whole or not at all: on local file systems it is renamed into place, elsewhere it is put as
-    one object. ``_dask_train/record.json`` tells what the predictions are of, and ``_dask_train/done`` has a file for
-    each part that is complete, with the number of its rows in its name. The data is known by its layout (numbers of
-    partitions and rows, dtypes, divisions) and its Dask token, which tells how it is made: contents of NumPy arrays
-    and frames of pandas, times and sizes of Parquet files, but only the path of any other file. Data that is made of
+    A part is there as a whole or not at all: on local file systems it is renamed into place, elsewhere it is put as one
+    object. ``_dask_train/record.json`` tells what the predictions are of, and ``_dask_train/done`` has a file for each
+    part that is complete, with the number of its rows in its name. The data is known by its layout (numbers of
+    partitions and rows, dtypes, divisions) and its Dask token, which tells how it is made: contents of NumPy arrays and
+    frames of pandas, times and sizes of Parquet files, but only the path of any other file. Data that is made of
     generators without a seed, or of delayed functions that are not ``pure=True``, has another token each time, so it
-    can be gone on with only in the session where it was begun. Where files have changed under the same path, pass
+    can be resumed only in the session where it was begun. Where files have changed under the same path, pass
     ``overwrite=True``.
     """
     settings = PredictSettings.of(dict(locals()))

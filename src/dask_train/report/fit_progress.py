@@ -23,7 +23,7 @@ class FitDisplay(RunDisplay):
     Parameters
     ----------
     progress
-        Whether to show it.
+        Show it.
     epochs
         Where training ends.
     """

@@ -18,7 +18,7 @@ class PartsDisplay(Display):
     Parameters
     ----------
     progress
-        Whether to show it.
+        Show it.
     what
         What is done, such as "evaluating".
     rows

@@ -16,7 +16,7 @@ class RowsDisplay(RunDisplay):
     Parameters
     ----------
     progress
-        Whether to show it.
+        Show it.
     rows
         How many there are; None where that is not known before they are computed.
     batch_size

@@ -35,8 +35,8 @@ class Checkpointing(Messaging):
         ----------
         write
             Called with an empty local folder, into which it writes files: weights, optimizer state, and
-            :attr:`position`, which ``batches(start=...)`` takes to go on. They are copied once, to where they are kept.
-            With ``Checkpoint(best=...)`` it has the score that this role has reported last since the one before.
+            :attr:`position`, which ``batches(start=...)`` takes to resume. They are copied once, to where they are
+            kept. With ``Checkpoint(best=...)`` it has the score that this role has reported last since the one before.
 
         Returns
         -------
@@ -93,8 +93,8 @@ class Checkpointing(Messaging):
         Parameters
         ----------
         best
-            Whether to have the best one instead, by ``Checkpoint(best=...)``: to look at, since training goes on with
-            the last one. None where none was kept with a score; an error where it is damaged.
+            Take the best one instead, by ``Checkpoint(best=...)``: to look at, since training continues from the last
+            one. None where none was kept with a score; an error where it is damaged.
 
         Returns
         -------

@@ -79,7 +79,7 @@ class Session(Collective, Checkpointing):
 
     @property
     def position(self) -> tuple[int, int]:
-        """The epoch and the batch after the one that was taken last: what ``batches(start=...)`` goes on with.
+        """The epoch and the batch after the one that was taken last: where ``batches(start=...)`` resumes.
 
         Batches of other data sets, such as those of a validation, change nothing, where the role has data of its own.
         """
@@ -146,7 +146,7 @@ class Session(Collective, Checkpointing):
             arrays with any framework, read-only views of the memory that all roles of the host share, without a copy;
             columns of text are copied. Partitions without rows are left out. Each may be kept: ``list(...)`` takes no
             memory. Those of data that is streamed are computed anew in each call, a group at a time, and are copies:
-            go on to the next without keeping them.
+            continue with the next without keeping them.
 
         Raises
         ------
@@ -197,8 +197,8 @@ class Session(Collective, Checkpointing):
 
         For loops that share rows out among ranks by themselves: ``DistributedSampler``, accelerate, transformers,
         Lightning. Each of them repeats some rows in the last batches of an epoch where the rows don't divide evenly
-        (``DistributedSampler`` up to one a rank). :meth:`batches` gives each rank its own share instead, which none of
-        them may share out once more. Rows that are taken here count nowhere in the run's ledger.
+        (``DistributedSampler`` up to one per rank). :meth:`batches` gives each rank its own share instead, which none
+        of them may share out once more. Rows that are taken here count nowhere in the run's ledger.
 
         Parameters
         ----------

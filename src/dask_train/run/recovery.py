@@ -23,11 +23,11 @@ class Failure:
     raised
         Whether its function raised; else its process, or its Dask worker, is gone.
     replaceable
-        Whether the framework lets this role be replaced while the others go on.
+        Whether the framework lets this role be replaced while the others continue.
     num_restarts
         How often the run has been mended before.
     in_place
-        Whether the others can go on where they are, with a new role in place of the lost one. Default: false.
+        Whether the others can stay where they are, with a new role in place of the lost one. Default: false.
     """
 
     role: str

@@ -65,7 +65,7 @@ class StopRule:
         Returns
         -------
         str
-            Empty where the run goes on.
+            Empty while no rule ends the run.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say when it is met; give it a method met().")
 

@@ -76,7 +76,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     """Search parameters of a model, with Optuna or over a grid: many trials at a time on the cluster with the data.
 
     The data is put into shared memory once, for all trials. Each trial is trained in a process beside it that serves
-    one trial after the other, so that Keras or torch is imported once a process and not once a trial.
+    one trial after the other, so that Keras or torch is imported once per process and not once per trial.
 
     Parameters
     ----------
@@ -150,21 +150,21 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         checkpoint says, counting each candidate on each fold as a step, and at the end the best estimator. Default:
         nowhere.
     resume
-        Whether to go on with the search that is there, if there is one: trials that have ended are not trained again
-        and count in ``trials``; those in hand go on with their last checkpoint. With another build, data or
-        argument it is an error that says what differs. Free are ``trials``, ``timeout_s``, ``concurrency``,
+        Resume the search that is there, if there is one: trials that have ended are not trained again
+        and count in ``trials``; those in hand resume from their last checkpoint. With another build, data or
+        argument it is an error that says what differs. You may change ``trials``, ``timeout_s``, ``concurrency``,
         ``workers_per_trial``, ``callbacks``, ``pruner`` and what concerns the cluster. Default: False.
     on, resources, client
         As in :func:`dask_train.fit`. Default: all Dask workers, no resources, and the client that there is.
     progress
-        Whether to show the trials. Default: in terminals and notebooks; elsewhere, as in a log file, a line after 10
+        Show the trials. Default: in terminals and notebooks; elsewhere, as in a log file, a line after 10
         seconds and then one a minute. True writes a line for each trial that ends there.
     scoring
         Of estimators, as ``GridSearchCV`` takes it: the name of a score, a function of an estimator, features and
         targets, or, with ``params``, a list or dict of them; None for the estimator's own ``score``.
     cv
-        Of estimators: a number of folds, a splitter of scikit-learn's, or pairs of row numbers; 5 where it is None
-        and no ``validation_data`` is passed. Splitters see targets, and zeros in place of features.
+        Of estimators: a number of folds, a splitter of scikit-learn's, or pairs of row numbers; default: 5 where no
+        ``validation_data`` is passed. Splitters see targets, and zeros in place of features.
     params
         A grid as ``GridSearchCV`` takes it: a dict of parameters to lists, or a list of such dicts. All of its points
         are tried. Default: none, no grid.
@@ -190,30 +190,30 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     ImportError
         Optuna is not installed; or, with ``params``, ``scoring`` or ``cv``, scikit-learn.
     CheckpointError
-        The search can't be kept or gone on with: the place can't be read or written, another search keeps its
+        The search can't be kept or resumed: the place can't be read or written, another search keeps its
         checkpoints there, or what is there was begun with something else.
     PlacementError
         The cluster can't hold a single trial.
     RoleFailedError
-        All trials of this call have failed; the first one's error is told.
+        All trials of this call have failed; the first one's error is in the message.
     DataError, LaunchError, RoleLostError, StalledError
         The data can't be computed, or processes are lost again and again.
     KeyboardInterrupt
         Ctrl-C: nothing is left on the cluster, and trials in hand are recorded as failed; with ``checkpoint`` they stay
-        "running", for a call that goes on. What was found so far is the exception's attribute ``result``, a
+        "running", for a call that resumes. What was found so far is the exception's attribute ``result``, a
         SearchResult, and in the storage.
 
     Notes
     -----
-    A search that goes on finds what it would have found without a stop, as far as ``build`` draws initial weights with
-    seeds of its own and trials are trained one at a time; of several, a sampler's suggestions depend on which ends
+    A search that is resumed finds what it would have found without a stop, as far as ``build`` draws initial weights
+    with seeds of its own and trials are trained one at a time; of several, a sampler's suggestions depend on which ends
     first. With ``storage``, a client that dies within ``build`` leaves that trial "running".
 
-    Estimators are fitted in processes that map the same shared memory, which has the data set once a host; one process
-    a trial. Over a grid each distinct beginning of a pipeline is fitted once a fold, for all candidates that
-    have it in common (the way of dask-learn), and the scores are those of ``GridSearchCV`` on the same folds, where the
-    estimators are not random. Candidates that share their first step go through a fold one after the other, in one
-    process.
+    Estimators are fitted in processes that map the same shared memory, which has the data set once per host; there is
+    one process per trial. Over a grid each distinct beginning of a pipeline is fitted once per fold, for all candidates
+    that have it in common (the way of dask-learn), and the scores are those of ``GridSearchCV`` on the same folds,
+    where the estimators are not random. Candidates that share their first step go through a fold one after the other,
+    in one process.
 
     Weights of rows go to an estimator's ``fit``, of a pipeline to that of its last step. As in ``GridSearchCV``, scores
     of an estimator alone are of weighted rows where they can be (a warning tells where not), and those of a pipeline,

@@ -61,10 +61,10 @@ def publish_dataset(
     override
         Replace what has the name, once this one is computed: both take memory until then.
     client
-        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None; where there is
+        The task's own client in a Dask task, else ``distributed.default_client()``; where there is
         none, a local cluster is started.
     progress
-        Whether to show how many partitions and rows are there, on standard error. Default: in terminals and notebooks;
+        Show how many partitions and rows are there, on standard error. Default: in terminals and notebooks;
         elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10 seconds.
     to
         ``"vineyard"`` puts each partition into the Vineyard daemon of its host instead, for programs without Dask: one
@@ -139,7 +139,7 @@ def get_dataset(name: str, *, client: Client | None = None) -> published.Publish
     name
         Its name.
     client
-        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None.
+        The task's own client in a Dask task, else ``distributed.default_client()``.
 
     Returns
     -------
@@ -223,10 +223,10 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     *data
         Dask or NumPy arrays, a tuple or a dict of them, with the same rows; several values make a tuple.
     client
-        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None; where there is
+        The task's own client in a Dask task, else ``distributed.default_client()``; where there is
         none, a local cluster is started.
     progress
-        Whether to show how many partitions and rows are there, on standard error. Default: in terminals and notebooks;
+        Show how many partitions and rows are there, on standard error. Default: in terminals and notebooks;
         elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10 seconds.
 
     Returns

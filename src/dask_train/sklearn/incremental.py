@@ -41,9 +41,9 @@ def _has(name: str) -> Callable[[Any], bool]:
 class Incremental(MetaEstimatorMixin, BaseEstimator):
     """An estimator with ``partial_fit``, which learns the rows of Dask collections batch by batch, each exactly once.
 
-    One role process goes through the data set's batches in shared memory, wherever its rows lie; the estimator is
-    never sent from task to task. Where the process, or its Dask worker, is lost, it begins anew, or goes on with the
-    last checkpoint, and no batch counts twice.
+    One role process goes through the data set's batches in shared memory, wherever its rows lie; the estimator is never
+    sent from task to task. Where the process, or its Dask worker, is lost, it begins anew, or resumes from the last
+    checkpoint, and no batch counts twice.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         A compiled ``keras.Model``, or a function of ``X``, ``y`` (``(n, classes)``) and ``model_kwargs`` that returns
         one. A model is cloned before it is fitted, unless ``warm_start`` is true.
     warm_start
-        Whether another ``fit`` goes on with the weights of the one before, and the first with those of ``model``.
+        Whether another ``fit`` continues from the weights of the one before, and the first with those of ``model``.
     model_kwargs
         Keywords of ``model``, where it is a function. Default: none.
     fit_kwargs

@@ -84,7 +84,7 @@ def start_tensorflow(
     Parameters
     ----------
     client
-        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None; where there is
+        The task's own client in a Dask task, else ``distributed.default_client()``; where there is
         none, a local cluster is started.
     jobs, **counts
         Tasks by job name, such as ``ps=1, worker=4, scorer=1``; any names, ``jobs={"on": 2}`` for those that are

@@ -93,7 +93,7 @@ class Board(Mirror):
             Called on the event loop whenever something was appended, so it must be quick. While the board is empty,
             an ``IndexError`` means "not yet", so that ``scores[-1] < 0.1`` needs no test for an empty board.
         timeout_s
-            Seconds; ``train.progress.timeout`` where it is None.
+            Seconds; default: ``train.progress.timeout``.
 
         Returns
         -------

@@ -78,7 +78,7 @@ class Feed(Mirror):
         Parameters
         ----------
         timeout_s
-            Seconds; ``train.progress.timeout`` where it is None.
+            Seconds; default: ``train.progress.timeout``.
 
         Returns
         -------

@@ -135,7 +135,7 @@ class Network(Mirror):
 
         Notes
         -----
-        No share is promised: a quick task takes more than a slow one. A role should go on until it is told to stop,
+        No share is promised: a quick task takes more than a slow one. A role should continue until it is asked to stop,
         by a board for instance, and not for a number of batches.
         """
         futures = list(batches)
@@ -174,7 +174,7 @@ class Network(Mirror):
         Parameters
         ----------
         timeout_s
-            Seconds; ``train.progress.timeout`` where it is None.
+            Seconds; default: ``train.progress.timeout``.
 
         Returns
         -------
@@ -188,7 +188,7 @@ class Network(Mirror):
         ClosedError
             The network was closed.
         StalledError
-            Neither happened within ``timeout_s`` seconds (``train.progress.timeout`` where it is None).
+            Neither happened within ``timeout_s`` seconds (default: ``train.progress.timeout``).
         """
         return self._peer.run(self._wait_lost, seconds_or(Deadlines.from_dask_config().progress_s, timeout_s))
 
@@ -208,7 +208,7 @@ class Network(Mirror):
         force
             Close even where data would be lost.
         timeout_s
-            Seconds; ``train.close.timeout`` where it is None.
+            Seconds; default: ``train.close.timeout``.
 
         Returns
         -------

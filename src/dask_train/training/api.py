@@ -128,7 +128,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         how often ``session.checkpoint_due()`` is true, and which ones stay; a run of its own each. Checkpoints have
         checksums: a damaged one is passed over for the one before, and ``result.notices`` says so.
     resume
-        Whether to resume from the last whole checkpoint there, if there is one: ``load_checkpoint`` then gives it.
+        Resume from the last whole checkpoint there, if there is one: ``load_checkpoint`` then gives it.
         Default: False, it gives only those of this run, to a role that starts again.
     on
         Addresses of Dask workers to choose from. Default: all.
@@ -149,7 +149,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     name
         Beginning of the run's name. Default: the function's name.
     progress
-        Whether to show progress on standard error while this waits: roles, scores, rates. Default: in terminals and
+        Show progress on standard error while this waits: roles, scores, rates. Default: in terminals and
         notebooks; elsewhere, as in a log file, a line after 10 seconds and then one a minute. True writes one every 10
         seconds there. ``verbose`` in :func:`dask_train.fit`.
     log

@@ -60,7 +60,7 @@ class RunSettings(CheckedSettings):
     on, resources, gpus, client, wait, name, resume
         As the user passed them.
     progress
-        Whether to show how the run goes; None does so in terminals and notebooks.
+        Show how the run goes; None does so in terminals and notebooks.
     runs_on_host
         Number of runs like this one that share the cores of each host.
     """

@@ -105,7 +105,7 @@ class Spool(Answering):
         return True
 
     def aligned(self, epochs: Sequence[int]) -> dict[str, list[float]]:
-        """Return what was found, a list for each name of one value an epoch; NaN for those that were not validated."""
+        """Return what was found, a list for each name of one value per epoch; NaN for those that were not validated."""
         names = dict.fromkeys(name for found in self.scores.values() for name in found)
         return {name: [self.scores.get(epoch, {}).get(name, math.nan) for epoch in epochs] for name in names}
 

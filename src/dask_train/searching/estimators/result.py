@@ -27,7 +27,7 @@ class GridResult(SearchFound):
     scorer_names
         The scores.
     num_fits
-        How many fits of steps on folds there were; each distinct beginning of a pipeline counts once a fold.
+        How many fits of steps on folds there were; each distinct beginning of a pipeline counts once per fold.
     num_splits
         How many folds.
     refit_s

@@ -31,7 +31,7 @@ def from_vineyard(
 
     Each Dask worker opens the partitions of the daemon on its own host. Columns of numbers are mapped where they lie,
     and not copied, if rows begin at addresses that can be mapped; text, and matrices of several columns, are copied
-    once. The data set is protected from deletion while it is open, unless Vineyard is told to ``force`` it.
+    once. The data set is protected from deletion while it is open, unless with Vineyard's ``force``.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def from_vineyard(
     label
         Column that makes pairs of features and label. Default: none.
     client
-        The task's own client in a Dask task, else ``distributed.default_client()`` where it is None.
+        The task's own client in a Dask task, else ``distributed.default_client()``.
 
     Returns
     -------
