@@ -8,7 +8,14 @@ import os
 import dask
 import pytest
 
-from dask_train.dashboard.compared import compared_lines, compared_runs, differing_settings, results, with_logged
+from dask_train.dashboard.compared import (
+    compared_lines,
+    compared_runs,
+    differing_settings,
+    names_of_scores,
+    results,
+    with_logged,
+)
 from dask_train.dashboard.logged_runs import MOST_RUNS, LoggedRuns, folders_of_setting
 from dask_train.logging.base import Ending, Start
 from dask_train.logging.tensorboard import TensorBoard
@@ -44,6 +51,7 @@ def logged(folder):
 def test_a_run_in_a_log_is_compared_as_one_that_the_scheduler_knows(logged):
     runs, traces = with_logged([], {}, logged.runs)
     chosen = compared_runs(runs, traces, ["a", "b"])
+    assert names_of_scores(chosen) == ["loss"], "those of whole epochs, and of the first role"
     assert compared_lines(chosen, "loss", over_time=False)[0]["ys"] == [[3.0, 1.0, 2.0], [5.0]]
     assert compared_lines(chosen, "loss", over_time=True)[0]["xs"] == [[10.0, 20.0, 30.0], [10.0]]
     rows = dict(results(chosen, now=0.0))

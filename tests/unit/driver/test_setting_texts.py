@@ -19,9 +19,10 @@ class Broken:
 
 
 def test_values_are_texts_that_two_runs_can_be_compared_by():
-    texts = setting_texts({"epochs": 3, "loss": Loss(), "optimizer": partial(Loss, lr=0.1), "build": setting_texts})
+    one, other = Loss(), Loss()
+    texts = setting_texts({"epochs": 3, "loss": one, "optimizer": partial(Loss, lr=0.1), "build": setting_texts})
     assert texts["epochs"] == "3"
-    assert texts["loss"] == setting_texts({"loss": Loss()})["loss"], "another object of the same class"
+    assert texts["loss"] == setting_texts({"loss": other})["loss"], "another object of the same class"
     assert texts["optimizer"] == "Loss(lr=0.1)"
     assert texts["build"] == "setting_texts"
 
