@@ -71,6 +71,9 @@ class RunDisplay(Display):
         As there.
     """
 
+    # What a score has besides values.
+    _place = _RESERVED
+
     def __init__(self, progress: bool | None = None, **settings: Any) -> None:
         self._status: Mapping[str, Any] = {}
         self._counts: deque[tuple[float, int, int, int]] = deque()
@@ -158,7 +161,7 @@ class RunDisplay(Display):
         fields = []
         for rank, inside in ((2, True), (5, False)):
             told = next((told for told in scores if (told[0] in training) is inside), None)
-            values = {} if told is None else _numbers(told[2])
+            values = {} if told is None else _numbers(told[2], self._place)
             text = "  ".join(f"{name} {score_text(value)}" for name, value in values.items())
             brief = "  ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:1])
             if told is not None and text:
@@ -178,11 +181,11 @@ class RunDisplay(Display):
         return scores, batches, rows
 
 
-def _numbers(score: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(score: Mapping[str, Any], place: frozenset[str]) -> dict[str, float]:
     return {
         name: value
         for name, value in score.items()
-        if name not in _RESERVED and isinstance(value, int | float) and not isinstance(value, bool)
+        if name not in place and isinstance(value, int | float) and not isinstance(value, bool)
     }
 
 

@@ -27,7 +27,7 @@ from dask_train.fitting.trees.categories import check_going_on
 from dask_train.fitting.trees.result import TreesResult, grown
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import num_parts, tree_data
-from dask_train.fitting.trees.settings import TreesSettings, XGBoostSettings
+from dask_train.fitting.trees.settings import ROUNDS, TreesSettings, XGBoostSettings
 from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
@@ -211,7 +211,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         RunInputs(data={"worker": source}, datasets=sources),
         replace(run, client=client, progress=settings.progress).named("fit"),
         framework=library,
-        display=settings.display,
+        display=partial(settings.display, rounds=model.n_estimators or ROUNDS),
         params=params_of_estimator(model),
         finish=partial(grown, model=model, callbacks=callbacks, evals=sets, schema=data.schema),
     )

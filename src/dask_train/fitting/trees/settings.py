@@ -8,7 +8,10 @@ from typing import Any
 
 from dask_train.fitting.settings import FitSettings
 from dask_train.report.fit_progress import EpochLines
-from dask_train.report.progress import RunDisplay
+from dask_train.report.rounds_progress import RoundsDisplay
+
+# Of an estimator that names no number, in both libraries.
+ROUNDS = 100
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,9 +38,11 @@ class TreesSettings(FitSettings):
     eval_set: Sequence[tuple[Any, Any]] | None = None
     eval_qid: Sequence[Any] | None = None
 
-    def display(self, progress: bool | None, **settings: Any) -> RunDisplay | EpochLines:
+    def display(self, progress: bool | None, *, rounds: int, **settings: Any) -> RoundsDisplay | EpochLines:
         """Return what shows a run: with ``verbose=2`` a line for each round."""
-        return EpochLines(epochs=None) if self.verbose == 2 and progress else RunDisplay(progress, **settings)
+        if self.verbose == 2 and progress:
+            return EpochLines(epochs=None)
+        return RoundsDisplay(progress, rounds=rounds, **settings)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
