@@ -24,20 +24,29 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 _WORKERS = {"n_jobs", "num_workers", "n_workers", "nproc", "world_size"}
 _EPOCHS = {"max_epochs", "num_epochs", "n_epochs", "num_train_epochs"}
-# Names in Keras, scikit-learn, Ray, Optuna and others; the argument that a verb may have, and what to use there.
+_DEVICES = {"device", "devices", "accelerator", "use_gpu", "num_gpus"}
+_VALIDATION = {"eval_set", "val_data", "validation_set", "eval_dataset"}
 _RATES = {"lr", "learning_rate"}
+_TRIALS = {"n_trials", "num_samples", "n_iter", "max_trials"}
+# Names in Keras, scikit-learn, Ray, Optuna and others; the argument that a verb may have, and what to use there.
 _ELSEWHERE = (
     (_WORKERS, "workers", "workers="),
     (_WORKERS | {"workers"}, "roles", "roles={'worker': 4}"),
     (_WORKERS, "concurrency", "concurrency="),
     (_EPOCHS, "epochs", "epochs="),
     (_EPOCHS | {"epochs", "batch_size"}, "roles", "session.batches(epochs=..., batch_size=...) in the function"),
-    ({"n_trials", "num_samples", "n_iter", "max_trials"}, "trials", "trials="),
-    ({"device", "devices", "accelerator", "use_gpu", "num_gpus"}, "gpus", "gpus=1"),
+    (_TRIALS, "trials", "trials="),
+    (_TRIALS, "stop", "dt.search(build, ..., trials=20)"),
+    (_DEVICES, "gpus", "gpus=1"),
+    (_DEVICES, "resources", "resources={'GPU': 1}"),
     ({"train_batch_size"}, "batch_size", "batch_size="),
-    ({"eval_set", "val_data", "validation_set", "eval_dataset"}, "validation_data", "validation_data="),
+    (_VALIDATION, "validation_data", "validation_data="),
+    (_VALIDATION | {"validation_data"}, "datasets", "datasets={'valid': (Xv, yv)}"),
     ({"val_split", "validation_fraction"}, "validation_split", "validation_split="),
+    (_RATES, "trials", "trial.suggest_float('lr', 1e-4, 1e-1, log=True) in build"),
     (_RATES, "optimizer", "optimizer=partial(torch.optim.Adam, lr=1e-3)"),
+    (_RATES, "eval_set", "the estimator's own parameter, learning_rate"),
+    (_RATES | {"config", "train_loop_config"}, "roles", "functools.partial(function, lr=1e-3)"),
     (_RATES, "callbacks", "model.compile(keras.optimizers.Adam(1e-3))"),
     ({"param_grid", "param_distributions", "param_space"}, "params", "params="),
     ({"n_splits", "n_folds"}, "cv", "cv="),

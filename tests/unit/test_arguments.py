@@ -127,6 +127,8 @@ def test_a_name_that_is_nearly_known_is_guessed():
         ("fit", "val_data", " Use validation_data=."),
         ("fit", "lr", " Use optimizer=partial(torch.optim.Adam, lr=1e-3)."),
         ("fit", "early_stopping_rounds", " Use stop=dt.Patience('val_loss', 3)."),
+        ("fit", "n_trials", " Use dt.search(build, ..., trials=20)."),
+        ("train", "lr", " Use functools.partial(function, lr=1e-3)."),
         ("train", "workers", " Use roles={'worker': 4}."),
         ("train", "batch_size", " Use session.batches(epochs=..., batch_size=...) in the function."),
         ("search", "n_trials", " Use trials=."),
@@ -152,3 +154,15 @@ def test_arguments_are_checked_by_themselves_as_well():
     with pytest.raises(TypeError, match="wait is 1; it is True or False"):
         check_flags(wait=1)
     assert arguments.__doc__
+
+
+# What users of Keras, scikit-learn, Ray or Optuna type.
+TYPED = ("n_jobs", "n_trials", "num_workers", "device", "lr", "max_epochs", "val_data")
+
+
+@pytest.mark.parametrize("verb", ["fit", "train", "search"])
+@pytest.mark.parametrize("name", TYPED)
+def test_names_that_people_type_have_an_answer(verb, name):
+    known = inspect.signature(getattr(dask_train, verb)).parameters
+    assert name not in known
+    assert nearest_argument(name, known).startswith(" Use ")
