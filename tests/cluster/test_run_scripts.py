@@ -103,7 +103,7 @@ def runs(client: Client) -> dict[str, str]:
 @pytest.mark.parametrize("whose", ["default", "own"])
 def test_a_script_trains_on_the_cluster_of_the_command_line(run, client, whose):
     ran = run("run", "mine/script.py", "work", "--lr", "0.1", whose)
-    assert ran.stderr == ""
+    assert [line for line in ran.stderr.splitlines() if " · " not in line] == [], "but progress, of a slow run"
     results, arguments = re.fullmatch(r"(\[.*?\]) (\[.*\])\n", ran.stdout).groups()
     assert sum(map(int, re.findall(r"\d+", results))) == 20, "twice the rows, by a module that travelled"
     assert arguments == f"['--lr', '0.1', '{whose}']"

@@ -73,7 +73,6 @@ def test_what_was_interrupted_goes_on(
     assert "4 of 4 partitions" in last
     assert len(list(notes.glob("called-1*"))) == 1
     assert dt.predict_to(where, function, lazy).num_written == 0
-    assert not capsys.readouterr().err  # standard error is no terminal here
     with pytest.raises(TypeError, match="progress is 1; pass True, False, or None"):
         dt.predict_to(where, function, lazy, progress=1)  # type: ignore[arg-type]
     if name.endswith(".zarr"):
