@@ -95,6 +95,15 @@ def forget_losses(layer: Any) -> None:
     layer._loss_ids.clear()
 
 
+def has_added_losses(layer: Any) -> bool:
+    """Return whether a layer itself has added losses when it was last called, also within a graph.
+
+    Replaces ``Layer._losses``; the public list has those of inner layers and of weights, too. Without it each layer of
+    one's own is taken for one that adds losses.
+    """
+    return bool(layer._losses)
+
+
 def has_init_arguments(layer: Any) -> bool:
     """Return whether Keras has noted what a layer was made with.
 

@@ -87,7 +87,7 @@ class Backend(Protocol):
         models that are compiled with ``run_eagerly=True``.
     refuses_losses
         Whether :meth:`learn` refuses losses by what a few rows make of them, so that it can be asked before anything
-        starts, too.
+        starts, too. Where it doesn't, workers compare their first batch with its parts.
     """
 
     symbolic_build: bool
@@ -292,6 +292,9 @@ class Backend(Protocol):
         StepError
             Workers can't take that step together.
         """
+
+    def draws(self, step: Callable[[Any], Any]) -> bool:
+        """Return whether a step that :meth:`compiled` has returned shows that it draws random numbers."""
 
     def num_rows(self, column: Any) -> int:
         """Return rows of a column of a batch."""

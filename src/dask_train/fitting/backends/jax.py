@@ -272,6 +272,10 @@ class JaxBackend:
         """Do nothing: Keras refuses layers that synchronise statistics."""
         return nullcontext()
 
+    def draws(self, step: Callable[[Any], Any]) -> bool:  # noqa: ARG002
+        """Return False: never asked."""
+        return False
+
     def num_rows(self, column: Any) -> int:
         """Return rows of an array."""
         return int(column.shape[0])

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dask_train.compat.keras.layers import flatten_layers
 from dask_train.fitting.backends.base import StepError
+from dask_train.fitting.backends.rounding import ROUNDED, is_mean, roundings, size_of
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 
 
@@ -77,10 +77,10 @@ def check_step(
     passes = _Passes(tried, gathers, whole)
     of_whole = passes.of_whole(given)
     of_parts = passes.of_parts(given, parts, shares)
-    room, room_of_logs = _rooms(model)
-    noise = _ROUNDED * room * max(map(_size, of_whole.gradients), default=0.0)
+    room, room_of_logs = roundings(model)
+    noise = ROUNDED * room * max(map(size_of, of_whole.gradients), default=0.0)
     for whole_gradient, *parts_of_it in zip(of_whole.gradients, *(one.gradients for one in of_parts), strict=True):
-        if not _is_mean(whole_gradient, parts_of_it, shares, room, noise):
+        if not is_mean(whole_gradient, parts_of_it, shares, room, noise):
             raise StepError(_no_mean(model))
     if not looks_at_logs:
         return frozenset()
@@ -90,7 +90,7 @@ def check_step(
     for name in own:
         of_logs = [found.logs[name] for found in every]
         depends = not np.allclose(of_logs[2], of_logs[3], rtol=room_of_logs, atol=0, equal_nan=True)
-        if depends or not _is_mean(of_logs[0], of_logs[1:3], shares, room_of_logs):
+        if depends or not is_mean(of_logs[0], of_logs[1:3], shares, room_of_logs):
             raise StepError(
                 f"Model {model.name!r} logs {name!r}, which is neither what a metric says nor a mean over the rows of "
                 "a batch, so it can't be computed over several workers on JAX. Return metrics' results under their "
@@ -160,29 +160,6 @@ def _says(found: Found, name: str) -> bool:
     if name not in found.results:
         return False
     return bool(np.array_equal(np.asarray(found.logs[name]), np.asarray(found.results[name]), equal_nan=True))
-
-
-def _rooms(model: Any) -> tuple[float, float]:
-    """By how much gradients may differ that are rounded, and by how much logs; Keras computes float64 in float32."""
-    half = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in flatten_layers(model))
-    return (5e-2, 1e-2) if half else (2e-4, 1e-5)
-
-
-# Of the largest gradient, in units of what may be rounded: what is left where a variable changes nothing, as a bias
-# that a softmax or a batch normalisation takes off again.
-_ROUNDED = 5e-3
-
-
-def _is_mean(whole: Any, parts: Sequence[Any], shares: Sequence[float], room: float, noise: float = 0.0) -> bool:
-    """Return whether what was computed of all rows is the mean of what was computed of parts of them."""
-    value, *others = (np.asarray(one, np.float64) for one in (whole, *parts))
-    mean = np.sum([share * other for share, other in zip(shares, others, strict=True)], axis=0)
-    size = max(map(_size, (value, *others)))
-    return bool(np.allclose(value, mean, rtol=room, atol=max(room * size, noise), equal_nan=True))
-
-
-def _size(values: Any) -> float:
-    return float(np.nan_to_num(np.abs(np.asarray(values, np.float64)), posinf=0.0).max(initial=0.0))
 
 
 def _no_mean(model: Any) -> str:

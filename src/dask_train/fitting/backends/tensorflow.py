@@ -15,7 +15,7 @@ from dask_train.compat.tensorflow import registered_gradients, unique_id
 from dask_train.data.buffers import empty_bytes
 from dask_train.data.columns import Column
 from dask_train.fitting.backends.base import Derived, Slices, has_number_of_all
-from dask_train.fitting.backends.tensorflow_graph import may_be_kept, slices_below
+from dask_train.fitting.backends.tensorflow_graph import draws, may_be_kept, slices_below
 from dask_train.fitting.backends.tensorflow_logs import derived_logs
 from dask_train.fitting.backends.tensorflow_losses import (
     has_all_rows_alone,
@@ -297,6 +297,10 @@ class TensorFlowBackend:
         self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any, gathers: TriedGathers
     ) -> None:
         """Graphs tell all that is to be known."""
+
+    def draws(self, step: Callable[[Any], Any]) -> bool:
+        """Return whether there are operations of random numbers in its graph, or in functions that it calls."""
+        return isinstance(step, _Traced) and draws(step.graph)
 
     def num_rows(self, column: Any) -> int:
         """Return rows of a tensor."""

@@ -66,3 +66,11 @@ def _is_constant(operation: Any) -> bool:
     if not operation.inputs:
         return bool(operation.type == "Const")
     return not operation.op_def.is_stateful and all(_is_constant(tensor.op) for tensor in operation.inputs)
+
+
+def draws(graph: Any) -> bool:
+    """Return whether random numbers are drawn in a graph, or in functions that it calls."""
+    definition = graph.as_graph_def()
+    kinds = {node.op for node in definition.node}
+    kinds |= {node.op for function in definition.library.function for node in function.node_def}
+    return any("Random" in kind or "Multinomial" in kind for kind in kinds)

@@ -236,6 +236,10 @@ class TorchBackend:
         """Do nothing: Keras refuses layers that synchronise statistics."""
         return nullcontext()
 
+    def draws(self, step: Callable[[Any], Any]) -> bool:  # noqa: ARG002
+        """Return False: the states of generators tell."""
+        return False
+
     def num_rows(self, column: Any) -> int:
         """Return rows of a tensor."""
         return int(column.shape[0])

@@ -98,7 +98,7 @@ class GlobalRows:
                 )
             by_row = array.reshape(share.rows, len(array) // share.rows, *array.shape[1:])
             given.append(by_row if share.weight else by_row[:0])
-        found, self._own = self._gathering(given)
+        found, self._own = self._gathering(given) if share.trial is None else share.trial.gather(given)
         return [array.reshape(-1, *array.shape[2:]) for array in found]
 
     def _own_part(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -108,6 +108,8 @@ class GlobalRows:
     def _own_part_of_sum(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Return the derivative of the losses of all workers, each with its share, by this worker's rows."""
         (array,) = arrays
+        if self._share.trial is not None:
+            return [self._mine(one) for one in self._share.trial.sum([array], self._share.weight)]
         exact = array.dtype.itemsize >= 4 and array.dtype.isbuiltin == 1
         key = array.shape, array.dtype if exact else np.dtype(np.float32)
         if key not in self._channels:

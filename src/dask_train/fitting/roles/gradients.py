@@ -11,9 +11,11 @@ import keras
 import numpy as np
 
 from dask_train.collectives import ProcessGroup
+from dask_train.compat.keras.optimizers import step_count
 from dask_train.fitting.backends import Backend, Slices
 from dask_train.fitting.roles.apply_last import ApplyLast
 from dask_train.fitting.roles.applying import at_every_apply
+from dask_train.fitting.roles.tried_exchanges import TriedExchanges
 
 
 class RowFraction:
@@ -31,13 +33,19 @@ class RowFraction:
         How many the global batch has.
     set_back
         Undoes what a row has counted that stands in for none; None in a step with rows of this worker.
+    trial
+        What plays the other workers in a step that is tried; None in any other step.
+    optimizers
+        Those that steps have applied so far, by their ``id``; also such as the model does not hold.
     """
 
     set_back: Callable[[], None] | None = None
+    trial: TriedExchanges | None = None
 
     def __init__(self) -> None:
         self._weight, self.number, self.rows, self.global_rows = 1.0, 0, 0, 0
         self._gathered_in = 0
+        self.optimizers: dict[int, Any] = {}
 
     @property
     def weight(self) -> float:
@@ -51,6 +59,11 @@ class RowFraction:
     def note_gathered(self) -> None:
         """Note that the step in hand has gathered rows of all workers."""
         self._gathered_in = self.number
+
+    def set(self, rows: int, global_rows: int) -> None:
+        """Let so many rows of a global batch be this worker's; with none it goes through the step with one row."""
+        self.global_rows = global_rows
+        self.weight, self.rows = rows / global_rows, max(1, rows)
 
     @property
     def is_gathered(self) -> bool:
@@ -83,7 +96,10 @@ def summed_gradients(
     """
     summing = _Summing(replicas, backend, share, at_once=last is not None)
 
-    def summed(_: Any, grads: list[Any], variables: list[Any], go_on: Callable[[Sequence[Any]], Any]) -> Any:
+    def summed(optimizer: Any, grads: list[Any], variables: list[Any], go_on: Callable[[Sequence[Any]], Any]) -> Any:
+        share.optimizers[id(optimizer)] = optimizer
+        if share.trial is not None and backend.may_lack_gradients:  # a graph applies zeros, which is undone
+            go_on = lambda _: step_count(optimizer)  # noqa: E731
         if last is not None:
             return last.put_off(lambda: summing(grads, variables, go_on))
         return summing(grads, variables, go_on)
@@ -135,13 +151,17 @@ class _Summing:
     def _completed(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Zeros where only other workers have a gradient, of the kind that theirs is, so that all sum the same.
 
-        None where nobody has one: then an optimizer passes a variable by. A worker without rows has none.
+        None where nobody has one: then an optimizer passes a variable by. A worker without rows has none. In a step
+        that is tried all have one.
 
         Raises
         ------
         ValueError
             Gradients of a variable are of several kinds.
         """
+        if self._share.trial is not None:
+            pairs = zip(grads, variables, strict=True)
+            return [keras.ops.zeros_like(variable) if one is None else one for one, variable in pairs]
         kinds = np.array([self._kind(one) if self._share.weight else 0.0 for one in grads])
         channel = self._channel(("kinds", len(kinds)), [kinds.shape] * 2, np.float64)
         told = self._replicas.combine(channel, [kinds, np.where(kinds, -kinds, -np.inf)], np.maximum)
@@ -185,6 +205,9 @@ class _Summing:
         return found
 
     def _sum(self, dtype: str, keys: list[Any], kept: set[Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
+        if self._share.trial is not None:
+            self._share.trial.gradients(arrays, self._share.weight)
+            return [np.zeros_like(array) for array in arrays]
         exact = np.dtype(dtype).itemsize >= 4 and np.dtype(dtype).isbuiltin == 1
         shapes = tuple(array.shape for array in arrays)
         # What is applied may still be read from the memory of a sum when the same step comes to another one like it.
@@ -201,6 +224,9 @@ class _Summing:
         """Return a worker's slices as one process would have them for all rows."""
         indices, values = arrays
         weight = self._share.weight
+        if self._share.trial is not None:
+            self._share.trial.slices(indices, values, weight)
+            return [indices, np.zeros_like(values)]
         key = (key, indices.dtype.str, values.dtype.str, values.shape[1:])
         if piece.alike is None:
             (everyones,) = self._replicas.gather((key, "looked up"), [indices])

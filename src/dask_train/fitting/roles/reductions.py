@@ -104,7 +104,10 @@ class _Reducing:
 
     def _for_means(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         (mine,), weight = arrays, self._share.weight
-        (total,) = self._replicas.sum(self._channel, [mine], 1.0 if weight else 0.0)
+        if self._share.trial is not None:
+            (total,) = self._share.trial.sum([mine], 1.0)
+        else:
+            (total,) = self._replicas.sum(self._channel, [mine], 1.0 if weight else 0.0)
         factor = float(mine) / (float(total) * weight) if weight and total else 0.0
         return [np.array(factor, mine.dtype)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,8 +31,21 @@ def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
     function
         Sets weights, optimizers, random numbers and counts back; metrics go on counting.
     """
+    with rehearsing(), kept(model, metrics) as set_back:
+        yield set_back
+
+
+@contextmanager
+def kept(model: Any, metrics: Metrics, more: Iterable[Any] = ()) -> Iterator[Callable[[], None]]:
+    """Let all be as it was before, once this is left, whatever steps do meanwhile; yields as :func:`rehearsed`.
+
+    Parameters
+    ----------
+    more
+        Variables that the model does not hold.
+    """
     held = [*model.variables, *state.optimizer_variables(model), *unknown_variables(model)]
-    held += [*torch_buffers(model), *torch_random()]
+    held += [*torch_buffers(model), *torch_random(), *more]
     before = [value_of(variable) for variable in held]
     counts = Counts(model)
 
@@ -40,13 +53,12 @@ def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
         assign(held, before)
         counts.set_back()
 
-    with rehearsing():
-        kept = metrics.state()
-        try:
-            yield set_back
-        finally:
-            set_back()
-            metrics.restore(kept)
+    counted = metrics.state()
+    try:
+        yield set_back
+    finally:
+        set_back()
+        metrics.restore(counted)
 
 
 class Counts:
@@ -95,15 +107,19 @@ def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[
         backend.learn(tried, noted_gradients, model, gathers)
 
 
+def has_own_steps(model: Any) -> bool:
+    """Return whether a user's own code puts losses or gradients together."""
+    return any(is_own(model, name) for name in ("train_step", "compute_loss"))
+
+
 def may_have_own_losses(model: Any) -> bool:
     """Return whether a step may add up what is not Keras' own, so that nothing is known of it.
 
     Compiled losses are not meant, which are given all workers' rows where nothing is known of them.
     """
-    steps = any(is_own(model, name) for name in ("train_step", "compute_loss"))
     layers = flatten_layers(model)
     own = [layer for layer in layers if not is_of_keras(type(layer))]
     regularizers = [getattr(layer, "activity_regularizer", None) for layer in layers]
     regularizers += [getattr(variable, "regularizer", None) for variable in model.trainable_variables]
     own += [one for one in regularizers if one is not None and not is_of_keras(one)]
-    return steps or bool(own)
+    return has_own_steps(model) or bool(own)

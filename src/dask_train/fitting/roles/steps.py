@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -15,7 +16,8 @@ from dask_train.fitting.backends import Backend, Derived
 from dask_train.fitting.roles.gradients import RowFraction
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.own_metrics import check_sums_in_steps
-from dask_train.fitting.roles.rehearsal import learn_losses
+from dask_train.fitting.roles.rehearsal import learn_losses, may_have_own_losses
+from dask_train.fitting.roles.shares_trial import compare_shares, has_own_losses
 from dask_train.fitting.roles.weights import Weights
 from dask_train.role.session import Session
 
@@ -112,9 +114,7 @@ class Steps:
     def _step_on(self, columns: Sequence[Any]) -> Told:
         rank = self._rank
         rows = rank.backend.num_rows(columns[0])
-        share = rank.share
-        share.global_rows = rank.session.global_rows
-        share.weight, share.rows = rows / share.global_rows, max(1, rows)
+        rank.share.set(rows, rank.session.global_rows)
         return self._stepped(columns) if rows else self._stepped_without_rows()
 
     def _stepped_without_rows(self) -> Told:
@@ -158,10 +158,29 @@ class Steps:
                 batch,
                 compiled=self._rank.weights is None,
             )
-        run = backend.compiled(self._step, self._rank.model, batch, at_once=self._rank.applies_last)
-        if self._rank.weights is not None and self._rank.session.size > 1:
-            learn_losses(self._rank.model, self._rank.metrics, backend, run, batch)
+        model, is_shared = self._rank.model, self._rank.weights is not None and self._rank.session.size > 1
+        # Once its graph is made it is known which losses layers add, and with which variables metrics count.
+        is_compared = is_shared and self._step != model.test_step and self._rank.share.weight > 0
+        is_compared = is_compared and not backend.refuses_losses and may_have_own_losses(model)
+        run = backend.compiled(self._step, model, batch, at_once=self._rank.applies_last or is_compared)
+        if is_shared:
+            learn_losses(model, self._rank.metrics, backend, run, batch)
+        if is_compared and (has_own_losses(model) or (backend.graphs_tell_more and model.run_eagerly)):
+            self._compare_shares(run, batch)
         return run
+
+    def _compare_shares(self, run: Callable[[Any], Any], batch: Any) -> None:
+        """Let a step be refused that several workers can't take together."""
+        rank, model = self._rank, self._rank.model
+        make = partial(rank.backend.compiled, self._step, model, batch, at_once=True)
+        why = compare_shares(model, rank.metrics, rank.backend, rank.share, (run, make), batch)
+        if why is not None and rank.session.rank == 0:
+            rank.session.notice(
+                f"Model {model.name!r} computes a loss of its own, and it could not be tried whether "
+                f"{rank.session.size} workers compute that of one: {why}. A mean over rows is exact, and so is a sum "
+                "that the graph of the step shows. If it is neither, pass it to compile as loss=, gather rows with "
+                "dt.keras.global_batch, or pass workers=1."
+            )
 
     def _packed(self, columns: Sequence[Any]) -> Any:
         as_floatx = self._rank.backend.as_floatx

@@ -103,7 +103,7 @@ class SynchronousWorker(Worker):
         if self.backend.graphs_tell_more and self.model.run_eagerly and self.leads and self._replicas.size > 1:
             self.session.notice(
                 f"Model {self.model.name!r} runs eagerly on {self._replicas.size} workers, where less is known of a "
-                "step than from its graph: losses of your own that are sums without a value a row count as means, "
+                "step than from its graph: losses of your own that are sums without a value a row are refused, "
                 "tables that are looked up by row and once a batch count as looked up by row, and logs under other "
                 "names than their metrics' are averaged. Compile it with run_eagerly=False, or pass workers=1."
             )
@@ -122,6 +122,8 @@ class SynchronousWorker(Worker):
 
     def _mirror(self) -> None:
         """Mirror what is this worker's own, in a step of which it is known by now."""
+        if self.share.trial is not None:
+            return
         if self.share.set_back is not None:
             self.share.set_back()
         if self._fixed is not None:

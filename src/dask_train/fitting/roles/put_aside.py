@@ -1,0 +1,53 @@
+"""Layers of Keras' that keep a step from being compared with steps of its parts: they are put aside in trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import keras
+
+from dask_train.compat.keras.layers import flatten_layers
+from dask_train.fitting.roles.by_row import is_of_keras
+
+
+@contextmanager
+def put_aside(model: Any) -> Iterator[bool]:
+    """Let layers that draw random numbers, or normalise a batch, do as they do outside training, while it lasts.
+
+    A mean over rows is one with these or without, and it can't be told where masks are others each time, or statistics
+    are of a part. Subclasses of one's own are taken for what they are made of.
+
+    Yields
+    ------
+    bool
+        Whether there are any. Then steps are to be compiled anew.
+    """
+    with ExitStack() as undone:
+        for layer in (found := [layer for layer in flatten_layers(model) if _is_aside(layer)]):
+            for name in _RATES:  # recurrent layers draw masks for their cells
+                if vars(layer).get(name):
+                    undone.callback(vars(layer).__setitem__, name, vars(layer)[name])
+                    vars(layer)[name] = 0.0
+            vars(layer)["call"] = _outside_training(layer.call)
+            undone.callback(vars(layer).pop, "call")
+        yield bool(found)
+
+
+_RATES = ("dropout", "recurrent_dropout")
+
+
+def _is_aside(layer: Any) -> bool:
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return True
+    draws = any(isinstance(one, keras.random.SeedGenerator) for one in vars(layer).values())
+    # Drawing is what a layer of one's own may be for, such as a sample of a distribution: it is left as it is.
+    return draws and is_of_keras(type(layer))
+
+
+def _outside_training(call: Callable[..., Any]) -> Callable[..., Any]:
+    def outside_training(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **{**kwargs, "training": False})
+
+    return outside_training

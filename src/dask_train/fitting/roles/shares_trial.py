@@ -1,0 +1,187 @@
+"""Steps of one's own are tried before the first one: would workers with parts of a batch do what one process does?
+
+What each worker makes of its rows counts with its share of them, sums over rows aside, as far as the step tells which
+losses are such sums. A root of a mean, a quotient of two sums, or a loss that compares rows with each other is nothing
+of the kind. So the first batch of a worker goes through its step as a whole, and in parts that play several workers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+
+from dask_train.compat.keras.layers import flatten_layers, has_added_losses
+from dask_train.fitting.backends import Backend, StepError
+from dask_train.fitting.backends.rounding import roundings
+from dask_train.fitting.roles.by_row import is_of_keras
+from dask_train.fitting.roles.gradients import RowFraction
+from dask_train.fitting.roles.metrics import Metrics
+from dask_train.fitting.roles.put_aside import put_aside
+from dask_train.fitting.roles.rehearsal import has_own_steps, kept
+from dask_train.fitting.roles.tried_exchanges import TriedExchanges
+from dask_train.fitting.roles.weights import value_of
+from dask_train.keras_models import state
+from dask_train.keras_models.torch_state import torch_random
+
+Step = Callable[[Any], Any]
+
+
+def compare_shares(
+    model: Any,
+    metrics: Metrics,
+    backend: Backend,
+    share: RowFraction,
+    made: tuple[Step, Callable[[], Step]],
+    batch: Any,
+) -> str | None:
+    """See that parts of a batch are as good as the whole; nothing is trained, and all is as it was before.
+
+    Parameters
+    ----------
+    share
+        Of this worker in that batch, in whose place parts of it come.
+    made
+        The step as workers take it, and what makes it anew.
+    batch
+        Real rows of this worker.
+
+    Returns
+    -------
+    str or None
+        Why it can't be told; None where it can, or nothing is to be compared.
+
+    Raises
+    ------
+    StepError
+        They are not.
+    """
+    rows = min(_MOST_ROWS, int(keras.tree.flatten(batch)[0].shape[0]))
+    if rows == 1:
+        return "its first share of a batch has a single row"
+    few, (step, make) = _part(batch, slice(0, rows)), made
+    out_of_sight = [variable for optimizer in share.optimizers.values() for variable in optimizer.variables]
+    with (
+        kept(model, metrics, out_of_sight) as set_back,
+        _python_draws_kept(),
+        _share_kept(share),
+        put_aside(model) as is_changed,
+    ):
+        trial = _Trial(model, backend, share, make() if is_changed else step, set_back)
+        try:
+            found = trial.exchanged(few, rows)
+            room = _room(model)
+            if not has_own_losses(model):  # which is not known before, of a model that runs eagerly
+                return None
+            if not found.is_used or not found.is_finite:
+                return None if not found.is_used else "numbers in its first step are not finite"
+            if found.adds_up(room):
+                return None
+            if trial.draws or not found.is_like(trial.exchanged(few, rows, in_parts=False), room):
+                return "it draws random numbers"
+        except Exception as error:  # such as a step that takes a fixed number of rows
+            return f"a step of {rows} rows, or of a part of them, fails with {type(error).__name__}: {error}"
+    raise StepError(
+        f"Model {model.name!r} computes a loss of its own, in train_step, compute_loss or add_loss, that is neither a "
+        "mean nor a sum over rows: its gradients of a batch are not those of the batch's parts, and several workers "
+        "would train another model than one. Pass the loss to compile as loss=, which is given the rows of all "
+        "workers; gather the rows that it compares with dt.keras.global_batch; or pass workers=1."
+    )
+
+
+def has_own_losses(model: Any) -> bool:
+    """Return whether a user's own code computes losses in a step, which was made by now."""
+    if has_own_steps(model):
+        return True
+    return any(
+        has_added_losses(layer) and not (is_of_keras(type(layer)) and _is_known(layer.activity_regularizer))
+        for layer in flatten_layers(model)
+    )
+
+
+# So many rows of a batch are tried at most: as good as more, and less to compute.
+_MOST_ROWS = 32
+
+
+def _is_known(regularizer: Any) -> bool:
+    return regularizer is None or is_of_keras(regularizer)
+
+
+class _Trial:
+    """Steps of a batch and of its parts.
+
+    Attributes
+    ----------
+    draws
+        Whether a step has drawn random numbers so far.
+    """
+
+    def __init__(
+        self, model: Any, backend: Backend, share: RowFraction, step: Step, set_back: Callable[[], None]
+    ) -> None:
+        self._model, self._backend, self._share, self._step, self._set_back = model, backend, share, step, set_back
+        self._has_drawn = False
+
+    @property
+    def draws(self) -> bool:
+        return self._has_drawn or self._backend.draws(self._step)
+
+    def exchanged(self, batch: Any, rows: int, *, in_parts: bool = True) -> TriedExchanges:
+        """Return what steps of a batch exchange, and of two parts of it."""
+        found = self._share.trial = TriedExchanges()
+        found.begin_whole()
+        self._take(batch, rows, rows)
+        first = max(1, rows // 4)  # parts of unlike size differ more
+        for part in (slice(0, first), slice(first, rows)) if in_parts else ():
+            found.begin_part(part)
+            self._take(_part(batch, part), part.stop - part.start, rows)
+        found.finish()
+        return found
+
+    def _take(self, batch: Any, rows: int, all_rows: int) -> None:
+        self._share.set(rows, all_rows)
+        before = self._drawn()
+        self._step(batch)
+        self._has_drawn |= self._drawn() != before
+        self._set_back()
+
+    def _drawn(self) -> tuple[Any, ...]:
+        """Return the states of all generators of random numbers that are known, as far as they can be compared."""
+        seeds = [value_of(one).tobytes() for one in (*state.seed_states(self._model), *torch_random())]
+        _, keys, place, *_ = np.random.get_state()
+        return seeds, np.asarray(keys).tobytes(), place, random.getstate()
+
+
+def _part(batch: Any, rows: slice) -> Any:
+    return keras.tree.map_structure(lambda column: column[rows], batch)
+
+
+def _room(model: Any) -> float:
+    """Return by how much gradients may differ: accelerators multiply in fewer digits."""
+    devices = {str(getattr(variable.value, "device", "")).lower() for variable in model.variables}
+    on_accelerator = any(kind in device for device in devices for kind in ("cuda", "gpu"))
+    return max(roundings(model)[0], 5e-3 if on_accelerator else 0.0)
+
+
+@contextmanager
+def _python_draws_kept() -> Iterator[None]:
+    ours, numpys = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(numpys)
+
+
+@contextmanager
+def _share_kept(share: RowFraction) -> Iterator[None]:
+    rows = share.rows, share.global_rows
+    try:
+        yield
+    finally:
+        share.trial = None
+        share.set(*rows)

@@ -1,0 +1,142 @@
+"""Losses that models compute by themselves are those of one process on several workers, or are refused."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import dask_train as dt
+from dask_train.data.columns import Columns
+from dask_train.fitting.api import keras_framework
+from dask_train.fitting.backends import StepError
+from dask_train.fitting.roles.entry import FitRole
+from dask_train.fitting.spec import FitTask
+from dask_train.keras_models.serialization import model_to_parts
+
+pytestmark = [pytest.mark.slow, pytest.mark.backends]
+BACKEND = keras.backend.backend()
+if BACKEND == "jax":
+    pytest.skip("the client refuses them: tests/unit/fitting/test_loss_trial.py", allow_module_level=True)
+
+
+def loaded(name: str) -> Any:
+    found = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(found)  # is in no process' path, so its classes travel by value
+    sys.modules[name] = module  # where dataclasses look for it
+    found.loader.exec_module(module)
+    del sys.modules[name]
+    return module
+
+
+own, equal = loaded("own_losses"), loaded("test_fit_equivalence")
+_computed = functools.partial(own.of_model, own.Computes)
+_stepped = functools.partial(own.of_model, own.Steps)
+# Graphs show sums; what TensorFlow runs eagerly has none.
+EXACT = {
+    "mean": lambda: _computed(own.mean),
+    "sum": lambda: _computed(own.summed),
+    "mean and sum": lambda: _stepped(own.mean_and_sum),
+    "added mean": lambda: own.of_layer(own.mean),
+    "added sum": lambda: own.of_layer(own.summed),
+    "eager mean": lambda: _stepped(own.mean, run_eagerly=True),
+    "eager values by row": lambda: own.of_layer(own.rows_of),
+}
+REFUSED = {
+    "root": lambda: _computed(own.root),
+    "root in a step": lambda: _stepped(own.root),
+    "added root": lambda: own.of_layer(own.root),
+    "own mask": lambda: _computed(own.masked),
+    "own mask, added": lambda: own.of_layer(own.masked),
+    "coupled": lambda: _stepped(own.spread),
+    "added coupling": lambda: own.of_layer(own.spread),
+    "largest": lambda: _computed(own.largest),
+    "beside dropout": lambda: _computed(own.root, layers.Dropout(0.5)),
+    "beside batch normalization": lambda: _stepped(own.root, layers.BatchNormalization()),
+    **({"eager sum": lambda: _stepped(own.summed, run_eagerly=True)} if BACKEND == "tensorflow" else {}),
+}
+# As good a model as one worker's.
+TAKEN = {
+    "dropout": lambda: _computed(own.mean, layers.Dropout(0.5)),
+    "batch normalization": lambda: _stepped(own.mean, layers.BatchNormalization()),
+    "statistics of a batch": lambda: own.of_layer(own.mean) if False else _keras_with_centers(),
+    "noise": lambda: _computed(own.noisy),
+}
+
+
+def _keras_with_centers() -> Any:
+    x = layers.Input((8,))
+    model = keras.Model(x, layers.Dense(2)(own.Centers()(layers.Dense(4)(x))))
+    model.compile("sgd", "mse")
+    return model
+
+
+CASES = {
+    name: equal.Case(make=make, epochs=1, batch_size=50, columns=Columns(features=equal.X, labels=equal.TARGETS))
+    for name, make in {**EXACT, **REFUSED, **TAKEN}.items()
+}
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Any]:
+    with equal.one_process(CASES) as found:
+        yield found
+
+
+def all_cases(tasks: dict[str, FitTask], session: Any) -> dict[str, Any]:
+    """A role that takes part in one after the other; of those that are refused the text."""
+    equal.let_float64_be()
+    found: dict[str, Any] = {}
+    for name, task in tasks.items():
+        equal.set_float_type(task.header["floatx"])
+        try:
+            found[name] = FitRole(task)(session)
+        except StepError as error:
+            found[name] = str(error)
+    return found
+
+
+def trained(num_workers: int) -> Any:
+    tasks = {}
+    for name, case in CASES.items():
+        header, arrays = model_to_parts(equal.made(case))
+        tasks[name] = FitTask(
+            header=header, arrays=arrays, columns=case.columns, epochs=1, batch_size=50, shuffle=False
+        )
+    columns = equal.columns(equal.ROWS, 1)
+    return dt.train(
+        functools.partial(all_cases, tasks),
+        roles={"worker": num_workers},
+        data=tuple(da.from_array(column, chunks=((400, 601), *column.shape[1:])) for column in columns),
+        framework=keras_framework(),
+    )
+
+
+@pytest.mark.parametrize("num_workers", [2, 3])
+def test_they_are_those_of_one_process_or_refused(client, alone, num_workers):
+    result = trained(num_workers)
+    first = result.results["worker"][0]
+    refused = {name: told for name, told in first.items() if isinstance(told, str)}
+    wrong = {}
+    for name in EXACT:
+        if name not in refused:
+            history, weights = alone(name)
+            found = first[name].arrays[: len(weights)]
+            distance = max(np.abs(one - other).max() for one, other in zip(found, weights, strict=True))
+            if distance > 1e-9:
+                wrong[name] = distance
+    print(sorted(refused), result.notices)
+    assert wrong == {}
+    assert set(refused) == set(REFUSED)
+    assert all("loss of its own" in told and "Pass the loss to compile" in told for told in refused.values())
+    (notice,) = [told for told in result.notices if "could not be tried" in told]
+    assert "it draws random numbers" in notice
