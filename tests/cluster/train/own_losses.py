@@ -45,10 +45,23 @@ def largest(y: Any, p: Any) -> Any:
 
 
 def noisy(y: Any, p: Any) -> Any:
-    """A mean of which nothing can be told."""
+    """A mean."""
     return mean(y, p + 0.1 * keras.random.normal(ops.shape(p), dtype=p.dtype))
 
 
+def noisy_root(y: Any, p: Any) -> Any:
+    return ops.sqrt(noisy(y, p))
+
+
+def unseen(y: Any, p: Any) -> Any:
+    """A root of which nothing can be told, since Keras knows nothing of its noise."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return root(y, p + tf.random.normal(tf.shape(p), dtype=p.dtype))
+    import torch
+
+    return root(y, p + torch.randn_like(p))
 
 
 class Computes(keras.Model):
@@ -122,3 +135,20 @@ class Centers(layers.Layer):
 
     def call(self, p: Any) -> Any:
         return p - ops.mean(p, axis=0)
+
+
+def centered() -> Any:
+    """A model with a loss of Keras' own, and statistics of a batch."""
+    x, hidden = _layers(Centers())
+    model = keras.Model(x, layers.Dense(2)(hidden))
+    model.compile("sgd", "mse")
+    return model
+
+
+def in_half() -> Any:
+    """A model in mixed precision."""
+    x = layers.Input((8,))
+    hidden = layers.Dense(4, activation="tanh", dtype="mixed_float16")(x)
+    model = type("Computes", (Computes,), {"loss_of": staticmethod(mean)})(x, layers.Dense(2, dtype="float32")(hidden))
+    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05)))
+    return model

@@ -19,7 +19,15 @@ ATTRIBUTES = {
         "_flatten_layers",
         "_symbolic_build",
     ),
-    "layer": ("_layers", "_loss_ids", "_non_trainable_variables", "_tracker", "_trainable", "_trainable_variables"),
+    "layer": (
+        "_layers",
+        "_loss_ids",
+        "_losses",
+        "_non_trainable_variables",
+        "_tracker",
+        "_trainable",
+        "_trainable_variables",
+    ),
     "optimizer": (
         "_backend_apply_gradients",
         "_check_variables_are_known",
@@ -38,7 +46,7 @@ ATTRIBUTES = {
 }
 # What modules have, and what is imported of them.
 MODULES = {
-    "keras.src.backend": ("compute_output_spec", "get_keras_mask", "set_keras_mask"),
+    "keras.src.backend": ("compute_output_spec", "get_keras_mask", "random", "set_keras_mask"),
     "keras.src.backend.common.masking": ("get_tensor_attr", "set_tensor_attr"),
     "keras.src.backend.common.stateless_scope": ("get_stateless_scope",),
     "keras.src.losses.loss": ("apply_mask", "reduce_weighted_values", "squeeze_or_expand_to_same_rank"),

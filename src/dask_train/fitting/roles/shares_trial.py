@@ -10,11 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 
+from dask_train.compat.keras.draws import draws_replaced
 from dask_train.compat.keras.layers import flatten_layers, has_added_losses
 from dask_train.fitting.backends import Backend, StepError
 from dask_train.fitting.backends.rounding import roundings
@@ -63,28 +65,26 @@ def compare_shares(
     rows = min(_MOST_ROWS, int(keras.tree.flatten(batch)[0].shape[0]))
     if rows == 1:
         return "its first share of a batch has a single row"
-    few, (step, make) = _part(batch, slice(0, rows)), made
+    few = _part(batch, slice(0, rows))
     out_of_sight = [variable for optimizer in share.optimizers.values() for variable in optimizer.variables]
-    with (
-        kept(model, metrics, out_of_sight) as set_back,
-        _python_draws_kept(),
-        _share_kept(share),
-        put_aside(model) as is_changed,
-    ):
-        trial = _Trial(model, backend, share, make() if is_changed else step, set_back)
+    step, make = made
+    with kept(model, metrics, out_of_sight) as set_back, _python_draws_kept(), _share_kept(share):
+        trial = _Trial(model, backend, share, set_back, few, rows)
         try:
-            found = trial.exchanged(few, rows)
-            room = _room(model)
-            if not has_own_losses(model):  # which is not known before, of a model that runs eagerly
+            found = trial.found(step)
+            if found.is_mean or not has_own_losses(model):  # not known before of a model that runs eagerly
                 return None
-            if not found.is_used or not found.is_finite:
-                return None if not found.is_used else "numbers in its first step are not finite"
-            if found.adds_up(room):
+            with put_aside(model) as is_changed, draws_replaced():
+                if is_changed or found.draws:
+                    found = trial.found(make())
+            if found.is_mean:
                 return None
-            if trial.draws or not found.is_like(trial.exchanged(few, rows, in_parts=False), room):
-                return "it draws random numbers"
         except Exception as error:  # such as a step that takes a fixed number of rows
             return f"a step of {rows} rows, or of a part of them, fails with {type(error).__name__}: {error}"
+    if found.draws:
+        return "it draws random numbers"
+    if not found.is_finite:
+        return "numbers in its first step are not finite"
     raise StepError(
         f"Model {model.name!r} computes a loss of its own, in train_step, compute_loss or add_loss, that is neither a "
         "mean nor a sum over rows: its gradients of a batch are not those of the batch's parts, and several workers "
@@ -111,45 +111,75 @@ def _is_known(regularizer: Any) -> bool:
     return regularizer is None or is_of_keras(regularizer)
 
 
-class _Trial:
-    """Steps of a batch and of its parts.
+@dataclass(frozen=True)
+class _Found:
+    """What a trial has shown.
 
     Attributes
     ----------
+    is_mean
+        Whether parts of the batch add up to the whole. Also where nothing is exchanged.
     draws
-        Whether a step has drawn random numbers so far.
+        Whether the step draws random numbers, or is another one each time.
+    is_finite
+        Whether all numbers are.
     """
 
+    is_mean: bool
+    draws: bool = False
+    is_finite: bool = True
+
+
+class _Trial:
+    """Steps of a batch and of its parts."""
+
     def __init__(
-        self, model: Any, backend: Backend, share: RowFraction, step: Step, set_back: Callable[[], None]
+        self,
+        model: Any,
+        backend: Backend,
+        share: RowFraction,
+        set_back: Callable[[], None],
+        batch: Any,
+        rows: int,
     ) -> None:
-        self._model, self._backend, self._share, self._step, self._set_back = model, backend, share, step, set_back
-        self._has_drawn = False
+        self._model, self._backend, self._share, self._set_back = model, backend, share, set_back
+        self._batch, self._rows = batch, rows
 
-    @property
-    def draws(self) -> bool:
-        return self._has_drawn or self._backend.draws(self._step)
+    def found(self, step: Step) -> _Found:
+        """Try a step."""
+        room = _room(self._model)
+        found, draws = self._exchanged(step, in_parts=True)
+        if not found.is_used or found.adds_up(room):
+            return _Found(True)
+        again, _ = self._exchanged(step, in_parts=False)
+        draws = draws or self._backend.draws(step) or not found.is_like(again, room)
+        return _Found(False, draws, found.is_finite)
 
-    def exchanged(self, batch: Any, rows: int, *, in_parts: bool = True) -> TriedExchanges:
-        """Return what steps of a batch exchange, and of two parts of it."""
+    def _exchanged(self, step: Step, *, in_parts: bool) -> tuple[TriedExchanges, bool]:
+        """Return what steps exchange, of a batch, and of two parts of it; and whether they have drawn."""
         found = self._share.trial = TriedExchanges()
+        draws, first = False, max(1, self._rows // 4)  # parts of unlike size differ more
         found.begin_whole()
-        self._take(batch, rows, rows)
-        first = max(1, rows // 4)  # parts of unlike size differ more
-        for part in (slice(0, first), slice(first, rows)) if in_parts else ():
+        draws |= self._take(step, slice(0, self._rows))
+        for part in (slice(0, first), slice(first, self._rows)) if in_parts else ():
             found.begin_part(part)
-            self._take(_part(batch, part), part.stop - part.start, rows)
+            draws |= self._take(step, part)
         found.finish()
-        return found
+        return found, draws
 
-    def _take(self, batch: Any, rows: int, all_rows: int) -> None:
-        self._share.set(rows, all_rows)
-        before = self._drawn()
-        self._step(batch)
-        self._has_drawn |= self._drawn() != before
+    def _take(self, step: Step, rows: slice) -> bool:
+        """Take a step of these rows; return whether it has drawn random numbers. What it did is undone."""
+        self._share.set(rows.stop - rows.start, self._rows)
+        for optimizer in (*(one for one, _ in state.held_optimizers(self._model)), *self._share.optimizers.values()):
+            if hasattr(optimizer, "inner_optimizer"):  # a scale that is not found yet may leave the range of float16
+                optimizer.dynamic_scale.assign(1.0)
+        before = self._seeds()
+        step(_part(self._batch, rows))
+        draws = self._seeds() != before
         self._set_back()
+        return draws
 
-    def _drawn(self) -> tuple[Any, ...]:
+    def _seeds(self) -> tuple[Any, ...]:
         """Return the states of all generators of random numbers that are known, as far as they can be compared."""
         seeds = [value_of(one).tobytes() for one in (*state.seed_states(self._model), *torch_random())]
         _, keys, place, *_ = np.random.get_state()
