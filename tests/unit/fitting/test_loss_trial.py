@@ -196,7 +196,7 @@ def test_metrics_are_not_compiled_where_keras_logs_them(monkeypatch):
         found.append(step(given, batch))
         return frozenset()
 
-    monkeypatch.setattr("dask_train.fitting.backends.jax.check_step", tried)
+    monkeypatch.setattr("dask_train.fitting.backends.jax_step.check_step", tried)
     with pytest.raises(Started):
         fitted(mean)
     assert [(one.logs, one.metrics, one.results) for one in found] == [({}, [], {})]

@@ -15,8 +15,8 @@ from dask_train.compat.keras.internals import compute_output_spec
 from dask_train.compat.keras.layers import flatten_layers
 from dask_train.compat.keras.optimizers import apply_nothing, trained_variables
 from dask_train.data.columns import Column
-from dask_train.fitting.backends.base import Derived, Slices, flat, has_number_of_all
-from dask_train.fitting.backends.jax_trial import Found, check_step
+from dask_train.fitting.backends.base import Derived, Slices, has_number_of_all
+from dask_train.fitting.backends.jax_step import NUM_TRAINED, JaxStep, StepInHand, is_own, variables_of
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 from dask_train.keras_models.jax_calls import exact_calls
 from dask_train.keras_models.state import build_for_batch
@@ -44,11 +44,7 @@ class JaxBackend:
     refuses_losses = True
 
     def __init__(self) -> None:
-        self._traces = False
-        self._step: _Step | None = None  # that is traced, or run eagerly
-        self._gradients: Callable[[], list[Any]] | None = None  # of steps that are tried
-        self._gathers = TriedGathers()  # in these
-        self._global_rows: Callable[[], int] = int
+        self._now = StepInHand()
 
     def refusal(self, model: Any, workers: int = 1) -> str | None:
         """Return why a model can't be trained.
@@ -64,7 +60,7 @@ class JaxBackend:
             return "keeps its variables in flax.nnx, which fit does not know. Leave KERAS_NNX_ENABLED unset."
         if keras.distribution.distribution() is not None:
             return "is laid out by keras.distribution, and fit lays out workers by itself. Set no distribution."
-        own = [name for name in _UNTRIED if _is_own(model, name)]
+        own = [name for name in _UNTRIED if is_own(model, name)]
         if workers > 1 and own:
             return (
                 f"has a {own[0]} of its own, of which several workers can't tell on JAX what its logs are made of. "
@@ -82,7 +78,7 @@ class JaxBackend:
         """Keras hands over what variables hold, and takes it from them; it is put back, and nothing is returned."""
 
         def function(given: Sequence[Sequence[Any]], iterator: Any) -> tuple[Any, tuple[list[Any], ...]]:
-            for variables, values in zip(_variables(model, trains=len(given) == _NUM_TRAINED), given, strict=True):
+            for variables, values in zip(variables_of(model, trains=len(given) == NUM_TRAINED), given, strict=True):
                 for variable, value in zip(variables, values, strict=False):  # none where they are where they belong
                     variable.assign(value)
             return steps(iterator), tuple([] for _ in given)
@@ -99,7 +95,7 @@ class JaxBackend:
     ) -> Callable[[Any], Any]:
         """Return a ``jax.jit``, traced once for each number of rows; as it is where Keras would run it so."""
         build_for_batch(model, batch)
-        return _Step(self, step, model)
+        return JaxStep(self._now, step, model)
 
     def learn(
         self,
@@ -109,25 +105,25 @@ class JaxBackend:
         gathers: TriedGathers,
     ) -> None:
         """See :func:`dask_train.fitting.backends.jax_trial.check_step`."""
-        self._gradients, self._gathers = gradients, gathers
+        self._now.gradients, self._now.gathers = gradients, gathers
         try:
             tried(1)
         finally:
-            self._gradients = None
+            self._now.gradients = None
 
     def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:  # noqa: ARG002
         """Return what the step has shown as it was tried."""
-        assert isinstance(step, _Step)
+        assert isinstance(step, JaxStep)
         return Derived(raw=step.raw)
 
     def settled(self, loss: Any) -> Any:
         """Return the loss; in a step of Keras' that is tried without its gradient, so that others' are left."""
-        is_left = self._gradients is None or self._step is None or self._step.is_own
+        is_left = self._now.gradients is None or self._now.step is None or self._now.step.is_own
         return loss if is_left else jax.lax.stop_gradient(loss)
 
     def is_by_row(self, loss: Any, rows: int) -> bool:  # noqa: ARG002
         """Return what has as many values as there are rows, for each number of rows that was tried."""
-        return self._step is not None and self._step.is_by_row(loss, tries=self._gradients is not None)
+        return self._now.step is not None and self._now.step.is_by_row(loss, tries=self._now.gradients is not None)
 
     def is_constant(self, number: Any) -> bool:
         """Return whether a number counts no rows; whole numbers do."""
@@ -143,7 +139,7 @@ class JaxBackend:
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]
     ) -> None:
         """Do as :meth:`on_host`; variables take over what comes in a step's own scope."""
-        if self._traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
+        if self._now.traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
             found = _called_back(function, tensors, [(variable.shape, variable.dtype) for variable in into])
         else:
             found = [np.array(one) for one in function([np.asarray(tensor) for tensor in tensors])]  # JAX shares memory
@@ -198,11 +194,11 @@ class JaxBackend:
     @contextmanager
     def gathering(self, global_rows: Callable[[], int]) -> Iterator[None]:
         """Let steps be traced once for each number of all rows as well."""
-        self._global_rows = global_rows
+        self._now.global_rows = global_rows
         try:
             yield
         finally:
-            self._global_rows = int
+            self._now.global_rows = int
 
     def gathered(
         self,
@@ -232,7 +228,7 @@ class JaxBackend:
     def _on_host(
         self, function: Callable[[list[np.ndarray]], list[np.ndarray]], tensors: Sequence[Any], like: Sequence[Any]
     ) -> list[Any]:
-        if self._traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
+        if self._now.traces or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors):
             return _called_back(function, tensors, like)
         return [jax.numpy.array(array) for array in function([np.asarray(tensor) for tensor in tensors])]
 
@@ -307,101 +303,9 @@ class JaxBackend:
         """Forget nothing by itself: what has been compiled goes with the functions."""
         return nullcontext()
 
-    @contextmanager
-    def _taking(self, step: _Step, *, traces: bool) -> Iterator[None]:
-        """While it lasts, a step is made; where it is traced, all is only noted, also of numbers that are here."""
-        before = self._traces, self._step
-        self._traces, self._step = traces, step
-        try:
-            yield
-        finally:
-            self._traces, self._step = before
-
-
-class _Step:
-    """A step of a model, which takes what its variables hold, and lets them hold what it returns.
-
-    Attributes
-    ----------
-    is_own
-        Whether losses and gradients are put together by the user's own code.
-    raw
-        See :class:`Derived`.
-    """
-
-    def __init__(self, backend: JaxBackend, step: Callable[..., Any], model: Any) -> None:
-        self._backend, self._step, self._model = backend, step, model
-        self._trains = step != model.test_step
-        self._is_jitted = not model.run_eagerly and model.jit_compile
-        self._function = jax.jit(self._begun, static_argnums=2) if self._is_jitted else self._begun
-        own = [name for name in ("train_step", "compute_loss") if _is_own(model, name)]
-        self.is_own, self._has_own_logs = bool(own), self._trains and "train_step" in own
-        self.raw: frozenset[str] = frozenset()
-        self._by_row: dict[int, bool] = {}  # losses that are added, by their number
-        self._number = self._rows = 0
-
-    def __call__(self, batch: Any) -> Any:
-        variables = _variables(self._model, trains=self._trains)
-        given = tuple([variable.value for variable in some] for some in variables)
-        # What has to wait for its inputs runs in a thread of JAX's pool, also without asynchronous dispatch. If that is
-        # the only one, its callback waits for ever for the arguments, which the pool is to copy.
-        jax.block_until_ready((given, batch))
-        if self._backend._gradients is not None:
-            return self._try(given, batch)
-        logs, found = self._function(given, batch, self._backend._global_rows())
-        jax.effects_barrier()  # what comes next may go to the same processes, in an order that all keep
-        for some, before, after in zip(variables, given, found, strict=True):
-            for variable, old, new in zip(some, before, after, strict=True):
-                if new is not old:
-                    variable.assign(new)
-        return logs
-
-    def is_by_row(self, loss: Any, *, tries: bool) -> bool:
-        """Return whether that loss, which is added next, has values by row."""
-        number, self._number = self._number, self._number + 1
-        if tries:
-            found = len(loss.shape) > 0 and loss.shape[0] == self._rows
-            self._by_row[number] = found and self._by_row.get(number, True)
-        return self._by_row.get(number, False)
-
-    def _begun(self, given: Any, batch: Any, global_rows: int = 0) -> Any:  # noqa: ARG002 - another one, traced anew
-        """Return the step, as it is traced or run eagerly."""
-        self._number, self._rows = 0, jax.tree.leaves(batch)[0].shape[0]
-        with self._backend._taking(self, traces=self._is_jitted), exact_calls():
-            return self._step(given, batch)
-
-    def _try(self, given: Any, batch: Any) -> None:
-        def tried(given: Any, batch: Any) -> Found:
-            logs, found = self._begun(given, batch)
-            assert self._backend._gradients is not None
-            gradients = self._backend._gradients()
-            if not self._has_own_logs:  # metrics are looked at by nobody, and need not be compiled
-                return Found({}, [], {}, gradients)
-            pairs = list(zip(self._model.metrics_variables, found[-1], strict=True))
-            with keras.StatelessScope(pairs):
-                results = dict(self._model.get_metrics_result())
-            return Found(flat(logs), found[-1], results, gradients)
-
-        function = jax.jit(tried) if self._is_jitted else tried
-        self.raw = check_step(
-            function, given, batch, self._backend._gathers, model=self._model, looks_at_logs=self._has_own_logs
-        )
-
 
 # Methods of models that nobody has tried on several workers when they are a user's own.
 _UNTRIED = ("test_step", "compute_metrics", "get_metrics_result")
-# In what a step of training takes: those of optimizers are among it.
-_NUM_TRAINED = 4
-
-
-def _variables(model: Any, *, trains: bool) -> tuple[list[Any], ...]:
-    """In the order in which Keras' steps take what they hold."""
-    optimizers = [model.optimizer.variables] if trains else []
-    return (model.trainable_variables, model.non_trainable_variables, *optimizers, model.metrics_variables)
-
-
-def _is_own(model: Any, name: str) -> bool:
-    return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
 def _called_back(
