@@ -9,7 +9,7 @@ from keras import layers, ops
 
 tf = pytest.importorskip("tensorflow")
 
-from dask_train.fitting.backends.tensorflow_graph import may_be_kept, slices_below  # noqa: E402
+from dask_train.fitting.backends.tensorflow_graph import draws, may_be_kept, slices_below  # noqa: E402
 
 WORDS, VALUES = ((None, 5), tf.int64), ((None, 5, 3), tf.float32)
 
@@ -94,3 +94,20 @@ def test_what_an_optimizer_may_keep(optimizer, keeps):
 
     step.get_concrete_function()
     assert found == [keeps]
+
+
+@pytest.mark.parametrize(
+    ("step", "is_random"),
+    [
+        (lambda x: x + 1, False),
+        (lambda x: x + tf.random.normal(tf.shape(x)), True),
+        (lambda x: x * tf.random.stateless_uniform(tf.shape(x), [1, 2]), True),
+        (lambda x: tf.random.shuffle(x), True),
+        (lambda x: tf.random.categorical(x, 2), True),
+        (lambda x: tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y + tf.random.normal(())), (0, x)), True),
+        (lambda x: tf.function(lambda y: y + tf.random.uniform(()))(x), True),
+    ],
+)
+def test_graphs_tell_whether_they_draw_random_numbers(step, is_random):
+    graph = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((None, 3))).graph
+    assert draws(graph) is is_random

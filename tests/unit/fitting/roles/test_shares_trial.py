@@ -119,9 +119,7 @@ def test_means_sums_and_losses_of_all_rows_are_taken(name):
 
 @pytest.mark.parametrize("name", list(OTHERS))
 def test_others_are_refused(name):
-    with pytest.raises(
-        StepError, match=r"a loss of its own.*to compile.*keras.global_batch.*workers=1"
-    ):
+    with pytest.raises(StepError, match=r"a loss of its own.*to compile.*keras.global_batch.*workers=1"):
         compared(of(OTHERS[name]))
 
 
