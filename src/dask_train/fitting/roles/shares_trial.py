@@ -81,10 +81,10 @@ def compare_shares(
                 return None
         except Exception as error:  # such as a step that takes a fixed number of rows
             return f"a step of {rows} rows, or of a part of them, fails with {type(error).__name__}: {error}"
-    if found.draws:
-        return "it draws random numbers"
     if not found.is_finite:
         return "numbers in its first step are not finite"
+    if found.draws:
+        return "it draws random numbers"
     raise StepError(
         f"Model {model.name!r} computes a loss of its own, in train_step, compute_loss or add_loss, that is neither a "
         "mean nor a sum over rows: its gradients of a batch are not those of the batch's parts, and several workers "
