@@ -87,9 +87,10 @@ def compare_shares(
         return "it draws random numbers"
     raise StepError(
         f"Model {model.name!r} computes a loss of its own, in train_step, compute_loss or add_loss, that is neither a "
-        "mean nor a sum over rows: its gradients of a batch are not those of the batch's parts, and several workers "
-        "would train another model than one. Pass the loss to compile as loss=, which is given the rows of all "
-        "workers; gather the rows that it compares with dt.keras.global_batch; or pass workers=1."
+        "mean nor a sum over rows, or has a layer of its own that couples them: its gradients of a batch are not those "
+        "of the batch's parts, and several workers would train another model than one. Pass the loss to compile as "
+        "loss=, which is given the rows of all workers; gather the rows that it compares with dt.keras.global_batch; "
+        "or pass workers=1."
     )
 
 
