@@ -89,7 +89,7 @@ def pytest_collection_finish() -> None:
 KEPT_THREADS = ("Dask-Offload", "pytest_timeout", "gcsfs-deferred-close", "asyncio_")
 
 
-def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = 90.0) -> Any:
     """Return the first true value of ``condition()``; fail with ``what``, or what that returns, after the time."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -218,7 +218,7 @@ def read_until(terminal: int, mark: bytes | None) -> bytes:
         selector.register(terminal, selectors.EVENT_READ)
         while mark is None or not re.search(mark, seen):
             left_s = deadline - time.monotonic()
-            assert left_s > 0, f"not seen in 30 s, but {seen[-500:]!r}"
+            assert left_s > 0, f"not seen in 90 s, but {seen[-500:]!r}"
             if not selector.select(left_s):
                 continue
             try:

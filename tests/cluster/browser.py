@@ -143,7 +143,7 @@ def browser(folder: Path) -> Iterator[Browser]:
                 page.close()
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> int:

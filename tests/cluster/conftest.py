@@ -140,7 +140,7 @@ def dask_process() -> Callable[..., AbstractContextManager[subprocess.Popen[byte
             yield process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
     return start
 

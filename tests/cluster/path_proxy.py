@@ -122,10 +122,10 @@ def path_proxy() -> Iterator[str]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), name="path-proxy")
     thread.start()
-    port, end = told.result(30)
+    port, end = told.result(60)
     try:
         yield f"http://127.0.0.1:{port}{PREFIX}"
     finally:
         end()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()

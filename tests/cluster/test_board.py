@@ -50,7 +50,7 @@ def test_two_readers_and_what_each_keeps(client):
 
 
 def append_when_told(name, value):
-    assert Event("append now").wait(30)
+    assert Event("append now").wait(60)
     dt.board(name).append(value)
 
 
@@ -63,10 +63,10 @@ def test_a_wait_ends_when_another_appends(client):
     scores.append(0.5)
     Event("append now", client=client).set()
     for thread in waits:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     assert list(scores) == [0.5, 0.05]
-    appending.result(timeout=30)
+    appending.result(timeout=60)
     scores.delete()
 
 
@@ -133,7 +133,7 @@ def in_a_thread_of_its_own(name):
 
 def test_a_thread_of_a_task_is_told_what_to_do(client):
     client.restart()  # a Dask worker whose tasks have had a client keeps it for all threads
-    raised, _ = client.submit(in_a_thread_of_its_own, "thread").result(timeout=30)
+    raised, _ = client.submit(in_a_thread_of_its_own, "thread").result(timeout=60)
     assert "in a thread that a task started, make what you need in the task" in raised[0]
 
 
@@ -161,12 +161,12 @@ def test_the_end_of_its_network_ends_a_wait(client, wait_for):
     watching.start()
     wait_for(lambda: scores._news is not None, "the wait has begun")
     net.close()
-    watching.join(30)
+    watching.join(60)
     assert not watching.is_alive()
     assert raised == [f"Network {net.id} was closed while board 'network' was awaited."]
     for role in roles:
         with pytest.raises(dt.ClosedError, match="was closed"):
-            role.result(timeout=30)
+            role.result(timeout=60)
     # the board lives on, and a wait that begins without a network is for anyone's value
     scores.append("more")
     assert scores.wait_until(lambda s: s[-1] == "more", 30)

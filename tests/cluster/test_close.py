@@ -63,9 +63,9 @@ def test_roles_and_tasks_that_still_run(client, workers):
         roles = net.submit("worker", block, "a role")
         elsewhere = client.submit(block, "a task", workers=net.dask_spec["worker"], allow_other_workers=True)
         for name in ("a role runs", "a task runs"):
-            assert Event(name, client=client).wait(30)
+            assert Event(name, client=client).wait(60)
     for role in roles:
         with pytest.raises(dt.ClosedError, match=f"Network {net.id} was closed"):
-            role.result(timeout=30)
+            role.result(timeout=60)
     Event("a task", client=client).set()
-    assert elsewhere.result(timeout=30) == "unblocked", "Dask runs it again"
+    assert elsewhere.result(timeout=60) == "unblocked", "Dask runs it again"

@@ -54,7 +54,7 @@ def test_a_dask_worker_that_is_not_fit(odd_workers, without_tensorflow, state, n
         dt.start_tensorflow(client, worker=2, on=on)
     assert state(client)["networks"] == {}
     with dt.start_tensorflow(client, worker=1, on=[addresses[0]], leave_servers=True) as net:
-        assert net.submit("worker", holds_no_socket)[0].result(timeout=30)
+        assert net.submit("worker", holds_no_socket)[0].result(timeout=60)
 
 
 def holds_no_socket():

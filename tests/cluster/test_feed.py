@@ -44,7 +44,7 @@ def test_what_lies_there_is_handed_over_and_nothing_twice(client):
         ]
         # one from here, one from there: what is told first must not matter
         feed = net.feed([batch for pair in zip(*reversed(local), strict=True) for batch in pair], to="worker")
-        assert feed.wait(30) is feed
+        assert feed.wait(60) is feed
         assert (feed.waiting, feed.delivered) == (0, 6)
         assert repr(feed) == "<Feed to worker: 6 delivered, 0 waiting>"
         taken = client.gather(net.submit("worker", take, 3))
@@ -57,7 +57,7 @@ def test_what_lies_elsewhere_is_moved_to_one_of_them(client, wait_for):
         feed = net.feed(client.scatter(arrays(range(8)), workers=net.dask_spec["ps"], hash=False), to="worker")
         wait_for(lambda: feed.delivered == 4, "both queues are full")
         roles = net.submit("worker", take_until, "all fed")
-        feed.wait(30)
+        feed.wait(60)
         Event("all fed", client=client).set()
         taken = client.gather(roles)
         assert sorted(taken[0] + taken[1]) == list(range(8))
@@ -83,7 +83,7 @@ def test_a_role_may_use_the_queue_itself(client):
         putting = net.submit("worker", put_own, 20)
         taking = net.submit("worker", take_any, 40)
         assert taking[0].result(timeout=60) == sorted([*map(str, range(20)), *["mine"] * 20])
-        putting[0].result(timeout=30)
+        putting[0].result(timeout=60)
 
 
 def queue_length(dask_worker):
@@ -95,17 +95,17 @@ def test_a_full_queue_blocks_neither_the_event_loop_nor_the_only_thread(client, 
         place = net.dask_spec["worker"]
         feed = net.feed(client.map(lambda n: np.full(3, n), range(10), workers=place, pure=False), to="worker")
         wait_for(lambda: feed.delivered == 2, "the queue is full")
-        assert client.submit(sum, [1, 2], workers=place, pure=False).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2], workers=place, pure=False).result(timeout=60) == 3
         assert client.run(queue_length, workers=place) == {place[0]: 2}
         with pytest.raises(dt.StalledError, match=r"The delivery of all 10 batches did not happen within 0\.2 s"):
             feed.wait(0.2)
         assert repr(feed) == "<Feed to worker: 2 delivered, 8 waiting>"
-        taken = net.submit("worker", take, 10)[0].result(timeout=30)
+        taken = net.submit("worker", take, 10)[0].result(timeout=60)
         assert sorted(number for number, _ in taken) == list(range(10))
 
 
 def number_when_told(number, name):
-    assert Event(name).wait(30)
+    assert Event(name).wait(60)
     return np.full(3, number)
 
 
@@ -117,7 +117,7 @@ def test_one_thread_prepares_feeds_and_trains(client):
         feed = net.feed(batches, to="worker")
         assert feed.delivered == 0
         Event("prepared", client=client).set()
-        feed.wait(30)
+        feed.wait(60)
         Event("all prepared and fed", client=client).set()
         taken = client.gather(roles)
         assert sorted(taken[0] + taken[1]) == list(range(10))
@@ -131,8 +131,8 @@ def test_what_is_delivered_is_kept_alive_no_longer(client, wait_for):
         del batches
         wait_for(lambda: feed.delivered == 4, "the queue is full")
         wait_for(lambda: len(keys & set(client.futures)) == 2, "the four that were delivered are released")
-        net.submit("worker", take, 6)[0].result(timeout=30)
-        feed.wait(30)
+        net.submit("worker", take, 6)[0].result(timeout=60)
+        feed.wait(60)
 
 
 def no_such_row(number):
@@ -154,8 +154,8 @@ def test_a_batch_that_fails_is_told_and_the_others_are_delivered(client, wait_fo
                 match=r"1 of 4 batches can't be fed; the first, no_such_row-.*, ended in an error: "
                 r"LookupError\('no such row: 17'\)\. Mend what computes it",
             ):
-                feed.wait(30)
-            taken = net.submit("worker", take, 3)[0].result(timeout=30)
+                feed.wait(60)
+            taken = net.submit("worker", take, 3)[0].result(timeout=60)
             assert sorted(number for number, _ in taken) == [0, 2, 3]
             wait_for(lambda feed=feed: not feed.waiting, "the others are delivered")
 
@@ -166,13 +166,13 @@ def test_a_batch_that_is_released_is_told(client):
         feed = net.feed(batches, to="worker")
         client.cancel(batches[:1])
         with pytest.raises(dt.DataError, match=r"1 of 2 .* was released, or lost with its Dask worker, before it was"):
-            feed.wait(30)
+            feed.wait(60)
         Event("released", client=client).set()
         gone = client.submit(sum, [1])
         client.cancel([gone])
         with pytest.raises(dt.DataError, match=f"1 of 1 batches were cancelled or released; the first is {gone.key}"):
             net.feed([gone], to="worker")
-        assert net.submit("worker", take, 1)[0].result(timeout=30)[0][0] == 1
+        assert net.submit("worker", take, 1)[0].result(timeout=60)[0][0] == 1
 
 
 def test_a_cancelled_feed_delivers_no_more(client, wait_for, state):
@@ -181,9 +181,9 @@ def test_a_cancelled_feed_delivers_no_more(client, wait_for, state):
         wait_for(lambda: feed.delivered == 1, "the queue is full")
         feed.cancel()
         with pytest.raises(dt.ClosedError, match="<Feed to worker: 1 delivered, 2 waiting> was cancelled"):
-            feed.wait(30)
+            feed.wait(60)
         assert state(client)["feeds"] == ()
-        net.submit("worker", take, 1)[0].result(timeout=30)
+        net.submit("worker", take, 1)[0].result(timeout=60)
         assert client.run(queue_length, workers=net.dask_spec["worker"]) == {net.dask_spec["worker"][0]: 0}
 
 
@@ -197,9 +197,9 @@ def test_closing_ends_feeds_and_queues(client, wait_for):
     feed = net.feed(client.map(number_when_told, range(3), name="never", pure=False), to="worker")
     net.close()
     with pytest.raises(dt.ClosedError, match="The network was closed with 3 batches waiting"):
-        feed.wait(30)
+        feed.wait(60)
     with pytest.raises(dt.ClosedError, match=f"Network {net.id} was closed"):
-        idle[0].result(timeout=30)
+        idle[0].result(timeout=60)
     with pytest.raises(dt.ClosedError, match=f"Network {net.id} is closed"):
         net.feed(client.scatter([1]), to="worker")
     Event("never", client=client).set()
@@ -218,7 +218,7 @@ def test_wrong_arguments_are_refused(client):
                 net.feed(batches, to=to)
         with pytest.raises(ValueError, match="timeout_s is 0; a deadline is a finite number"):
             net.feed(batch, to="worker").wait(0)
-        assert net.submit("worker", lambda: get_worker().tensorflow_queue.get(timeout=30))[0].result(timeout=30) == 1
+        assert net.submit("worker", lambda: get_worker().tensorflow_queue.get(timeout=30))[0].result(timeout=60) == 1
 
 
 def test_with_an_asynchronous_client(client, without_tensorflow):
@@ -228,7 +228,7 @@ def test_with_an_asynchronous_client(client, without_tensorflow):
                 scores = await dt.board("asynchronous scores", client=other)
                 roles = net.submit("worker", take_and_score, "asynchronous scores")
                 feed = await net.feed([other.submit(np.full, 3, 7)], to="worker")
-                assert await feed.wait(30) is feed
+                assert await feed.wait(60) is feed
                 assert await scores.wait_until(lambda s: s[-1] == 7, 30) is scores
                 assert await roles[0] == 7
                 with pytest.raises(dt.StalledError, match=rf"A loss in network {net.id} did not happen within 0\.01 s"):

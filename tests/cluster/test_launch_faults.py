@@ -30,7 +30,7 @@ def test_a_server_that_does_not_start(client, start_server_with, workers, state)
     assert isinstance(caught.value.__cause__, OSError)
     assert state(client)["networks"] == {}
     assert len(set(workers(client)) & before) == 1, "both of the network were restarted"
-    assert kept.result(timeout=30) == list(range(1000))
+    assert kept.result(timeout=60) == list(range(1000))
 
 
 def wait_for_ever(book, job, index, **_):
@@ -96,7 +96,7 @@ def test_the_deadline_holds_for_an_event_loop_that_hangs(client, workers, state)
         ),
     ):
         dt.start_tensorflow(client, worker=3)
-    hanging.result(30)
+    hanging.result(60)
     assert state(client)["networks"] == {}
 
 

@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
     for program in started:
         for process in of_session(program.pid):
             process.kill()
-        program.wait(10)
+        program.wait(60)
 
 
 def of_session(session: int) -> list[psutil.Process]:

@@ -78,16 +78,16 @@ def test_roles_run_at_their_places_with_their_arguments(client):
 
 
 def until_told(name: str) -> str:
-    return "told" if Event(name).wait(30) else "late"
+    return "told" if Event(name).wait(60) else "late"
 
 
 def test_a_role_leaves_the_only_thread_to_others(client):
     with dt.start_tensorflow(client, worker=1, leave_servers=True) as net:
         place = net.dask_spec.job_tasks("worker")
         roles = net.submit("worker", until_told, "go on")
-        assert client.submit(sum, [1, 2], workers=place, pure=False).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2], workers=place, pure=False).result(timeout=60) == 3
         Event("go on", client=client).set()
-        assert roles[0].result(timeout=30) == "told"
+        assert roles[0].result(timeout=60) == "told"
 
 
 def start_when_told(book, job, index, **_):
@@ -95,7 +95,7 @@ def start_when_told(book, job, index, **_):
     import builtins
 
     builtins.told_to_start = threading.Event()
-    assert builtins.told_to_start.wait(30), "the event loop did not run meanwhile"
+    assert builtins.told_to_start.wait(60), "the event loop did not run meanwhile"
 
 
 def has_begun():
@@ -116,7 +116,7 @@ def test_the_event_loop_runs_while_a_server_starts(client, start_server_with, wa
         starting = pool.submit(dt.start_tensorflow, client, worker=3, leave_servers=True)
         wait_for(lambda: all(client.run(has_begun).values()), "all start their servers")
         client.run(tell)
-        starting.result(30).close()
+        starting.result(60).close()
 
 
 def test_without_counts_every_dask_worker_is_a_worker(client, workers):
@@ -187,7 +187,7 @@ def test_a_paused_dask_worker_is_not_used(client, workers, wait_for):
 def test_multi_locks_and_networks_exclude_each_other(client, workers):
     first, second, _ = workers(client)
     lock = MultiLock([first], client=client)
-    assert lock.acquire(timeout=10)
+    assert lock.acquire(timeout=60)
     with pytest.raises(dt.PlacementError, match=rf"{first} is locked by another library, such as xgboost\.dask\."):
         dt.start_tensorflow(client, worker=3)
     lock.release()
@@ -197,7 +197,7 @@ def test_multi_locks_and_networks_exclude_each_other(client, workers):
         got = []
         thread = threading.Thread(target=lambda: got.append(waiting.acquire(timeout=30)))
         thread.start()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
     assert got == [True]
     waiting.release()

@@ -77,10 +77,10 @@ def test_a_scheduler_without_dask_train_that_dies(apart, without_tensorflow, sta
     with dt.start_tensorflow(client, worker=1, ps=1) as net:
         data = client.scatter([np.ones(3), np.zeros(3)], hash=False, workers=net.dask_spec["worker"])
         roles = net.submit("worker", score, "scores")
-        net.feed(data[:1], to="worker").wait(30)
+        net.feed(data[:1], to="worker").wait(60)
         scores.wait_until(lambda s: s[-1] == 3.0, 30)
     with pytest.raises(dt.ClosedError, match=f"Network {net.id} was closed"):
-        roles[0].result(timeout=30)
+        roles[0].result(timeout=60)
     np.testing.assert_array_equal(client.gather(data), [np.ones(3), np.zeros(3)])
     assert state(client) == {"networks": {}, "feeds": (), "boards": {"scores": 1}, "runs": ()}
 

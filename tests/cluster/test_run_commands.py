@@ -343,7 +343,7 @@ def test_progress_in_a_terminal_and_ctrl_c(command, client, columns, way, read_u
         finally:
             process.kill()  # does nothing to one that has ended
             os.close(ours)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=60) == 130
     written = text.decode()
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l"), "the cursor is shown again"
     assert written.rindex("\x1b[2K") > written.rindex("scores/s"), "the line is erased"

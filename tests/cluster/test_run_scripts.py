@@ -154,7 +154,7 @@ def test_progress_of_a_script_in_a_terminal_and_ctrl_c(command, client, read_unt
         finally:
             process.kill()  # does nothing to one that has ended
             os.close(ours)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=60) == 130
     lines = [line for line in re.split(r"[\r\n]+", text.decode()) if line]
     assert lines[-1].endswith("Interrupted; nothing of the run is left.")
     assert "Traceback" not in text.decode()

@@ -78,14 +78,14 @@ def test_what_can_not_be_moved_is_listed_and_nothing_is_touched(make_cluster, wi
             net.close()
         assert (net.status, workers(client)) == ("running", [address])
         Event("held", client=client).set()
-        assert role.result(timeout=30) == "unblocked"
+        assert role.result(timeout=60) == "unblocked"
         del data, role
         net.close()
         assert workers(client) != [address]
-        assert again.result(timeout=30).shape == (1000,)
+        assert again.result(timeout=60).shape == (1000,)
 
         net = dt.start_tensorflow(client, worker=1)
-        counter = client.submit(Counter, actor=True).result(timeout=30)
+        counter = client.submit(Counter, actor=True).result(timeout=60)
         assert counter.increment().result() == 1
         with pytest.raises(dt.DataError, match=r"1 results .*: Counter-.* \(an actor\)"):
             net.close()
@@ -112,7 +112,7 @@ def test_data_that_fits_nowhere_is_listed(make_cluster, without_tensorflow, work
         assert (net.status, set(workers(client))) == ("running", {first, second})
         del large
         net.close()
-        assert small.result(timeout=30)[-1] == 7.0
+        assert small.result(timeout=60)[-1] == 7.0
         assert not set(workers(client)) & {first, second}
 
 
@@ -151,7 +151,7 @@ def test_another_clients_data_outweighs_the_network_of_a_client_that_left(
         subprocess.run([sys.executable, "-c", CLIENT_THAT_LEAVES, client.scheduler.address], check=True, timeout=60)
         wait_for(lambda: not state(client)["networks"], "the lease is over")
         assert workers(client) == before
-        np.testing.assert_array_equal(data.result(timeout=30), big(1))
+        np.testing.assert_array_equal(data.result(timeout=60), big(1))
         with pytest.raises(
             dt.PlacementError, match=rf"{before[0]} holds a server of network tf-\w+, which ended without"
         ):
@@ -187,7 +187,7 @@ def test_a_launch_that_fails_does_not_lose_data(make_cluster, start_server_with,
     with Client(make_cluster(n_workers=2)) as client:
         data = client.scatter([1, 2], hash=False)
         before = workers(client)
-        counter = client.submit(dict, actor=True).result(timeout=30)
+        counter = client.submit(dict, actor=True).result(timeout=60)
         with pytest.raises(dt.LaunchError, match="address already in use") as caught:
             dt.start_tensorflow(client, worker=2)
         assert "Its Dask workers were not restarted, so servers that had started stay" in caught.value.__notes__[0]

@@ -112,7 +112,7 @@ def test_graphs_across_the_dask_workers(make_cluster, workers, state, wait_for):
         for device, total in client.gather(roles):
             assert device.startswith("/job:ps")
             assert total == 10 * sum(range(20))
-        assert feed.wait(30).delivered == 20
+        assert feed.wait(60).delivered == 20
 
         value, device = run_python(IN_GRAPH, net.target("worker", 0)).split()
         assert (float(value), device) == (6.0, "/job:worker/replica:0/task:1/device:CPU:0")

@@ -182,7 +182,7 @@ def on_each_rank(in_threads: Callable[..., list[Any]]) -> Callable[..., list[Any
         hosts = Hosts.of([f"10.0.0.5:{os.getpid()}-{rank}" for rank in range(size)])
 
         def take_part(rank: int) -> Any:
-            with closing(ProcessGroup(hosts, rank, meet(hosts, rank, b"test", 10.0), None, 10.0)) as replicas:
+            with closing(ProcessGroup(hosts, rank, meet(hosts, rank, b"test", 60.0), None, 60.0)) as replicas:
                 return function(rank, replicas)
 
         return in_threads(*(partial(take_part, rank) for rank in range(size)))

@@ -42,7 +42,8 @@ class RunDevices:
         """
         if self._gpus not in (AUTO, 1):
             return None
-        known = on if on is not None else list(await self._peer.workers())
+        # The scheduler refuses addresses of no Dask worker; asking these would last as long as Dask tries to connect.
+        known = [address for address in await self._peer.workers() if on is None or address in on]
         if new := [address for address in known if address not in self._offers]:
             self._offers |= await ask_offers(self._peer, new)
         if self._uses_devices is None:

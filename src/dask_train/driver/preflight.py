@@ -172,12 +172,23 @@ async def outdated_module(peer: Peer, names: Iterable[str], addresses: Iterable[
 
 
 async def _asked(peer: Peer, addresses: Iterable[str] | None, function: Any, *given: Any) -> dict[str, list[str]]:
-    probe, where = ByValue(function, modules), None if addresses is None else list(addresses)
+    where = await _present(peer, addresses)
     try:
-        asking = peer.on_workers(probe, *given, workers=where, on_error="ignore")
+        asking = peer.on_workers(ByValue(function, modules), *given, workers=where, on_error="ignore")
         return await asyncio.wait_for(asking, PREFLIGHT_S)
     except TimeoutError:  # one of them is busy; what it lacks will be seen when it is needed
         return {}
+
+
+async def _present(peer: Peer, addresses: Iterable[str] | None) -> list[str] | None:
+    """Return those addresses at which there are Dask workers; None for all Dask workers.
+
+    Dask would try for its connect timeout to reach any other; placement refuses these at once.
+    """
+    if addresses is None:
+        return None
+    workers = await peer.workers()
+    return [address for address in addresses if address in workers]
 
 
 async def check_checkpoints(peer: Peer, place: CheckpointPlace | None, addresses: Iterable[str] | None) -> None:
@@ -192,7 +203,7 @@ async def check_checkpoints(peer: Peer, place: CheckpointPlace | None, addresses
     """
     if place is None:
         return
-    where = None if addresses is None else list(addresses)
+    where = await _present(peer, addresses)
     try:
         asking = peer.on_workers(checkpoints.why_none_are_kept, place, workers=where, on_error="ignore")
         answers = await asyncio.wait_for(asking, PREFLIGHT_S)

@@ -190,7 +190,7 @@ def running(command: list[str], folder: Path, name: str, port: int, wait_for: Ca
         yield
     finally:
         server.kill()
-        server.wait(10)
+        server.wait(60)
 
 
 @pytest.fixture(scope="module", params=["s3", "gs", "abfs"])

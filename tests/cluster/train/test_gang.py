@@ -105,7 +105,7 @@ def test_the_multilock_of_xgboost_is_waited_for(client, wait_for, workers):
     from distributed import MultiLock
 
     lock = MultiLock(names=workers(client))
-    assert lock.acquire(timeout=5)
+    assert lock.acquire(timeout=60)
     run = dt.train(lambda session: 1, roles={"worker": 2}, wait=False)
     waiting = wait_for(lambda: run.status()["waiting"], "it waits")
     assert "is locked by another library, such as xgboost.dask" in waiting

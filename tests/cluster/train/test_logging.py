@@ -63,7 +63,7 @@ def server(
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         from mlflow.utils import request_utils
 
         request_utils._cached_get_request_session.cache_clear()  # keeps connections for good

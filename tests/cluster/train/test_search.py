@@ -228,7 +228,7 @@ def test_a_search_whose_client_was_killed_finds_what_it_would_have_found(client,
         wait_for(Path(f"{mark}-waited").exists, "its third epoch")
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(60)
     # Its processes would share the cores, and so round otherwise.
     wait_for(lambda: not state(client)["runs"], "the scheduler has ended its run")
     found = kept_search.search(tmp_path / "kept", client, mark, resume=True)

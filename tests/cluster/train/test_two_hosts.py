@@ -315,7 +315,7 @@ def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_
     killer = threading.Thread(target=kill)
     killer.start()
     result = dt.fit(keras_model(), *data, workers=2, batch_size=6, epochs=1, client=cluster.client, callbacks=[Slow()])
-    killer.join(30)
+    killer.join(60)
     assert not killer.is_alive()
     assert killed.exists()
     assert len(result.attempts) == 2

@@ -44,7 +44,7 @@ def started(command, output, is_up, wait_for):
         yield program
     finally:
         program.kill()
-        program.wait(10)
+        program.wait(60)
 
 
 def listens(family, address):

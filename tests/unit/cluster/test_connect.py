@@ -31,7 +31,7 @@ def test_a_scheduler_is_connected_to(running):
     address = running().scheduler_address
     for given in (address, address.removeprefix("tcp://")):
         with closing(open_client(given)) as client:
-            assert client.submit(int, "7").result(10) == 7
+            assert client.submit(int, "7").result(60) == 7
 
 
 def test_a_dask_worker_is_no_scheduler(running):
@@ -96,4 +96,4 @@ def test_with_tls_files_an_address_without_a_scheme_is_tls(make_certificates, ru
     address = running(protocol="tls", security=Security(**its, require_encryption=True)).scheduler_address
     given = {"tls_ca_file": files["ca_file"], "tls_cert": files["cert"], "tls_key": files["key"]}
     with closing(open_client(address.removeprefix("tls://"), **given)) as client:
-        assert client.submit(int, "7").result(10) == 7
+        assert client.submit(int, "7").result(60) == 7

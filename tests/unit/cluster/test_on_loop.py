@@ -31,7 +31,7 @@ async def fails():
 def test_what_it_returns(loop):
     outcome = Future()
     begin(loop, outcome, added, 1, second=2)
-    assert outcome.result(10) == 3
+    assert outcome.result(60) == 3
 
 
 @pytest.mark.parametrize("function", [fails, lambda: {}["mine"]])
@@ -39,7 +39,7 @@ def test_what_it_raises(loop, function):
     outcome = Future()
     begin(loop, outcome, function)
     with pytest.raises(KeyError, match="mine"):
-        outcome.result(10)
+        outcome.result(60)
 
 
 def test_it_is_cancelled(loop):
@@ -52,9 +52,9 @@ def test_it_is_cancelled(loop):
 
     begun, ended, outcome = threading.Event(), threading.Event(), Future()
     begin(loop, outcome, waits)
-    assert begun.wait(10)
+    assert begun.wait(60)
     outcome.cancel()
-    assert ended.wait(10)
+    assert ended.wait(60)
 
 
 def test_it_cancels_itself(loop):
@@ -64,7 +64,7 @@ def test_it_cancels_itself(loop):
     outcome = Future()
     begin(loop, outcome, gives_up)
     with pytest.raises(CancelledError):
-        outcome.result(10)
+        outcome.result(60)
 
 
 def test_it_is_made_on_the_loop(loop):
@@ -77,7 +77,7 @@ def test_it_is_made_on_the_loop(loop):
     begin(loop, outcome, function)
     assert not made_in
     goes_on.set()
-    assert outcome.result(10) == 2
+    assert outcome.result(60) == 2
     assert made_in[0] is not threading.current_thread()
 
 
@@ -87,7 +87,7 @@ def test_what_was_cancelled_before_is_not_made(loop):
     begin(loop, outcome, lambda: made.append(1))
     outcome.cancel()
     goes_on.set()
-    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(10)
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(60)
     assert not made
 
 

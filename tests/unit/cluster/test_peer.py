@@ -136,7 +136,7 @@ def interrupt() -> None:
 @pytest.mark.parametrize("interrupt", [interrupt, _thread.interrupt_main], ids=["signal", "editor"])
 def test_an_interrupt_cancels_what_one_waits_for(runner, interrupt):
     works = Works()
-    threading.Thread(target=lambda: (works.begun.wait(10), time.sleep(0.05), interrupt())).start()
+    threading.Thread(target=lambda: (works.begun.wait(60), time.sleep(0.05), interrupt())).start()
     with pytest.raises(KeyboardInterrupt):
         make(1.0, loop=runner.loop).run(works)
     runner.run_sync(asyncio.sleep, 0.05)

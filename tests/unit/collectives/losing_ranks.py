@@ -53,12 +53,12 @@ class Course:
                         course.told = {each: (places, tuple(course.attempts)) for each in course.waiting}
                         course.waiting = {}
                         course.lock.notify_all()
-                    assert course.lock.wait_for(lambda: rank in course.told or course.is_over, 20.0)
+                    assert course.lock.wait_for(lambda: rank in course.told or course.is_over, 60.0)
                     if course.is_over:
                         raise RestartError("all end")
                     places, attempts = course.told.pop(rank)
                 hosts = Hosts.of(places)
-                return Formation(hosts=hosts, rank=rank, memory=meet(hosts, rank, b"run", 20.0), attempts=attempts)
+                return Formation(hosts=hosts, rank=rank, memory=meet(hosts, rank, b"run", 60.0), attempts=attempts)
 
             def lost_attempt(self, peer):
                 return course.lost.get(peer, -1)
@@ -72,7 +72,7 @@ class Course:
 def joined(course, rank):
     """The group of a rank, as it meets the others; closed by who has asked for it."""
     run = course.of(rank)
-    return ReplaceableGroup(run, run.form(), 20.0)
+    return ReplaceableGroup(run, run.form(), 60.0)
 
 
 def lived(in_threads, course, life):

@@ -20,11 +20,11 @@ NAMES = ["worker 0", "ps 0", "worker 1"]
 def together(in_threads):
     """What ``do(announcements, rank)`` returns on each rank of one host."""
 
-    def take(do, size=2, timeout_s=10.0):
+    def take(do, size=2, timeout_s=60.0):
         hosts = Hosts.of([f"10.0.0.1:{os.getpid()}-{threading.get_ident()}-{rank}" for rank in range(size)])
 
         def part(rank):
-            group = ProcessGroup(hosts, rank, meet(hosts, rank, b"run", 10.0), None, timeout_s)
+            group = ProcessGroup(hosts, rank, meet(hosts, rank, b"run", 60.0), None, timeout_s)
             with closing(group):
                 return do(Announcements(group, NAMES[:size]), rank)
 
@@ -112,7 +112,7 @@ def test_one_that_does_not_come_in_time(together):
 
     def do(announcements, rank):
         if rank:
-            assert left.wait(30)
+            assert left.wait(60)
             return
         with pytest.raises(StalledError, match=r"Rank 1 did not come .* for 0\.05 s"):
             announcements.exchange(CollectiveCall("c"))

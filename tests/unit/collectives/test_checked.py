@@ -23,7 +23,7 @@ from dask_train.transport.connections import Credentials
 KNOWN = Credentials(key=b"run")
 
 
-def together(do, size=2, hosts=1, timeout_s=10.0):
+def together(do, size=2, hosts=1, timeout_s=60.0):
     """What ``do(collectives, rank)`` returns or raises on each rank; the ranks of a host follow each other."""
     with ExitStack() as stack:
         ports = [stack.enter_context(hold_port()).getsockname()[1] for _ in range(size)]
@@ -33,7 +33,7 @@ def together(do, size=2, hosts=1, timeout_s=10.0):
 
         def take_part(rank):
             with ExitStack() as opened:
-                memory, across = meet(among, rank, KNOWN.key, 10.0), None
+                memory, across = meet(among, rank, KNOWN.key, 60.0), None
                 if hosts > 1 and rank in among.leaders:
                     leaders = [addresses[leader] for leader in among.leaders]
                     ring = Ring(leaders, among.leaders.index(rank), KNOWN, timeout_s)
@@ -50,7 +50,7 @@ def together(do, size=2, hosts=1, timeout_s=10.0):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
     return [found[rank] for rank in range(size)]
 
@@ -225,7 +225,7 @@ def test_nobody_waits_for_one_that_has_returned(size, hosts):
 
 
 def test_the_leader_of_a_host_returns():
-    found = together(lambda each, rank: each.barrier() if rank else None, 4, 2)
+    found = together(lambda each, rank: each.barrier() if rank else None, 4, 2, timeout_s=5.0)  # its follower waits as long
     assert found[0] is None
     assert "worker 0 has returned" in str(found[1])
     assert isinstance(found[2], StalledError), "its host has lost its way to the others"
@@ -236,7 +236,7 @@ def test_one_that_does_not_come():
 
     def do(each, rank):
         if rank:
-            left.wait(10)
+            left.wait(60)
         else:
             try:
                 each.barrier()

@@ -28,6 +28,6 @@ def test_a_word_is_changed_by_one_and_wakes_who_waits(with_futex, monkeypatch):
     waiting = threading.Thread(target=wait)
     waiting.start()
     futex_module.add_one(words.ctypes.data)
-    waiting.join(20)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert seen == [[0, 5]]

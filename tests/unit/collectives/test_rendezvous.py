@@ -38,7 +38,7 @@ def test_another_user_gets_no_memory(monkeypatch, in_threads):
 
     def follow():
         with pytest.raises(LaunchError, match="Let all Dask workers of a host run as one user"):
-            meet(hosts, 1, KEY, 10.0)
+            meet(hosts, 1, KEY, 60.0)
 
     in_threads(lead, follow)
 
@@ -49,7 +49,7 @@ def test_strangers_are_sent_away(no_leaks, wait_for):
     hosts, found, strangers = Hosts.of(places), {}, []
 
     def take_part(rank):
-        memory = meet(hosts, rank, KEY, 10.0)
+        memory = meet(hosts, rank, KEY, 60.0)
         found[rank] = memory.num_ranks
         memory.close()
 
@@ -69,7 +69,7 @@ def test_strangers_are_sent_away(no_leaks, wait_for):
         wait_for(knock, "the first rank listens")
         ranks[1].start()
         for rank in ranks:
-            rank.join(20)
+            rank.join(60)
             assert not rank.is_alive()
         for stranger in strangers:
             stranger.close()

@@ -30,7 +30,7 @@ def addresses():
         yield make
 
 
-def together(addresses, member, credentials=KNOWN, timeout_s=10.0, before=lambda place: None):
+def together(addresses, member, credentials=KNOWN, timeout_s=60.0, before=lambda place: None):
     """What each member's function of its ring and place returns, or raises; ``before`` that the ring is made."""
     found = {}
 
@@ -49,7 +49,7 @@ def together(addresses, member, credentials=KNOWN, timeout_s=10.0, before=lambda
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     return [found[place] for place in range(len(addresses))]
 
@@ -135,7 +135,7 @@ def test_one_that_does_not_sum_is_not_waited_for_for_ever(addresses):
             with pytest.raises(StalledError, match=r"did not come to a sum within 1 s"):
                 ring(np.ones(10))
             over.set()
-        over.wait(10)
+        over.wait(60)
 
     over = threading.Event()
     assert together(addresses(2), member, timeout_s=1.0) == [None, None]
@@ -155,7 +155,7 @@ def test_strangers_are_sent_away(addresses, no_leaks, wait_for):
     def knock():
         while not over.wait(0.01):
             try:
-                stranger = socket.create_connection(("127.0.0.1", int(places[0].rpartition(":")[2])), 5)
+                stranger = socket.create_connection(("127.0.0.1", int(places[0].rpartition(":")[2])), 60)
             except OSError:
                 continue  # it does not listen yet
             stranger.sendall(b"?" * 64)
@@ -187,7 +187,7 @@ def test_who_says_nothing_holds_nobody_up(addresses, no_leaks, drips):
     def knock():
         while len(strangers) < 80 and not over.wait(0.01):
             with suppress(ConnectionError):
-                strangers.append(socket.create_connection((host, int(port)), 5))
+                strangers.append(socket.create_connection((host, int(port)), 60))
         there.set()
         while drips and not over.wait(0.05):
             for stranger in strangers:
@@ -202,7 +202,7 @@ def test_who_says_nothing_holds_nobody_up(addresses, no_leaks, drips):
     with no_leaks():
         knocking = threading.Thread(target=knock)
         knocking.start()
-        found = together(places, member, timeout_s=8.0, before=lambda place: place and there.wait(5))
+        found = together(places, member, timeout_s=60.0, before=lambda place: place and there.wait(60))
         over.set()
         knocking.join()
         for stranger in strangers:
@@ -226,6 +226,6 @@ def test_strangers_do_not_make_it_wait_longer(addresses, no_leaks):
         coming.start()
         while not over.wait(0.05):  # one after the other, all the time
             with suppress(ConnectionError):
-                strangers.enter_context(socket.create_connection((host, int(port)), 5))
+                strangers.enter_context(socket.create_connection((host, int(port)), 60))
         coming.join()
     assert "No worker of another host has come" in str(failed[0].value)

@@ -84,8 +84,8 @@ def test_closing_ends_a_thread_that_waits_for_its_reader(no_leaks, wait_for):
         wait_for(ahead._waiting.full, "the thread waits")
         ahead.close()
         ahead.close()
-        assert ended.wait(10)
-        ahead._thread.join(10)
+        assert ended.wait(60)
+        ahead._thread.join(60)
         assert not ahead._thread.is_alive()
         assert sum(element() is not None for element in alive) <= 1, "what was prepared is forgotten"
     del ahead
@@ -98,13 +98,13 @@ def test_closing_does_not_wait_for_what_is_being_prepared(no_leaks):
 
     def prepared() -> Iterator[int]:
         busy.set()
-        go_on.wait(30)
+        go_on.wait(60)
         yield 1
         raise AssertionError("nobody wants more")
 
     with no_leaks():
         ahead = Ahead(prepared(), 2)
-        assert busy.wait(10)
+        assert busy.wait(60)
         ahead.close()
         assert ahead._thread.is_alive()
         go_on.set()

@@ -301,7 +301,7 @@ def test_ctrl_c_in_a_real_terminal_of_60_columns(read_until) -> None:
         finally:
             process.kill()  # does nothing to one that has ended
             os.close(ours)
-        assert process.wait(timeout=30) != 0
+        assert process.wait(timeout=60) != 0
     text = written.decode()
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
     lines = [line for line in re.split(r"[\r\n]+", CONTROL.sub("", text)) if line]

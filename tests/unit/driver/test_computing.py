@@ -25,7 +25,7 @@ class Peer:
 
 async def waited(peer, told):
     async with while_computed(peer, lambda: ["a", ("b", 1)], 0.001, lambda: told.append(1)):
-        await asyncio.wait_for(peer.answered.wait(), 30)
+        await asyncio.wait_for(peer.answered.wait(), 60)
     known = len(peer.asked)
     for _ in range(5):
         await asyncio.sleep(0.001)

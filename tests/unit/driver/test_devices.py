@@ -46,6 +46,12 @@ class Told:
         self.devices = RunDevices(self.peer, gpus, ["worker"], self.notices.append)
 
 
+async def test_nobody_is_asked_at_an_address_without_dask_worker():
+    told = Told("auto", "given", "plain")
+    assert (await told.devices.request(["gone", "given"]))["offers"] == {"given": [["GPU-x", "GPU-y"], 2]}
+    assert told.peer.asked == [["given"]]
+
+
 async def test_auto_asks_for_what_the_cluster_gave():
     told = Told("auto", "given", "plain")
     assert await told.devices.request(None) == {

@@ -101,7 +101,7 @@ class Awaited(Course):
         return {"computes": True}
 
     async def open(self, *_: Any) -> int:
-        await asyncio.wait_for(self.came.wait(), 30)
+        await asyncio.wait_for(self.came.wait(), 60)
         return 1
 
     async def group(self, *_: Any) -> tuple[bytes, list[Any]]:

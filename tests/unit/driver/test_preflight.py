@@ -93,6 +93,9 @@ class Peer:
         self.missing = missing
         self.asked: list[Any] = []
 
+    async def workers(self) -> dict[str, Any]:
+        return dict.fromkeys(self.missing)
+
     async def on_workers(self, probe: Any, needed: list[str], *, workers: Any, on_error: str) -> dict[str, list[str]]:
         self.asked.append((needed, workers))
         return self.missing
@@ -135,10 +138,14 @@ class Hosts:
     """Dask workers that see some of the client's folders."""
 
     def __init__(self, *sees: bool) -> None:
-        self.sees = sees
+        self.sees = {str(number): does for number, does in enumerate(sees)}
+
+    async def workers(self) -> dict[str, Any]:
+        return dict.fromkeys(self.sees)
 
     async def on_workers(self, probe: Any, place: Any, *, workers: Any, on_error: str) -> dict[str, str]:
-        return {str(n): await probe(place) if sees else "It is not mounted." for n, sees in enumerate(self.sees)}
+        asked = self.sees if workers is None else workers
+        return {address: await probe(place) if self.sees[address] else "It is not mounted." for address in asked}
 
 
 @pytest.mark.parametrize("place", ["nosuch://bucket", "/proc/kept", "{}/file", "{}/file/kept"])
@@ -159,3 +166,10 @@ def test_checkpoints_where_some_dask_worker_can_keep_them(tmp_path):
         asyncio.run(check_checkpoints(Hosts(False, False), place, None))
     asyncio.run(check_checkpoints(Hosts(), CheckpointPlace(url="nosuch://bucket"), None))  # they have yet to come
     asyncio.run(check_checkpoints(Hosts(), None, None))
+
+
+def test_nobody_is_asked_at_an_address_without_dask_worker(tmp_path):
+    place = CheckpointPlace(url=str(tmp_path))
+    with pytest.raises(ValueError, match=r"On 1: It is not mounted"):
+        asyncio.run(check_checkpoints(Hosts(True, False), place, ["gone", "1"]))
+    asyncio.run(check_checkpoints(Hosts(False), place, ["gone"]))  # placement refuses it

@@ -98,7 +98,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield it
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
+        thread.join(60)
         loop.close()
 
 

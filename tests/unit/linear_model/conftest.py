@@ -24,9 +24,9 @@ def ranks_of():
 
         def _all(self, value):
             self._shared[self.world_rank] = value
-            self._waiting.wait(30)
+            self._waiting.wait(60)
             found = list(self._shared)
-            self._waiting.wait(30)
+            self._waiting.wait(60)
             return found
 
         def all_reduce(self, arrays, op="sum"):

@@ -152,12 +152,12 @@ def test_tasks_take_turns_and_an_end_wakes_them(model):
     process = model()
     with ThreadPoolExecutor(4) as pool:
         blocks = [pool.submit(process.ask, CALL, rows(float(number)), "a block") for number in range(8)]
-        assert [block.result(30)[1][0, 0] for block in blocks] == [number + 1 for number in range(8)]
+        assert [block.result(60)[1][0, 0] for block in blocks] == [number + 1 for number in range(8)]
         hanging = [pool.submit(process.ask, CALL, rows(HANGS), "a block") for _ in range(4)]
         threading.Timer(0.2, process.end, ["the Dask worker closes"]).start()
         for block in hanging:
             with pytest.raises(ProcessLostError, match="the Dask worker closes"):
-                block.result(30)
+                block.result(60)
 
 
 def test_a_start_that_takes_too_long_is_ended_when_it_comes(model, monkeypatch, no_leaks):

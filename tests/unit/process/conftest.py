@@ -97,7 +97,7 @@ class Talking:
         """How it ends once it was told so."""
         assert self.process is not None
         self.end.send(order.encode())
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def printed(self) -> str:
         return os.pread(self.output, 1 << 16, 0).decode()
@@ -107,7 +107,7 @@ class Talking:
             return
         if self.process is not None and self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait(20)
+            self.process.wait(60)
         self.end.close()
         self._theirs.close()
         for descriptor in {self.lifeline, self.output, self._lifeline_end} - {-1}:

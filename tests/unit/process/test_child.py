@@ -74,7 +74,7 @@ def begun(child: Child) -> int:
     """Start it; the process that it starts itself."""
     own = os.memfd_create("its own")
     try:
-        child.start(launch(child, (own,)), started_now).result(20)
+        child.start(launch(child, (own,)), started_now).result(60)
     finally:
         os.close(own)
     helper, file = child.end.recv(100).decode().split(maxsplit=1)
@@ -125,7 +125,7 @@ def test_its_stacks(make: Made, wait_for: Any) -> None:
 
 def test_stacks_that_are_asked_for_too_early_end_nothing(make: Made) -> None:
     child = make()
-    child.start(launch(child, module="young_child"), started_now).result(20)
+    child.start(launch(child, module="young_child"), started_now).result(60)
     assert child.end.recv(10) == b"here"
     child.ask_for_stacks()
     child.end.send(b"1")
@@ -194,6 +194,6 @@ def test_a_thread_that_reads_wakes_when_it_is_closed(make: Made) -> None:
         reading = pool.submit(child.end.recv, 1)
         child.close()
         try:
-            assert reading.result(20) == b""
+            assert reading.result(60) == b""
         except OSError:  # closed before it began
             assert child.end.fileno() == -1

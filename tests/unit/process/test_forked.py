@@ -34,7 +34,7 @@ class Orphan:
             assert middle.stdin is not None
             self.pid = int(middle.stdout.readline())
             self.end = middle.stdin
-            middle.wait(30)
+            middle.wait(60)
             middle.stdout.close()
 
     def close(self) -> None:
@@ -61,13 +61,13 @@ def test_it_is_waited_for_like_any_child(orphan):
         forked.wait(0.01)
     orphan.end.write(b"7")
     orphan.end.flush()
-    assert forked.wait(30) == forked.poll() == forked.returncode == forked.wait() == 7
+    assert forked.wait(60) == forked.poll() == forked.returncode == forked.wait() == 7
 
 
 def test_a_signal_is_a_negative_number(orphan):
     forked = Forked(orphan.pid)
     os.kill(orphan.pid, signal.SIGKILL)
-    assert forked.wait(30) == -signal.SIGKILL
+    assert forked.wait(60) == -signal.SIGKILL
 
 
 def test_several_threads_may_wait(orphan, in_threads):
@@ -75,11 +75,11 @@ def test_several_threads_may_wait(orphan, in_threads):
     waiting = threading.Barrier(4)
 
     def wait():
-        waiting.wait(30)
-        return forked.wait(30)
+        waiting.wait(60)
+        return forked.wait(60)
 
     def end():
-        waiting.wait(30)
+        waiting.wait(60)
         os.kill(orphan.pid, signal.SIGTERM)
         return -signal.SIGTERM
 
@@ -90,7 +90,7 @@ def test_one_that_somebody_else_has_waited_for_has_ended(orphan):
     forked = Forked(orphan.pid)
     os.kill(orphan.pid, signal.SIGKILL)
     os.waitpid(orphan.pid, 0)
-    assert forked.wait(30) == 0, "nobody knows how"
+    assert forked.wait(60) == 0, "nobody knows how"
 
 
 def test_a_stranger_is_no_child():

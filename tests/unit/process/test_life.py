@@ -62,7 +62,7 @@ def test_it_is_told_its_own_descriptors_and_ends_with_its_lifeline(child):
     assert child.process.poll() is None
     os.close(child.lifeline)
     child.lifeline = -1
-    assert child.process.wait(30) == -signal.SIGKILL
+    assert child.process.wait(60) == -signal.SIGKILL
 
 
 def test_its_stacks_are_written_while_it_holds_the_gil(child, wait_for):
@@ -79,7 +79,7 @@ def test_its_stacks_are_written_while_it_holds_the_gil(child, wait_for):
 def test_one_whose_parent_is_gone_already_does_not_begin(tmp_path, no_leaks):
     with no_leaks():
         made = Child(tmp_path, parent=1 if os.getpid() != 1 else 2)
-        assert (made.said, made.process.wait(30)) == ("", 1)
+        assert (made.said, made.process.wait(60)) == ("", 1)
         made.close()
 
 

@@ -74,11 +74,11 @@ def test_it_tells_what_it_has_imported_and_ends_with_its_dask_worker(no_leaks):
         assert {"colorsys", "dask_train", "sys"} <= imported.packages
         assert not {"distributed", "keras", "tensorflow", "torch"} & imported.packages, "it has nothing else"
         end.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_an_import_that_fails_is_told_with_its_reason(no_leaks, tmp_path):
     (tmp_path / "raises_at_import.py").write_text("raise SystemExit('not here')")
     with no_leaks(), served("raises_at_import", path=str(tmp_path)) as (end, process):
         assert next(messages_from(end)) == Unfit(why="SystemExit: not here")
-        assert process.wait(20) == 1
+        assert process.wait(60) == 1

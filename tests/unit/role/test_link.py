@@ -105,7 +105,7 @@ def ends(exits, no_leaks):
         link.close()
         theirs.close()
         for thread in started:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
         ours.close()
 
@@ -199,7 +199,7 @@ def test_progress_tells_where_the_time_goes(ends, in_background):
         link.moved(f"after {message.doing}")
     assert message.spent["client"] >= 0
     agent.say(Value(value=b"v"))
-    assert waiting.result(10) == b"v"
+    assert waiting.result(60) == b"v"
     while (message := agent.next(Progress)).busy_with != "computing":
         continue
     assert message.spent.keys() == {"computing", "client"}
@@ -251,7 +251,7 @@ def test_who_waits_for_a_value_says_that_it_awaits_the_client(ends, monkeypatch,
         message = agent.next(Progress)
         assert (message.awaits_client, message.moved) == (True, False)
         agent.say(Value(value=b"v"))
-        assert receiving.result(10) == b"v"
+        assert receiving.result(60) == b"v"
     message = agent.next(Progress)
     assert (message.awaits_client, message.moved) == (False, True), "a value that comes is progress"
 
@@ -286,7 +286,7 @@ def test_a_stop_wakes_who_waits_for_it(ends):
     waiting = threading.Thread(target=link.wait_until_stopped)
     waiting.start()
     agent.say(Stop(reason="loss < 0.1"))
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert link.stop_reason == "loss < 0.1"
 
@@ -319,7 +319,7 @@ def test_a_published_data_set_is_mapped(ends, letters, in_background):
     question = agent.next()
     assert question == DataSetWanted(name="mine", question=question.question)
     agent.say(Answer(question=question.question, number=3, data=letters(4, 5, 6)))
-    number, table, rows = opening.result(10)
+    number, table, rows = opening.result(60)
     assert (number, table.num_rows, values(rows)) == (3, 3, [4, 5, 6])
 
 
@@ -329,7 +329,7 @@ def test_a_group_is_mapped_and_left(ends, letters, in_background):
     question = agent.next()
     assert question == GroupWanted(question=question.question, stream=STREAM, group=4, needed_from=3)
     agent.say(Answer(question=question.question, data=letters(7, 8, 9)))
-    assert values(opening.result(10)) == [7, 8, 9]
+    assert values(opening.result(60)) == [7, 8, 9]
     link.leave(STREAM)
     assert agent.next() == StreamLeft(stream=STREAM)
 
@@ -341,7 +341,7 @@ def test_data_that_is_to_come_is_waited_for(ends, letters, in_background):
     for _ in range(2):
         agent.say(Answer(question=number, to_come=True))
     agent.say(Answer(question=number, data=letters(7, 8, 9)))
-    assert values(opening.result(10)) == [7, 8, 9]
+    assert values(opening.result(60)) == [7, 8, 9]
 
 
 def test_rows_come_from_elsewhere(ends, in_background):
@@ -352,7 +352,7 @@ def test_rows_come_from_elsewhere(ends, in_background):
     assert (type(question), question.stream) == (RowsWanted, STREAM)
     np.testing.assert_array_equal([question.partition, question.row], [partition, row])
     agent.say(Answer(question=question.question, columns=[np.array([[1.0], [2.0]]), np.array([1, 2])]))
-    x, y = fetching.result(10)
+    x, y = fetching.result(60)
     assert (x.tolist(), y.tolist()) == ([[1.0], [2.0]], [1, 2])
 
 
@@ -366,8 +366,8 @@ def test_answers_find_who_has_asked(ends, letters, in_background):
     agent.say(Answer(question=second.question, columns=[np.array([7])]))
     agent.say(Stop(reason="in between"))
     agent.say(Answer(question=first.question, number=1, data=letters(1, 2, 3)))
-    assert fetching.result(10)[0].tolist() == [7]
-    assert values(opening.result(10)[2]) == [1, 2, 3]
+    assert fetching.result(60)[0].tolist() == [7]
+    assert values(opening.result(60)[2]) == [1, 2, 3]
 
 
 def test_data_come_with_their_own_descriptors(ends, letters):
@@ -422,11 +422,11 @@ def test_data_that_cannot_be_had(ends, in_background, ask):
     question = agent.next()
     agent.say(Answer(question=question.question, error="It was released."))
     with pytest.raises(DataError, match="It was released"):
-        asking.result(10)
+        asking.result(60)
     asking = in_background(ask, link)
     agent.say(Answer(question=agent.next().question, error="It did not come.", stalled=True))
     with pytest.raises(StalledError, match="It did not come"):
-        asking.result(10)
+        asking.result(60)
     link.wait_at_most(0.01)
     with pytest.raises(StalledError, match=f"The agent did not answer with {question.asks_for} within 0.01 s"):
         ask(link)
@@ -437,7 +437,7 @@ def test_it_meets_the_others(ends, in_background):
     meeting = in_background(link.meet, "h:1")
     assert agent.next(Meets).address == "h:1"
     agent.say(Met(addresses=["h:1", "h:2"], error="", secret=b"s"))
-    assert meeting.result(10).addresses == ["h:1", "h:2"]
+    assert meeting.result(60).addresses == ["h:1", "h:2"]
     link.wait_at_most(0.1)
     with pytest.raises(StalledError, match=r"did not all come to a collective call within 0.1 s"):
         link.meet("h:1")
@@ -449,7 +449,7 @@ def test_it_knows_whose_process_is_gone_and_asks_for_a_restart(ends, in_backgrou
     for lost_attempt in (2, 1):
         agent.say(PeerLost(peer=1, lost_attempt=lost_attempt))
     agent.say(Met(addresses=[], error="", secret=b""))
-    in_background(link.meet, "h:1").result(10)  # what was said before has come
+    in_background(link.meet, "h:1").result(60)  # what was said before has come
     assert (link.lost_attempt(1), link.lost_attempt(0)) == (2, -1), "an earlier start of it is lost as well"
     link.stay = Mock(side_effect=SystemExit)  # its agent ends it
     with pytest.raises(SystemExit):
@@ -471,7 +471,7 @@ def test_an_answer_for_which_nobody_waits_any_more(ends, in_background):
     assert question != late
     agent.say(Answer(question=late, data=Mapped(table=None, held=None, descriptors=sent)))
     agent.say(Answer(question=question, columns=[np.array([7])]))
-    assert fetching.result(10)[0].tolist() == [7]
+    assert fetching.result(60)[0].tolist() == [7]
     assert len(os.listdir("/proc/self/fd")) == before, "what came with it is closed"
     for descriptor in sent:
         os.close(descriptor)
@@ -494,7 +494,7 @@ def test_values_come_in_order_until_the_run_stops(ends, in_background):
     waiting = in_background(link.receive, None)
     for value in (b"a", b"b"):
         agent.say(Value(value=value))
-    assert waiting.result(10) == b"a"
+    assert waiting.result(60) == b"a"
     assert link.receive(10) == b"b"
     agent.say(Stop(reason="enough"))
     for _ in range(2):

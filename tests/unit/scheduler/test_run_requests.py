@@ -439,7 +439,7 @@ def test_who_waits_for_results_is_answered_when_they_are_there_or_lost_or_gone(d
             assert not asking.done()
             change()
             results.changed("x")
-            answer = await asyncio.wait_for(asking, 20)
+            answer = await asyncio.wait_for(asking, 60)
             assert not results._awaited
             return answer["where"], answer["lost"]
 

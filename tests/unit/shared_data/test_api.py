@@ -198,7 +198,7 @@ def test_a_task_waits_without_its_thread(names):
         dt.publish_dataset(da.arange(6, chunks=2), name="from a task")
         return dt.persist(da.arange(3)).sum().compute()
 
-    assert names.submit(task, pure=False).result(30) == 3
+    assert names.submit(task, pure=False).result(60) == 3
     assert dt.get_dataset("from a task").num_rows == 6
 
 

@@ -75,8 +75,8 @@ def test_the_memory_that_dask_config_allows_when_a_run_begins(client):
         little = finish_segment()
     much = finish_segment()
     with pytest.raises(MemoryError, match=r"train\.memory\.limit is 1,024"):
-        client.submit(little, [np.zeros(1000)], pure=False).result(20)
-    assert client.submit(lambda make: make([np.zeros(1000)]).num_rows, much, pure=False).result(20) == 1000
+        client.submit(little, [np.zeros(1000)], pure=False).result(60)
+    assert client.submit(lambda make: make([np.zeros(1000)]).num_rows, much, pure=False).result(60) == 1000
 
 
 def test_they_arrive_where_dask_train_is_missing(monkeypatch):

@@ -48,7 +48,7 @@ def fed(test):
     async def run():
         peer = Peer()
         feed = await Feed(peer, "n1", "worker", [SimpleNamespace(key=key) for key in "abc"])._start()
-        await asyncio.wait_for(test(feed, peer), 30)
+        await asyncio.wait_for(test(feed, peer), 60)
         peer.following.cancel()
 
     return lambda: asyncio.run(run())
@@ -73,7 +73,7 @@ async def test_batches_are_kept_alive_until_they_are_delivered(feed, peer):
 
 @fed
 async def test_a_batch_that_fails_is_told_before_the_others_are_delivered(feed, peer):
-    waiting = feed.wait(5)
+    waiting = feed.wait(60)
     peer.tell(1, 1, "a", b="ended in an error: no")
     with pytest.raises(DataError, match=r"1 of 3 batches can't be fed; the first, b, ended in an error: no\. Mend"):
         await waiting
@@ -81,7 +81,7 @@ async def test_a_batch_that_fails_is_told_before_the_others_are_delivered(feed, 
     await peer.following
     assert feed.delivered == 2, "the others are delivered all the same"
     with pytest.raises(DataError, match="1 of 3 batches"):
-        await feed.wait(5)
+        await feed.wait(60)
 
 
 @fed
@@ -103,7 +103,7 @@ def test_what_ends_a_feed_is_told_and_its_batches_are_let_go(answer, error, text
     async def ended(feed, peer):
         peer.told.put_nowait(answer)
         with pytest.raises(error, match=text):
-            await feed.wait(5)
+            await feed.wait(60)
         await peer.following
         assert feed._futures == {}
 

@@ -51,7 +51,7 @@ def test_a_batch_waits_for_room():
         await asyncio.sleep(0.01)
         assert made.worker.scheduler.told == [], "neither delivered nor given up"
         assert made.queue.get() == "a role's own"
-        await asyncio.wait_for(delivering, 30)
+        await asyncio.wait_for(delivering, 60)
         assert made.queue.get_nowait() is made.worker.data["here"]
         assert made.worker.scheduler.told == [{"feed": "f1", "key": "here", "error": ""}]
 
@@ -64,7 +64,7 @@ def test_a_batch_that_comes_after_the_end_is_told():
         delivering = asyncio.ensure_future(made._deliver("f1", "here", ["tcp://h:1"]))
         await asyncio.sleep(0)
         made.leave()
-        await asyncio.wait_for(delivering, 30)
+        await asyncio.wait_for(delivering, 60)
         assert made.worker.scheduler.told[0]["error"] == "the queue was closed"
 
     run(deliver)

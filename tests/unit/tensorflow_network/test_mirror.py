@@ -57,7 +57,7 @@ def followed(test):
         counter._follow()
         await test(counter, peer)
         counter._end()
-        await asyncio.wait_for(peer.following, 30)
+        await asyncio.wait_for(peer.following, 60)
 
     return lambda: asyncio.run(run())
 
@@ -66,7 +66,7 @@ def followed(test):
 async def test_a_wait_ends_when_its_condition_is_met(counter, peer):
     waiting = [asyncio.ensure_future(counter._until(lambda n=n: counter.count >= n, 5, "news")) for n in (1, 2, 3)]
     counter.told.put_nowait(2)
-    await asyncio.wait_for(asyncio.gather(*waiting[:2]), 30)
+    await asyncio.wait_for(asyncio.gather(*waiting[:2]), 60)
     assert not waiting[2].done()
     counter.told.put_nowait(1)
     await waiting[2]
@@ -86,7 +86,7 @@ async def test_all_who_wait_learn_of_a_failure_and_no_more_is_asked(counter, pee
     assert [type(error) for error in errors] == [RoleLostError] * 2
     assert [str(error) for error in errors] == ["ps 0 is gone."] * 2
     assert errors[0] is not errors[1]
-    await asyncio.wait_for(peer.following, 30)
+    await asyncio.wait_for(peer.following, 60)
     with pytest.raises(RoleLostError, match="gone"):
         await counter._until(lambda: False, 5, "news")
 
@@ -95,7 +95,7 @@ async def test_all_who_wait_learn_of_a_failure_and_no_more_is_asked(counter, pee
 async def test_what_holds_already_counts_even_after_a_failure(counter, peer):
     counter.told.put_nowait(1)
     counter.told.put_nowait(RoleLostError("gone"))
-    await asyncio.wait_for(peer.following, 30)
+    await asyncio.wait_for(peer.following, 60)
     await counter._until(lambda: counter.count == 1, 5, "news")
 
 
@@ -115,7 +115,7 @@ def test_a_forgotten_copy_is_followed_no_longer():
         await asyncio.sleep(0)
         seen = weakref.ref(counter)
         del counter
-        await asyncio.wait_for(peer.following, 30)
+        await asyncio.wait_for(peer.following, 60)
         gc.collect()
         assert seen() is None
 

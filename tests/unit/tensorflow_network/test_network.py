@@ -96,7 +96,7 @@ def with_network(test, **settings):
             patch.setattr(network_module, "Peer", Peer)
             book = AddressBook(worker=["tcp://a:1", "tcp://b:1"], ps=["tcp://c:1"])
             net = Network(Client(), "n1", AddressBook(), book, **{"leave_servers": False} | settings)
-            await asyncio.wait_for(test(net, net._peer), 30)
+            await asyncio.wait_for(test(net, net._peer), 60)
             for task in net._peer.spawned:
                 task.cancel()
 

@@ -276,7 +276,7 @@ def test_a_caller_that_is_cancelled_leaves_no_run(cluster, monkeypatch):
 
         monkeypatch.setattr(Run, "result", result)
         calling = asyncio.ensure_future(launch(train, roles={"worker": 1}))
-        await asyncio.wait_for(waiting.wait(), 10)
+        await asyncio.wait_for(waiting.wait(), 60)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling

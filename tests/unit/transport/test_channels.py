@@ -64,7 +64,7 @@ class Open:
         for one in (*self.receptions, *self.lines):
             one.close()
         for thread in self.threads:
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -71,7 +71,7 @@ def test_files_come_with_the_messages_that_bring_them(no_leaks):
             for descriptor in descriptors_of(message):
                 os.close(descriptor)
         assert next(came) == Brought(text="bare")
-        sending.join(10)
+        sending.join(60)
         ours.close()
         assert list(came) == [], "the other side is gone"
         for end in (theirs.fileno(), *pipe):

@@ -96,7 +96,7 @@ def test_closing_ends_a_wait_and_greetings(place, in_threads):
             received.next()
 
     def close():
-        assert waits.wait(20)
+        assert waits.wait(60)
         received.close()
         return silent.recv(1)
 

@@ -138,7 +138,7 @@ def test_who_waits_for_another_step_is_answered_with_it(run, in_threads):
         return scorer.pull(0, 20.0)["steps"]
 
     def steps():
-        assert told.wait(20)
+        assert told.wait(60)
         step(run.lines, 0, 1, (0, [np.ones(1)]))
 
     assert in_threads(waits, steps)[0] == 1

@@ -35,7 +35,7 @@ class Distributed:
         return self.is_up
 
     def shutdown(self):
-        self.released.wait(30)
+        self.released.wait(60)
         self.is_up = False
         raise RuntimeError("the others are gone")
 
@@ -68,7 +68,7 @@ def meet(holder, num_ranks, timeout_s=20.0):
 
     def be(rank):
         with process_group(place_of(rank, num_ranks, holder), timeout_s):
-            return all_there.wait(20)
+            return all_there.wait(60)
 
     with ThreadPoolExecutor(num_ranks) as pool:
         return [*pool.map(be, range(num_ranks))]

@@ -131,13 +131,13 @@ def test_the_store_stays_until_the_other_has_read_it(distributed, holder):
     the_other_has_come()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(meet, place_of(0, holder))
-        assert distributed.ended.wait(20), "its loop is over"
+        assert distributed.ended.wait(60), "its loop is over"
         with pytest.raises(TimeoutError):
             first.result(0.2)
         with Store.came:
             Store.told["met/1"] = ""
             Store.came.notify_all()
-        first.result(20)
+        first.result(60)
 
 
 def test_errors_of_the_process_are_written_as_before(distributed, holder, monkeypatch):
@@ -167,4 +167,4 @@ def test_leaving_waits_for_a_peer_that_is_gone_no_longer_than_it_may(distributed
     with gone:
         group._leave()
         assert not distributed.ended.is_set()
-    assert distributed.ended.wait(20)
+    assert distributed.ended.wait(60)

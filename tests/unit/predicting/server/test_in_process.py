@@ -102,7 +102,7 @@ def test_several_tasks_open_it_once(in_threads):
     begin = threading.Barrier(4)
 
     def opened() -> Any:
-        begin.wait(20)
+        begin.wait(60)
         return arrived.opened().__self__
 
     assert len(set(map(id, in_threads(*[opened] * 4)))) == 1

@@ -201,7 +201,7 @@ def test_a_best_one_that_is_not_there_is_told_of(make):
 def written(keeper):
     """Wait for what is being written; scores may come yet."""
     while (thread := keeper._writing) is not None:
-        thread.join(30)
+        thread.join(60)
         assert keeper._failed is None
 
 
