@@ -225,7 +225,8 @@ def test_nobody_waits_for_one_that_has_returned(size, hosts):
 
 
 def test_the_leader_of_a_host_returns():
-    found = together(lambda each, rank: each.barrier() if rank else None, 4, 2, timeout_s=5.0)  # its follower waits as long
+    # The last rank waits as long for the leader of its host, which has failed.
+    found = together(lambda each, rank: each.barrier() if rank else None, 4, 2, timeout_s=5.0)
     assert found[0] is None
     assert "worker 0 has returned" in str(found[1])
     assert isinstance(found[2], StalledError), "its host has lost its way to the others"
