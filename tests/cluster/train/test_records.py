@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import tarfile
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -146,8 +147,9 @@ def test_a_killed_worker_resumes_to_the_same_bits(client, source, tmp_path_facto
 
     def kill_once(row, generator):
         if not killed.exists() and any(place.glob("run*/*")):
-            killed.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            with suppress(FileExistsError):  # the other worker has come first
+                killed.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
         return add_random(row, generator)
 
     wanted, module = network(), network()

@@ -536,7 +536,7 @@ def test_an_interrupt_leaves_nothing(client, wait_for):
             task = asyncio.ensure_future(
                 dt.publish_dataset(da.ones(40, chunks=2).map_blocks(slow), name="n", client=own)
             )
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not any((await own.processing()).values()):
                     await asyncio.sleep(0.01)
             task.cancel()

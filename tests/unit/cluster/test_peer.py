@@ -145,11 +145,15 @@ def test_an_interrupt_cancels_what_one_waits_for(runner, interrupt):
 
 def test_what_has_not_begun_when_a_ctrl_c_comes_never_begins(runner, caplog):
     works, goes_on = Works(), threading.Event()
+
+    def interrupted():
+        threading.Timer(0.1, interrupt).start()
+        make(1.0, loop=runner.loop).run(works)
+
     try:
         runner.loop.add_callback(goes_on.wait)
-        threading.Timer(0.1, interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            make(1.0, loop=runner.loop).run(works)
+            interrupted()
     finally:
         goes_on.set()
     runner.run_sync(asyncio.sleep, 0.05)

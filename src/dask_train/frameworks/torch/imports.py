@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TORCH_IMPORTS = (
     "torch",
+    "dask_train.frameworks.torch.first_optimizer",
     "dask_train.frameworks.torch.group",
     "dask_train.predicting.server.process",
     "dask_train.predicting.server.torch_model",
