@@ -64,7 +64,7 @@ def test_a_launch_that_is_broken_off(client, start_server_with, workers, state):
     def interrupt(book, job, index, **_):
         if index == 0:
             os.kill(pid, signal.SIGUSR1)
-        threading.Event().wait()
+        threading.Event().wait(3)  # it ends, as the nanny would wait for 10 s for a Dask worker whose event loop hangs
 
     def handle(*_):
         raise InterruptedLaunchError

@@ -79,7 +79,8 @@ def test_diagnose_shows_a_role_that_holds_the_gil(client, until, wait_for):
         while True:
             ctypes.PyDLL(None).sleep(1000)
 
-    run = dt.train(hold, roles={"worker": 1}, wait=False)
+    with dask.config.set({"train.stop.timeout": "1s"}):
+        run = dt.train(hold, roles={"worker": 1}, wait=False)
     until(run)
     run.send("hold it")
     wait_for(lambda: "in hold" in (shown := run.diagnose()) and "in receive" not in shown, "its stack")

@@ -159,15 +159,12 @@ def test_a_role_has_those_of_all_libraries_that_the_script_has_imported(client):
     assert result.results["worker"] == [["float64", False, "raise", "python"]]
 
 
-def two_columns(x):
-    return x[["a", "c"]]
-
-
 def test_scikit_learn_searches_and_predicts_in_the_context_that_calls(client):
     frame = pd.DataFrame(_random.normal(size=(300, 3)), columns=list("abc"))
     frame["y"] = (frame.a > 0).astype(int)
     rows, names = dd.from_pandas(frame, npartitions=3), list("abc")
-    steps = make_pipeline(StandardScaler(), FunctionTransformer(two_columns), LogisticRegression())
+    # A lambda, since processes would import this module, and so all frameworks, for a function of it.
+    steps = make_pipeline(StandardScaler(), FunctionTransformer(lambda x: x[["a", "c"]]), LogisticRegression())
     params = {"logisticregression__C": [0.1, 1]}
     with sklearn.config_context(transform_output="pandas"):
         wanted = GridSearchCV(steps, params, cv=3).fit(frame[names], frame.y)
