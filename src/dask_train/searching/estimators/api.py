@@ -14,10 +14,10 @@ from sklearn.model_selection import ParameterGrid
 from dask_train.arguments import takes
 from dask_train.fitting.data import FitData
 from dask_train.fitting.spec import VALIDATION
-from dask_train.frameworks.registry import find_framework
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.checks import check_study
 from dask_train.searching.estimators.data import estimator_data, folds_of
+from dask_train.searching.estimators.framework import Estimators
 from dask_train.searching.estimators.grid import GridState, GridStudy
 from dask_train.searching.estimators.loop import EstimatorLoop
 from dask_train.searching.estimators.prefixes import candidate_of
@@ -75,7 +75,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             check_takes_weight(made.whole)
     asked: dict[str, Any] = {"estimator": text_of(build), "params": text_of(settings.params)}
     asked |= {"scoring": text_of(scoring), "refit": counts}
-    pool = PoolSettings(framework=find_framework(None), concurrency=settings.concurrency)
+    pool = PoolSettings(framework=Estimators(), concurrency=settings.concurrency)
     with ExitStack() as stack:
         named = checked({DATA: data}, run)
         kept = None
@@ -88,7 +88,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
             kept.check_same({**place.told, "cv": folds.text()})
         told = search_log(run.log, f"grid-{uuid.uuid4().hex[:6]}", {**asked, "cv": text_of(settings.cv)})
         study = GridStudy(build, candidates, splits, rule, counts, kept=kept, log=told, schema=data.schema)
-        start = partial(launch, EstimatorLoop(columns=data.columns), {"worker": 1})
+        start = partial(launch, EstimatorLoop(columns=data.columns), {"worker": 1}, framework=Estimators())
         display = SearchDisplay(run.progress, metric=counts or next(iter(rule.scorers)), trials=len(candidates))
         return trained(place.slots(start, study, num_trials=study.num_left), study, display, GridResult)
 
@@ -131,8 +131,8 @@ class OverEstimators(Subject):
 
     @property
     def pool(self) -> PoolSettings:
-        """Processes without any framework."""
-        return PoolSettings(framework=find_framework(None), concurrency=self.settings.concurrency)
+        """Processes with scikit-learn."""
+        return PoolSettings(framework=Estimators(), concurrency=self.settings.concurrency)
 
     def fixed(self) -> dict[str, Any]:
         """Return what has to be the same where the search is resumed."""
@@ -158,7 +158,7 @@ class OverEstimators(Subject):
         loop = EstimatorLoop(columns=columns[DATA], validation=None if validation is None else (VALIDATION, validation))
         return TrialMaking(
             spec=tasks.task,
-            start=lambda _, inputs, run: launch(loop, {"worker": 1}, inputs, run),
+            start=lambda _, inputs, run: launch(loop, {"worker": 1}, inputs, run, framework=Estimators()),
             fixed={} if folds is None else {"cv": folds.text()},
         )
 

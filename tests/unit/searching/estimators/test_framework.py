@@ -1,0 +1,36 @@
+"""What processes of searches over estimators have imported before they are forked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from dask_train.searching.estimators.framework import Estimators
+
+PROGRAM = """
+import sys
+from importlib import import_module
+from dask_train.process.template import unfit
+for module in sys.argv[1:]:
+    import_module(module)
+before = set(sys.modules)
+from sklearn.linear_model import LogisticRegression
+assert len(set(sys.modules) - before) < 60, sorted(set(sys.modules) - before)
+assert "sklearn.metrics" in before
+print(unfit())
+"""
+
+
+def test_they_may_be_forked_and_have_imported_scikit_learn():
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *Estimators.imports],
+        env=one_thread,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == ""
