@@ -30,7 +30,7 @@ from dask_train.sklearn.collections import (
     targets,
     warn_of_a_column_vector,
 )
-from dask_train.sklearn.learning import Learning, learnt
+from dask_train.sklearn.learning import Learners, Learning, learnt
 from dask_train.training.api import train
 
 
@@ -197,7 +197,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             keeps=settings.get("checkpoint") is not None,
         )
         named = {"name": "incremental", "progress": False, **settings}
-        result = train(task, roles={"worker": 1}, data=tuple(columns), **named)
+        result = train(task, roles={"worker": 1}, data=tuple(columns), framework=Learners(), **named)
         outcome = result.results["worker"][0]
         if outcome is None:  # stopped while its process did not answer
             self.estimator_, self.ledger_ = estimator, result.ledger

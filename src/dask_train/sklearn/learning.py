@@ -12,6 +12,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.data.plan import Shuffle
+from dask_train.frameworks.base import Framework
 from dask_train.role.refusals import Refusing
 from dask_train.trainers.common.entry import SpecRole
 from dask_train.trainers.common.rank_state import RankState
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 # The part of the state that is trained.
 _ESTIMATOR = "estimator"
+
+
+class Learners(Framework):
+    """The adapter for none, whose processes have also imported linear models, most of what learns batch by batch."""
+
+    imports = ("numpy", "dask_train.role.main", "sklearn.linear_model", "dask_train.sklearn.learning")
 
 
 @dataclass(frozen=True, kw_only=True)
