@@ -66,11 +66,11 @@ def test_who_outlives_a_peer_leaves_without_hanging():
     with RoleProcesses(TorchFramework(), {"worker": 2}, lambda _: die_or_leave) as processes:
         addresses = processes.addresses()
         for rank in (0, 1):
-            processes.meet(("worker", rank), addresses, timeout_s=20.0)
+            processes.meet(("worker", rank), addresses, timeout_s=60.0)
         answer = processes.answer(("worker", 0))
     assert answer.error is None
     assert answer.value
-    assert answer.took_s < 20, "sooner than by a deadline"
+    assert answer.took_s < 60, "sooner than by a deadline"
 
 
 def collectives_may_take(session: RoleSession) -> float:
@@ -83,7 +83,7 @@ def collectives_may_take(session: RoleSession) -> float:
 
 def test_a_group_of_one_and_its_collectives_may_take_longer_than_the_launch():
     with RoleProcesses(TorchFramework(), {"worker": 1}, lambda _: collectives_may_take) as processes:
-        processes.meet(("worker", 0), processes.addresses(), timeout_s=5.0)
+        processes.meet(("worker", 0), processes.addresses(), timeout_s=60.0)
         answer = processes.answer(("worker", 0))
     assert answer.error is None
     assert answer.value == 1800
@@ -103,7 +103,7 @@ def refuse_text(session: RoleSession) -> str:
 
 def test_text_is_refused_with_its_dtype():
     with RoleProcesses(TorchFramework(), {"worker": 1}, lambda _: refuse_text) as processes:
-        processes.meet(("worker", 0), processes.addresses(), timeout_s=20.0)
+        processes.meet(("worker", 0), processes.addresses(), timeout_s=60.0)
         assert "Columns of <U1 can't all become torch tensors" in processes.answer(("worker", 0)).value
 
 
@@ -128,7 +128,7 @@ def test_a_group_at_an_ipv6_address():
     with RoleProcesses(TorchFramework(), {"worker": 2}, lambda _: sum_of_ranks, host="::1") as processes:
         addresses = processes.addresses()
         for rank in (0, 1):
-            processes.meet(("worker", rank), addresses, timeout_s=20.0)
+            processes.meet(("worker", rank), addresses, timeout_s=60.0)
         answers = [processes.answer(("worker", rank)) for rank in (0, 1)]
     assert addresses["worker"][0].startswith("[::1]:")
     assert [answer.value for answer in answers] == [1.0, 1.0], answers
@@ -172,7 +172,7 @@ def test_a_loop_may_make_the_group_itself_and_make_it_again(framework: TorchFram
     with RoleProcesses(framework, {"worker": 2}, lambda _: make_groups) as processes:
         addresses = processes.addresses()
         for rank in (0, 1):
-            processes.meet(("worker", rank), addresses, timeout_s=20.0)
+            processes.meet(("worker", rank), addresses, timeout_s=60.0)
         answers = [processes.answer(("worker", rank)) for rank in (0, 1)]
     for answer, told in zip(answers, (remarks, [0, 0, 0]), strict=True):
         assert answer.error is None

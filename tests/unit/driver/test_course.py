@@ -17,7 +17,7 @@ from dask_train.frameworks.registry import find_framework
 from dask_train.run import events
 from dask_train.run.state import RunPlan
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 def course() -> Course:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_train.driver.scores import Scores
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 class Driver:

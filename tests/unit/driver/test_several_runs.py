@@ -14,7 +14,7 @@ from dask_train.driver.several_runs import FollowedRun, stop_all, wait_for_any
 from dask_train.run.state import Phase
 from dask_train.scheduler.watched import Watched, changed_within
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 class Driver:

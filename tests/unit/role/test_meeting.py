@@ -18,7 +18,7 @@ from dask_train.process.messages import Met
 from dask_train.role.meeting import Meeting
 from dask_train.role.time_spent import TimeSpent
 
-LONG_S = 20.0
+LONG_S = 60.0
 
 
 class Run:

@@ -11,7 +11,7 @@ import pytest
 
 from dask_train.scheduler.results import Results
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 class Tasks:

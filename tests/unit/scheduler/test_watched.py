@@ -6,7 +6,7 @@ import asyncio
 
 from dask_train.scheduler.watched import Watched, changed_within
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 def test_everyone_who_waits_looks_again_at_each_change():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dask_train.errors import ClosedError, RoleLostError, StalledError
 from dask_train.tensorflow_network.feed_queue import FeedQueue
 
-LONG_S = 30.0  # a wait that ends earlier, or the test has found a bug
+LONG_S = 60.0  # a wait that ends earlier, or the test has found a bug
 
 
 @given(st.lists(st.integers() | st.none()), st.integers(1, 5))

@@ -19,7 +19,7 @@ from dask_train.transport.memory_channels import dial_in_memory, receive_in_memo
 
 SLOT = ArraySlot([((3, 2), "f4"), ((), "i8"), ((0,), "f8")])
 RUN = Credentials(key=b"run")
-LONG_S = 20.0
+LONG_S = 60.0
 NUMBERS = iter(range(1 << 30))
 
 

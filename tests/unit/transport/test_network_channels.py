@@ -13,7 +13,7 @@ from dask_train.transport.channels import ask
 from dask_train.transport.network_channels import NetworkChannel
 
 SLOT = ArraySlot([((3, 2), "f4"), ((), "i8"), ((0,), "f8"), ((4,), "i2")])
-LONG_S = 20.0
+LONG_S = 60.0
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class LightGBMFramework(BoostingFramework):
 
     name = "lightgbm"
     title = "LightGBM"
-    imports = ("lightgbm",)
+    imports = ("lightgbm", "dask_train.role.main")
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:

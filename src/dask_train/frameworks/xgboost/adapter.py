@@ -30,7 +30,7 @@ class XGBoostFramework(BoostingFramework):
 
     name = "xgboost"
     title = "XGBoost"
-    imports = ("xgboost",)
+    imports = ("xgboost", "dask_train.role.main")
 
     def __init__(self) -> None:
         super().__init__()

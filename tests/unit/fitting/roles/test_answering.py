@@ -19,7 +19,7 @@ from dask_train.transport.dialling import dial, receptions
 
 SLOT = ArraySlot([((2,), "f4")])
 RUN = Credentials(key=b"run")
-LONG_S = 20.0
+LONG_S = 60.0
 
 
 class Role(Answering):
