@@ -25,7 +25,7 @@ from dask_train.roles import AddressBook
 from dask_train.testing.role_processes import Key, RoleAnswer, RoleFunction, RoleProcesses, RoleSession
 
 # How much longer than it was allowed a rendezvous may take to fail.
-GRACE_S = 10.0
+GRACE_S = 30.0
 
 _LOADED = """
 import json, pickle, sys
