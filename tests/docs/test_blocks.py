@@ -223,7 +223,8 @@ PIECES: dict[Place, Piece] = {
         given=DATA.format(columns=4) + "open('train.py', 'w').write('import sys; sys.exit(sys.argv[2] != \"3\")')",
     ),
     ("docs/bring-your-own-loop.md", 2): Piece(
-        given=DATA.format(columns=4), then="assert [score['epoch'] for score in result.scores] == [0, 0, 1, 1, 2, 2]"
+        given=DATA.format(columns=4),
+        then="epochs = [score['epoch'] for score in result.scores]; assert epochs == list(range(len(epochs))) != []",
     ),
     ("docs/bring-your-own-loop.md", 3): Piece(given=DATA.format(columns=4)),
     ("docs/categories.md", 0): Piece(

@@ -92,7 +92,10 @@ class SharedMemory:
         futex.add_one(self._own_word)
 
     def wait_for(self, place: int, timeout_s: float) -> bool:
-        """Wait until one rank of the host has come as far as this one; it may return earlier. Whether it has."""
+        """Return whether one rank of the host has come as far as this one, after waiting for it.
+
+        The wait may end early: a caller waits again.
+        """
         seen = int(self._words[place * _WORD_BYTES // 4])
         if ((seen - self.count) & 0xFFFFFFFF) < 1 << 31:  # the words wrap around
             futex.see_all(self._own_word)
@@ -159,12 +162,12 @@ class SumBuffer:
         self._scratch = np.zeros(longest, self.dtype)
 
     def give(self, flat: Sequence[np.ndarray], weight: float) -> None:
-        """Put what the others sum of this rank's arrays, times its weight, where they find it.
+        """Write this rank's arrays, times its weight, into its slot, from which the other ranks sum their parts.
 
         Parameters
         ----------
         flat
-            They, of one dimension each.
+            The arrays, of one dimension each.
         weight
             With 0 they count as zeros, whatever is in them.
         """

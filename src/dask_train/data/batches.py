@@ -50,7 +50,8 @@ class Reader:
     Parameters
     ----------
     fetch
-        Gets rows that are not: called with their partitions and numbers, returns ``(k, *row_shape)`` of each column.
+        Fetches rows that are not on this host: called with their partitions and numbers, it returns ``(k, *row_shape)``
+        of each column.
     buffers
         Where gathered batches go.
     views

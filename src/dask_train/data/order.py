@@ -77,9 +77,9 @@ def shares(
 
     Notes
     -----
-    The first rows of a batch that lie on a host go to the ranks there, as many as those take; each gets its part of
-    them, so that they lack equally many. The others, host by host, go to the ranks that lack rows, also host by host,
-    so that a rank's come from few hosts.
+    Rows of a batch are first shared among the ranks of the host on which they lie, up to the size of their shares and
+    in equal parts. What is left fills the shares of ranks that still lack rows. Both go host by host, so that a rank
+    fetches rows from few hosts.
     """
     assert (owner is None) == (host_of_rank is None)
     num_hosts = 0

@@ -1,4 +1,7 @@
-"""The epoch plan: which rows form global batch k, as a value of a few numbers that every rank computes for itself."""
+"""The epoch plan: the order of an epoch's rows, as a value of a few numbers from which every rank computes it.
+
+``data/order.py`` cuts the order into global batches, and these into shares of ranks.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class EpochPlan:
 
     @cached_property
     def _keys(self) -> np.ndarray:
-        """One hash a partition: of the seed, the epoch and its number; no two are the same."""
+        """Return one hash per partition: of the seed, the epoch and its number; no two are the same."""
         numbers = np.arange(len(self.lengths), dtype=np.uint64)
         start = mixed(np.array([self.seed % 2**64], np.uint64) + mixed(np.array([self.epoch], np.uint64)))
         return mixed(numbers * np.uint64(0xD1B54A32D192ED03) + start)

@@ -1,4 +1,4 @@
-"""A run that waits for what Dask computes gets on for as long as Dask does, though nothing comes of it for a while."""
+"""Count what Dask computes as progress of the run that waits for it."""
 
 from __future__ import annotations
 

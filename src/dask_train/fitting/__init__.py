@@ -1,1 +1,4 @@
-"""``fit``: a compiled Keras model, trained on a Dask collection by many workers."""
+"""``fit``: which kind of model it is given, and the kinds that are built in but for linear models.
+
+Their loops, checkpoints and results are those of ``trainers``; every run is started by ``training``.
+"""

@@ -101,7 +101,7 @@ class KerasSettings(EpochSettings):
 
 
 def of_run(run: RunSettings) -> dict[str, Any]:
-    """Return what the task that each role process is sent has of the settings of its run."""
+    """Return the settings of a run that go into the task of each role process."""
     return {
         "stop_names": frozenset() if run.stop is None else run.stop.names,
         "checkpoint": run.checkpoint,

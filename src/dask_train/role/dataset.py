@@ -64,11 +64,11 @@ class DataSet:
         return True
 
     def give_memory_back(self) -> None:
-        """Keep no memory for batches to come; one who goes through the rows once more takes new."""
+        """Release the memory for batches; another pass over the rows allocates it anew."""
         self._buffers = Buffers(self._context.framework.empty)
 
     def whole(self) -> DataSet:
-        """Return the same rows, all of them for this rank alone; what others lie on other hosts is fetched.
+        """Return the same rows, all of them for this rank alone; rows on other hosts are fetched.
 
         Returns
         -------

@@ -37,11 +37,11 @@ class StateUpdate:
         return RunState(**{field.name: getattr(self, field.name) for field in fields(RunState)}), tuple(self._commands)
 
     def do(self, command: Command) -> None:
-        """Want something done, after what was wanted before."""
+        """Append a command to those that follow from this update."""
         self._commands.append(command)
 
     def tell(self, kind: type[RoleCommand], key: Key, **more: Any) -> None:
-        """Want something done with one role process."""
+        """Append a command for one role process."""
         role = self.roles[key]
         self.do(kind(role=key[0], rank=key[1], attempt=role.attempt, address=role.address, **more))
 
@@ -68,7 +68,10 @@ class StateUpdate:
         self.progressed = self.time
 
     def last_progress(self) -> float:
-        """When a role last moved that counts: a training one, while there are any; a scorer may report for ever."""
+        """Return the time of the latest progress of a training role, or of any role where none trains any more.
+
+        A scorer may report for ever, so it counts only then.
+        """
         alive = {key: role for key, role in self.roles.items() if role.phase in ALIVE}
         training = [role for key, role in alive.items() if key[0] in self.plan.training]
         return max([self.since, *map(self.last_moved, training or alive.values())])
@@ -97,7 +100,7 @@ class StateUpdate:
             self.move(key, RolePhase.KILLED)
 
     def forget(self, key: Key) -> None:
-        """End a role process that is in nobody's function yet, or give back the room that it waits for."""
+        """End a role process before the user's function has been called, or give back the room that it waits for."""
         if self.roles[key].phase is RolePhase.PLACING:
             self.move(key, RolePhase.GONE)
             self.do(Free(roles=(key,)))

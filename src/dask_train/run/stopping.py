@@ -1,4 +1,4 @@
-"""When a run is good enough: what ``stop=`` may be, and the rules that are no text."""
+"""Rules of ``stop=``: what it may be, and when they hold. The driver asks them, and then stops the run."""
 
 from __future__ import annotations
 

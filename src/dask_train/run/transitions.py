@@ -114,7 +114,7 @@ def _data_ready(turn: StateUpdate, event: events.DataReady) -> None:
 
 
 def _let_go(turn: StateUpdate) -> None:
-    """All at once at the launch of a gang; one that is replaced, as soon as it is ready."""
+    """Start the functions of all roles together when a gang is launched; of a replacement, as soon as it is ready."""
     waiting = [key for key, role in turn.roles.items() if role.phase is RolePhase.READY and turn.has_data(key)]
     if turn.phase is Phase.LAUNCHING:
         if len(waiting) < len(turn.roles):

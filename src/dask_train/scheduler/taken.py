@@ -1,8 +1,8 @@
 """Whether a Dask worker can be taken, by roles of a run or by whatever else other plug-ins of ours lease it for.
 
 Everyone who takes Dask workers holds the ``MultiLock`` of their addresses meanwhile, as ``xgboost.dask`` does, so that
-all exclude each other. What a lock does not tell, by whom, or that a Dask worker without one is unfit, the plug-in says
-that knows it: it has a method ``why_taken(address)``, and none needs to know which others there are.
+all exclude each other. A lock doesn't say who holds it, nor that a free Dask worker is unfit. Each
+plug-in that knows more has a method ``why_taken(address)``, and needs to know no other plug-in.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""``train``: any loop, any roles; how every run is checked and started."""
+"""``train``: a loop of the user's in any roles; and how every run, of any verb, is checked and started."""

@@ -108,7 +108,7 @@ class Holding:
         progressed
             Called whenever some have come.
         patience_s
-            How long none may come, in seconds.
+            Longest time without a new partition, in seconds.
 
         Raises
         ------
@@ -216,7 +216,7 @@ class Holding:
             asking.cancel()
 
     async def _bring(self, keys: list[Any], missing: dict[Any, int], progressed: Callable[[], None]) -> None:
-        """Copy partitions from other hosts into this process's pool; where one can't be, the others come no more."""
+        """Copy partitions from other hosts into this process's pool; if one fails, the others are cancelled."""
         limit = asyncio.Semaphore(FETCHES)
 
         async def one(key: Any) -> None:

@@ -32,11 +32,11 @@ class RowFraction:
     global_rows
         How many the global batch has.
     set_back
-        Undoes what a row has counted that stands in for none; None in a step with rows of this worker.
+        Undoes what a placeholder row has added to metrics; None in a step with rows of this worker.
     trial
         What plays the other workers in a step that is tried; None in any other step.
     optimizers
-        Those that steps have applied so far, by their ``id``; also such as the model does not hold.
+        By their ``id``, the optimizers that steps have applied so far, also those that the model doesn't hold.
     """
 
     set_back: Callable[[], None] | None = None
@@ -49,7 +49,7 @@ class RowFraction:
 
     @property
     def weight(self) -> float:
-        """What this worker's gradients count in the sum."""
+        """Return the weight of this worker's gradients in the sum."""
         return self._weight
 
     @weight.setter
@@ -67,7 +67,7 @@ class RowFraction:
 
     @property
     def is_gathered(self) -> bool:
-        """Whether it has, as far as it was made."""
+        """Return whether the current step has gathered rows of all workers so far."""
         return self.number > 0 and self._gathered_in == self.number
 
 

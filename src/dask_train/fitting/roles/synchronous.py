@@ -121,7 +121,7 @@ class SynchronousWorker(Worker):
         return [*self.weights.own_variables(), *self.weights.passing_variables(), *counts]
 
     def _mirror(self) -> None:
-        """Mirror what is this worker's own, in a step of which it is known by now."""
+        """Mirror what is this worker's own, once it is final for this step."""
         if self.share.trial is not None:
             return
         if self.share.set_back is not None:

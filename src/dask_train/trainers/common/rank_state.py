@@ -132,7 +132,7 @@ class RankState:
         return self
 
     def passing(self, name: str, take: Callable[[], Any], restore: Callable[[Any], Any]) -> Self:
-        """Register a part that changes within a step, so that a rank in place of a lost one needs its own of then.
+        """Register a part that changes within a step: a replacement of this rank needs its value of that moment.
 
         No checkpoint has it, as shared parts have it between two steps.
         """

@@ -320,7 +320,7 @@ class SyncedLoop(ABC):
             )
 
     def _let_go(self) -> None:
-        """Refer no more to who trains, who refers to this loop: in the user's process rows would stay for so long."""
+        """Break the reference cycle with the worker, which would keep rows in the user's process."""
         self._state, self._borders = RankState(), None
 
     def _warning(self) -> str | None:
