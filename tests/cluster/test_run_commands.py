@@ -372,7 +372,7 @@ def test_a_watched_result_has_its_deadline_too(client):
     run = dt.train(beat, roles={"worker": 1}, client=client, wait=False)
     next(iter(run.scores()))  # it is up
     began_s = time.monotonic()
-    with pytest.raises(dt.StalledError, match=f"Run {run.id} goes on after 2 s"):
+    with pytest.raises(dt.StalledError, match=f"Run {run.id} still runs after 2 s"):
         run.result(timeout_s=2, watch=seen.append)
     run.stop()
     run.result(watch=seen.append)

@@ -155,9 +155,9 @@ class Claiming:
     def _taken(self, other: Claim) -> CheckpointError:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.began))
         return CheckpointError(
-            f"Run {other.run}, which goes on since {since}, keeps its checkpoints at {self._place.url}; run "
+            f"Run {other.run}, which has been running since {since}, keeps its checkpoints at {self._place.url}; run "
             f"{self._place.run} was to keep its own there, too.",
-            "Two runs in one folder would remove each other's checkpoints, and go on with each other's.",
+            "Two runs in one folder would remove each other's checkpoints, and resume from each other's.",
             "Pass each run another folder, or let the other one end first.",
         )
 

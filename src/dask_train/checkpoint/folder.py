@@ -298,7 +298,7 @@ class CheckpointFolder:
             raise CheckpointError(
                 f"The best checkpoint at {self._place.url} can't be taken: {why}.",
                 "Something else than dask-train has changed or removed what lies there, or the disk is failing.",
-                "Restore it from a copy, or go on with the last one, without the best.",
+                "Restore it from a copy, or resume from the last one, without the best.",
             ) from error
         except Exception as error:
             raise checkpoint_error(self._place, "read", error) from error
@@ -364,9 +364,9 @@ class CheckpointFolder:
             if other.run != self._place.run and other.began < self._place.began:
                 since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.began))
                 raise CheckpointError(
-                    f"Run {other.run}, which goes on since {since}, keeps its checkpoints at {self._place.url}, too: "
-                    f"it has written {name} after run {self._place.run} came.",
-                    "Two runs in one folder remove each other's checkpoints, and go on with each other's.",
+                    f"Run {other.run}, which has been running since {since}, keeps its checkpoints at "
+                    f"{self._place.url}, too: it has written {name} after run {self._place.run} came.",
+                    "Two runs in one folder remove each other's checkpoints, and resume from each other's.",
                     "Pass each run another folder.",
                 )
             if is_of_run(name, self.run) and other.attempt > self._attempt:
@@ -387,6 +387,6 @@ class CheckpointFolder:
             return ""
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.saved))
         return (
-            f"A checkpoint at {self._place.url} is damaged ({self._damages()}). Training goes on with the whole one "
+            f"A checkpoint at {self._place.url} is damaged ({self._damages()}). Training resumes from the whole one "
             f"before it, {taken} of {at}."
         )

@@ -120,7 +120,7 @@ def check_checkpoint(checkpoint: Any, resume: Any, *, words: tuple[str, ...] = (
         raise TypeError(f"resume is {resume!r}; it is True or False{''.join(f', or {word!r}' for word in words)}.")
     if resume and kept is None:
         raise ValueError(
-            f"resume={resume!r} goes on with a checkpoint; say where they are kept: checkpoint='a folder or URL'."
+            f"resume={resume!r} resumes from a checkpoint; say where they are kept: checkpoint='a folder or URL'."
         )
     return kept
 

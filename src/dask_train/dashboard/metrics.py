@@ -72,7 +72,7 @@ class MetricsCollector:
 
         going_on = list(self.records.known.by_id.values())
         phases = Counter(_label(run.summary.get("phase", "waiting for room")) for run in going_on)
-        runs = GaugeMetricFamily(self._prefix + "runs", "Runs that go on, by phase", labels=["phase"])
+        runs = GaugeMetricFamily(self._prefix + "runs", "Runs that have not ended, by phase", labels=["phase"])
         for phase in map(_label, RUN_PHASES):
             runs.add_metric([phase], phases[phase])
         yield runs
@@ -81,7 +81,7 @@ class MetricsCollector:
             for role, _, phase, *_ in run.summary.get("roles", ()):
                 places[role, _label(phase)] += 1
         roles = GaugeMetricFamily(
-            self._prefix + "roles", "Roles of runs that go on, by name and phase", labels=["role", "phase"]
+            self._prefix + "roles", "Roles of runs that have not ended, by name and phase", labels=["role", "phase"]
         )
         for role in sorted({role for role, _ in places}):
             for phase in map(_label, ROLE_PHASES):

@@ -357,7 +357,7 @@ class Run(Generic[R]):
 
     def _goes_on(self, timeout_s: float | None) -> StalledError:
         return StalledError(
-            f"Run {self.id} goes on after {timeout_s:g} s: {self._driver.state}.",
+            f"Run {self.id} still runs after {timeout_s:g} s: {self._driver.state}.",
             change="Wait longer, or end it with run.stop().",
         )
 

@@ -237,7 +237,7 @@ class History:
         return True
 
     def told(self, of: RoleProcess, message: Message) -> None:
-        """Note a role's picture or account, that it goes on with a checkpoint, or what is shown at once."""
+        """Note a role's picture or account, that it resumes from a checkpoint, or what is shown at once."""
         match message:
             case Pictured():
                 self.pictures[of.key] = message

@@ -38,7 +38,7 @@ class Attempt(Shown):
     reason: str = ""
 
     def _card(self) -> Card:
-        took = _took(self) or "goes on"
+        took = _took(self) or "still running"
         rows = [tuple(place) for place in self.places.items()]
         facts = [("", took), ("", f"{len(rows)} role{'' if len(rows) == 1 else 's'}"), *_where_there(ended=self.reason)]
         tables = [CardTable(columns=("role", "Dask worker"), rows=rows, title="places")] if rows else []

@@ -125,7 +125,7 @@ def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> N
         )
     if ps:
         raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, and with ps={ps} the weights go on while they are "
+            f"The best checkpoint is to be known by {kept.best!r}, and with ps={ps} the weights change while they are "
             "scored, by a scorer as well: none that was kept would have that score. Leave best= out, or pass ps=0."
         )
 
@@ -162,7 +162,7 @@ def check_callbacks(callbacks: Any) -> list[Any]:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise ValueError(
                 f"Callback {type(callback).__name__} would set back the first worker alone, and the others would wait "
-                "for it. Pass checkpoint='a folder or URL' instead, and resume=True to go on: that keeps what all "
+                "for it. Pass checkpoint='a folder or URL' instead, and resume=True to continue: that keeps what all "
                 "workers hold, and repeats no row."
             )
     return found

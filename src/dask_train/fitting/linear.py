@@ -192,7 +192,7 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed) -> LinearResul
     if outcome is None:
         warn_at_the_call(
             f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
-            "worker could return. Raise train.stop.timeout where a step takes longer, or go on with a checkpoint."
+            "worker could return. Raise train.stop.timeout where a step takes longer, or resume from a checkpoint."
         )
     return LinearResult(
         model=model,

@@ -100,7 +100,7 @@ def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int)
         if scorer and (monitor := _monitored(callback)).startswith("val_"):
             raise ValueError(
                 f"Callback {name} looks at {monitor!r} when an epoch ends, and a scorer finds it later, while training "
-                f"goes on. Leave scorer out; or, to stop, pass stop=dt.Patience({monitor!r}, 3) in its place."
+                f"continues. Leave scorer out; or, to stop, pass stop=dt.Patience({monitor!r}, 3) in its place."
             )
 
 

@@ -145,7 +145,7 @@ class Writer:
 
     def _failed(self, error: Exception) -> None:
         if not self._error:
-            self._tell(f"{self._place} takes nothing now: {_in_words(error)} The run goes on, and it is tried again.")
+            self._tell(f"{self._place} takes nothing now: {_in_words(error)} The run continues, and tries it again.")
         self._error = _in_words(error)
 
 

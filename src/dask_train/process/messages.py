@@ -102,7 +102,7 @@ class Notice(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class WentOn(Message):
-    """The role goes on with a checkpoint, in which there are these batches."""
+    """The role resumes from a checkpoint, in which there are these batches."""
 
     covers: Sequence[Cover]
 

@@ -77,7 +77,7 @@ class Link(Protocol):
         """Tell whoever holds the run what is out of the ordinary."""
 
     def went_on(self, covers: Sequence[Cover]) -> None:
-        """Tell that the role goes on with a checkpoint, and which batches are in it."""
+        """Tell that the role resumes from a checkpoint, and which batches are in it."""
 
 
 @dataclass(kw_only=True)

@@ -184,7 +184,7 @@ def restart_needed(turn: StateUpdate, event: events.RestartNeeded) -> None:
     """Start all again, since a role can't go on where another one was replaced in place."""
     if turn.phase in _GOING_DOWN or turn.roles[event.key].phase not in ALIVE:
         return
-    cause = f"{name_of(event.key)} could not go on in place: {event.why}."
+    cause = f"{name_of(event.key)} could not continue in place: {event.why}."
     _mend(turn, [event.key], cause, _blame(Verdict.ROLE_LOST, event.key, cause), raised=False, in_place=False)
 
 
@@ -228,10 +228,10 @@ def _with_earlier(ending: Finish, turn: StateUpdate) -> Finish:
     if ending.verdict is Verdict.ROLE_FAILED:
         change = ""
     elif turn.plan.recovery is None:
-        change = "Look at the output of that role; pass recovery= to go on after a loss."
+        change = "Look at the output of that role; pass recovery= to continue after a loss."
     else:
         change = (
-            "Look at the output of that role; raise max_restarts of a dask_train.RecoveryPolicy to go on for longer."
+            "Look at the output of that role; raise max_restarts of a dask_train.RecoveryPolicy to allow more restarts."
         )
     num = turn.num_restarts
     cause = f"The run had been mended {num} times before. {earlier(turn.losses)}" if num else ""

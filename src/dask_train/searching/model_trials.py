@@ -157,7 +157,7 @@ class TrialSession:
             self.notice(f"Trial {order.number}: {text}")
         if found is None:
             if earlier:
-                self.notice(f"Trial {order.number} had no checkpoint to go on with: it is trained from its beginning.")
+                self.notice(f"Trial {order.number} had no checkpoint to resume from: it is trained from its beginning.")
             return None
         self.best.go_on(found.scores, found.best)
         for epoch, value in found.scores.items():

@@ -152,7 +152,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         is_first = not hasattr(self, "estimator_")
         if (self.train_kwargs or {}).get("resume"):
             raise ValueError(
-                "train_kwargs has resume=True, which is of fit: partial_fit goes on with what this estimator has "
+                "train_kwargs has resume=True, which is of fit: partial_fit continues with what this estimator has "
                 "learnt, and not with a checkpoint, which may be of other rows. Leave it out."
             )
         known = None if is_first else getattr(self, "classes_", None)

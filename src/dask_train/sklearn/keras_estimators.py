@@ -74,7 +74,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         if before is not None and not np.array_equal(before, self.classes_):
             found, self.classes_ = self.classes_, before
             raise ValueError(
-                f"A warm start goes on with the classes {before.tolist()}, and y has {found.tolist()}. Pass rows of "
+                f"A warm start keeps the classes {before.tolist()}, and y has {found.tolist()}. Pass rows of "
                 "all of them, or warm_start=False."
             )
         return one_hot(y, self.classes_)

@@ -195,7 +195,9 @@ def test_all_start_again_where_the_best_checkpoint_was_known_by_the_lost_worker(
     fate = Fate(tmp_path / "fate", (0, "training", STEPS + 5))
     kept = dt.Checkpoint(tmp_path / "kept", every_steps=3, best="val_loss")
     result = fitted(client, fate, recovery="in_place", checkpoint=kept)
-    assert [attempt.reason for attempt in result.attempts][1].startswith("worker 0 could not go on in place: worker 0")
+    assert [attempt.reason for attempt in result.attempts][1].startswith(
+        "worker 0 could not continue in place: worker 0"
+    )
     check_same(result, undisturbed, repeats=True)  # since the last checkpoint
     assert fate.processes == [2, 2, 2], "the one that could not go on has trained nothing"
 

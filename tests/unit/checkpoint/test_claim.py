@@ -50,7 +50,9 @@ def test_two_runs_in_one_place_are_found_when_the_second_begins(url, soon, is_he
     else:
         first = claimed_by(url, run="the-first", began=9.0)
     second = of(url, run="the-second", began=5.0)  # it has waited for room
-    with pytest.raises(CheckpointError, match=r"Run the-first, which goes on since .*; run the-second was to keep"):
+    with pytest.raises(
+        CheckpointError, match=r"Run the-first, which has been running since .*; run the-second was to keep"
+    ):
         second.claim()
     assert len(claims(url)) == 1
     first.release()
@@ -91,7 +93,7 @@ def test_of_two_runs_that_come_at_once_the_later_gives_way(url, soon, monkeypatc
     def looks(_: float) -> None:
         looked.append(1)
         if was_first:
-            with pytest.raises(CheckpointError, match="Run earlier, which goes on"):
+            with pytest.raises(CheckpointError, match="Run earlier, which has been running"):
                 later.claim()
 
     monkeypatch.setattr(claim.time, "sleep", looks)
@@ -99,7 +101,7 @@ def test_of_two_runs_that_come_at_once_the_later_gives_way(url, soon, monkeypatc
         earlier.claim()
         assert looked == [1]
     else:
-        with pytest.raises(CheckpointError, match="Run later, which goes on"):
+        with pytest.raises(CheckpointError, match="Run later, which has been running"):
             earlier.claim()
     earlier.release()
 

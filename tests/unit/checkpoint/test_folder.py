@@ -195,7 +195,7 @@ def test_a_damaged_one_is_passed_over_and_told(kept, tmp_path, file, harm, why):
     folder = of(root)
     loaded = folder.load(tmp_path / "scratch")
     assert weights(loaded) == "first"
-    with pytest.raises(AssertionError, match=rf"is damaged \(of {second}, {why}\)\. Training goes on with .* {first} "):
+    with pytest.raises(AssertionError, match=rf"is damaged \(of {second}, {why}\)\. Training resumes from .* {first} "):
         raise AssertionError(loaded.notice)
     folder.save(writes("third"), tmp_path / "scratch")
     left = {entry.stem[:19] for entry in root.iterdir()}
@@ -234,7 +234,9 @@ def test_two_runs_in_one_folder(tmp_path):
     earlier.check()
     later.check()
     earlier.save(writes("earlier"), tmp_path / "scratch")
-    with pytest.raises(CheckpointError, match=r"Run earlier, which goes on since .*, keeps its checkpoints .*too: "):
+    with pytest.raises(
+        CheckpointError, match=r"Run earlier, which has been running since .*, keeps its checkpoints .*too: "
+    ):
         later.save(writes("later"), tmp_path / "scratch")
     for number in range(3):
         earlier.save(writes(f"earlier {number}"), tmp_path / "scratch")
@@ -250,7 +252,7 @@ def test_the_earlier_of_two_runs_goes_on_and_removes_nothing_of_the_other(tmp_pa
     assert Path(where.removeprefix("file://")).is_dir()
     again = of(tmp_path / "run", "earlier", 1.0, attempt=1)
     assert weights(again.load(tmp_path / "scratch")) == "earlier 2"
-    with pytest.raises(CheckpointError, match="Run earlier, which goes on since"):
+    with pytest.raises(CheckpointError, match="Run earlier, which has been running since"):
         later.save(writes("later"), tmp_path / "scratch")
 
 

@@ -95,7 +95,7 @@ async def test_an_exception_of_a_role_is_raised(held):
 async def test_one_that_goes_on_is_told_and_goes_on(held):
     async with held(worker=1) as (it, run):
         await it.running()
-        with pytest.raises(StalledError, match=r"Run run goes on after 0\.01 s: running: 1 running"):
+        with pytest.raises(StalledError, match=r"Run run still runs after 0\.01 s: running: 1 running"):
             await run.result(0.01)
         with pytest.raises(ValueError, match="watch= is for clients that wait"):
             run.result(watch=print)

@@ -55,7 +55,7 @@ def test_its_card_says_what_counts():
 
 def test_an_attempt_that_goes_on():
     text = repr(Attempt(number=3, started=10.0, places={"worker/0": "tcp://a", "worker/1": "tcp://b"}))
-    assert "goes on" in text
+    assert "still running" in text
     assert "2 roles" in text
     assert "1 role" in repr(Attempt(number=3, started=10.0, ended=11.0, places={"worker/0": "tcp://a"}))
 

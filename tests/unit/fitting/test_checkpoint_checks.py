@@ -25,8 +25,8 @@ def test_without_checkpoints_there_is_nothing_to_ask():
     [
         ("val_loss", False, 0, r"by 'val_loss', which nothing computes: pass validation_data or validation_split"),
         ("val_loss", False, 1, "which nothing computes"),
-        ("val_loss", True, 1, r"with ps=1 the weights go on while they are scored.* Leave best= out, or pass ps=0"),
-        ("loss", True, 2, "with ps=2 the weights go on"),
+        ("val_loss", True, 1, r"with ps=1 the weights change while they are scored.* Leave best= out, or pass ps=0"),
+        ("loss", True, 2, "with ps=2 the weights change"),
     ],
 )
 def test_a_score_that_can_not_come_or_is_of_other_weights_is_refused(tmp_path, best, validates, ps, says):

@@ -174,14 +174,14 @@ def stepped():
         (
             {"checkpoint": dt.Checkpoint("a", best="loss"), "ps": 1},
             ValueError,
-            "known by 'loss', and with ps=1 the weights go on while they are scored",
+            "known by 'loss', and with ps=1 the weights change while they are scored",
         ),
         (
             {"checkpoint": dt.Checkpoint("a", best="val_loss"), "ps": 1, "scorer": 1, "validation_split": 0.5},
             ValueError,
-            "known by 'val_loss', and with ps=1 the weights go on while they are scored, by a scorer as well",
+            "known by 'val_loss', and with ps=1 the weights change while they are scored, by a scorer as well",
         ),
-        ({"resume": "new_learning_rate"}, ValueError, "resume='new_learning_rate' goes on with a checkpoint; say"),
+        ({"resume": "new_learning_rate"}, ValueError, "resume='new_learning_rate' resumes from a checkpoint; say"),
         ({"wait": "no"}, TypeError, "wait is 'no'; it is True or False"),
         ({"verbose": "loud"}, ValueError, "verbose is 'loud'; it is 'auto', 0, 1 or 2"),
         ({"verbose": 3}, ValueError, "verbose is 3"),

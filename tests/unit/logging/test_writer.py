@@ -102,7 +102,7 @@ def test_what_a_place_missed_is_sent_when_it_is_there_again() -> None:
     log.settle()
     assert place.taken[1:] == other.taken[1:] == [1, 2, "finished"]
     assert told == [
-        "a place takes nothing now: ConnectionError: refused. The run goes on, and it is tried again.",
+        "a place takes nothing now: ConnectionError: refused. The run continues, and tries it again.",
         "a place takes what it is sent again.",
     ]
     assert threads() == []

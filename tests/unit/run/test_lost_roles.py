@@ -506,5 +506,5 @@ def test_who_asks_for_a_restart_says_why(a_run):
     run = a_run(**IN_PLACE).running()
     meets_on(run, "a", "a", "a")
     run.happens(events.RestartNeeded, "worker/2", why="there is no mirror")
-    assert run.state.losses == ("worker 2 could not go on in place: there is no mirror.",)
+    assert run.state.losses == ("worker 2 could not continue in place: there is no mirror.",)
     assert run.happens(events.RestartNeeded, "worker/1", why="there is no mirror") == [], "they are being killed"

@@ -48,7 +48,7 @@ def build(trial):
         ),
         ({"sampler": "grid"}, TypeError, r"sampler is 'grid'; pass one of optuna\.samplers"),
         ({"callbacks": [3]}, TypeError, "callbacks has a int"),
-        ({"resume": True}, ValueError, "resume=True goes on with a checkpoint; say where they are kept"),
+        ({"resume": True}, ValueError, "resume=True resumes from a checkpoint; say where they are kept"),
         ({"resume": "new_learning_rate", "checkpoint": "a"}, TypeError, "resume is 'new_learning_rate'; it is True or"),
         (
             {"checkpoint": dt.Checkpoint("a", best="val_loss")},

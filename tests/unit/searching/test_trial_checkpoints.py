@@ -93,7 +93,7 @@ def test_without_any_it_begins_anew_and_says_so(begun, tmp_path):
     assert session.notices == [], "it is the first start"
     trial, session = begun("second", "first")
     assert trial.open_checkpoint() is None
-    assert session.notices == ["Trial 3 had no checkpoint to go on with: it is trained from its beginning."]
+    assert session.notices == ["Trial 3 had no checkpoint to resume from: it is trained from its beginning."]
 
 
 def test_damaged_ones_are_told_of(begun, tmp_path):

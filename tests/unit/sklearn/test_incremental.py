@@ -147,7 +147,9 @@ def test_no_checkpoint_is_the_best_one(tmp_path):
 def test_further_rows_do_not_go_on_with_a_checkpoint(tmp_path):
     settings = {"checkpoint": str(tmp_path), "resume": True}
     model = Incremental(SGDClassifier(random_state=0), train_kwargs=settings).fit(X, LABELS)
-    with pytest.raises(ValueError, match="resume=True, which is of fit: partial_fit goes on with what this estimator"):
+    with pytest.raises(
+        ValueError, match="resume=True, which is of fit: partial_fit continues with what this estimator"
+    ):
         model.partial_fit(X, LABELS)
     again = clone(model).fit(X, LABELS)
     np.testing.assert_array_equal(again.estimator_.coef_, model.estimator_.coef_)

@@ -109,7 +109,7 @@ def test_a_warm_start_goes_on_and_knows_its_classes():
     made.fit(X, LABELS)
     assert made.model_ is model
     assert int(model.optimizer.iterations.numpy()) == 2 * steps
-    with pytest.raises(ValueError, match="A warm start goes on with the classes"):
+    with pytest.raises(ValueError, match="A warm start keeps the classes"):
         made.fit(X, CLASSES)
     given = network(X, X[:, :1], loss="mse", activation=None)
     before = given.get_weights()

@@ -1,4 +1,4 @@
-"""Each batch is learnt once, also by what goes on with a checkpoint; in this process, without a cluster."""
+"""Each batch is learnt once, also by what resumes from a checkpoint; in this process, without a cluster."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from dask_train.training.settings import RunSettings
         ({"streaming": 0}, ValueError, "streaming is 0; pass True, False"),
         ({"stop": 3}, TypeError, "stop is 3, which is no rule"),
         ({"checkpoint": "kept", "resume": 1}, TypeError, "resume is 1; it is True or False"),
-        ({"resume": True}, ValueError, "resume=True goes on with a checkpoint"),
+        ({"resume": True}, ValueError, "resume=True resumes from a checkpoint"),
         ({"recovery": "some"}, ValueError, "recovery is 'some'"),
         ({"on": "tcp://a:1"}, ValueError, "on is 'tcp://a:1'; pass a list"),
         ({"on": []}, ValueError, r"on is \[\]; pass a list"),

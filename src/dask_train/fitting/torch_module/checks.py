@@ -145,7 +145,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 _OPTIMIZERS = (
     "pass what makes a torch optimizer of parameters: torch.optim.Adam, functools.partial(torch.optim.SGD, lr=0.1), or "
-    "a function; or such an optimizer of the module's parameters, which then goes on with what it holds."
+    "a function; or such an optimizer of the module's parameters, which then keeps what it holds."
 )
 
 

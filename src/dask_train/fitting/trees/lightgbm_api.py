@@ -59,7 +59,7 @@ def fit_lightgbm(model: Any, x: Any = None, y: Any = None, **given: Any) -> Tree
     of several workers.
     ``deterministic`` and ``force_col_wise`` are set unless they are given, so that trees are the same from run
     to run. Of a million rows or more with few features (``num_features * max_bin`` of 32,768 at most) it is
-    ``force_row_wise``, which is sooner done, and keeps bins twice. What goes on with a checkpoint differs from what was
+    ``force_row_wise``, which is sooner done, and keeps bins twice. What resumes from a checkpoint differs from what was
     never stopped in the last digits of leaves; and, with ``subsample`` or ``colsample_bytree`` below 1, in its trees:
     LightGBM draws from a stream of random numbers that a checkpoint does not hold, and ``notices`` says so.
 

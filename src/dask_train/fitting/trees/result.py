@@ -103,7 +103,7 @@ def grown(
     if found is None:
         warn_at_the_call(
             f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
-            "worker could return. Raise train.stop.timeout where a round takes longer, or go on with a checkpoint."
+            "worker could return. Raise train.stop.timeout where a round takes longer, or resume from a checkpoint."
         )
         return TreesResult(model=model, history={}, epoch=[], schema=schema, **known)
     fitted = found.header["estimator"]

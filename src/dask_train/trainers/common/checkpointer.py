@@ -274,7 +274,7 @@ class Checkpointer:
             if here.get(name) != (value := kept.order.get(name)):
                 raise CheckpointError(
                     f"The checkpoint was made with {name}={value!r}, and this run has {here.get(name)!r}: it could "
-                    "not go on with the rows that are left.",
+                    "not continue with the rows that are left.",
                     change="Pass the same data and arguments as then, or another folder.",
                 )
 

@@ -105,7 +105,7 @@ class FitCheckpoint:
         """
         if any(not isinstance(own, dict) for own in self.own):
             raise CheckpointError(
-                "An earlier version of dask-train has written the checkpoint, which this one can't go on with.",
+                "An earlier version of dask-train has written the checkpoint, which this one can't resume from.",
                 change="Go on with that version, or pass checkpoint= another folder to begin anew.",
             )
         own = self.own[0] if self.own else dict.fromkeys(names["own"])

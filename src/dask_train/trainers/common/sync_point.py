@@ -314,7 +314,7 @@ class SyncedLoop(ABC):
         bound, size = self._state.bound_to_ranks(within_epoch=kept.batch > 0), self._agreement.size
         if bound and len(kept.own) != size:
             raise CheckpointError(
-                f"The checkpoint was made by {len(kept.own)} workers, and this run has {size}: each of them goes on "
+                f"The checkpoint was made by {len(kept.own)} workers, and this run has {size}: each of them continues "
                 f"with what only that worker has ({', '.join(bound)}).",
                 change=f"Pass workers={len(kept.own)}, or checkpoint= another folder to begin anew.",
             )

@@ -1,4 +1,4 @@
-"""Training goes on with a checkpoint only as it was begun."""
+"""Training resumes from a checkpoint only as it was begun."""
 
 from __future__ import annotations
 
