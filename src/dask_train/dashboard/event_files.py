@@ -2,7 +2,7 @@
 
 A file is a sequence of records (https://www.tensorflow.org/tutorials/load_data/tfrecord), each of which is an ``Event``
 of tensorflow/core/util/event.proto. Fields are found by their numbers there. Checksums are not looked at: what is read
-here is only shown.
+here is only shown. Fields are decoded here too, as in ``file_rows/examples.py``: the scheduler is sent this room alone.
 """
 
 from __future__ import annotations
