@@ -44,7 +44,7 @@ def gathered(client: Client, lazy: Any, *, parts: Sequence[Any] = (), watch: Wat
     try:
         while not futures[0].done():
             watch([number for number, future in enumerate(futures[1:]) if future.done()])
-            with suppress(TimeoutError):
+            with suppress(TimeoutError), client.as_current():  # wait() knows only the default client
                 wait(futures[0], timeout=LOOK_S)
         watch(range(len(parts)))
         return client.gather(futures[0])

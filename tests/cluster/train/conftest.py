@@ -67,10 +67,16 @@ def client(
 ) -> Iterator[Client]:
     """The shared client; fails when a test leaves a run, a process, a file or a task behind, or a Dask worker less."""
 
+    def has_no_result() -> bool:
+        if not train_client.sync(train_client.scheduler.who_has):
+            return True
+        gc.collect()  # an error's traceback may hold futures in a cycle
+        return False
+
     def settled() -> None:
         wait_for(lambda: len(train_client.run(os.getpid)) == 2, "two Dask workers")
         wait_for(lambda: state(train_client)["runs"] == (), "the scheduler has no run")
-        wait_for(lambda: not train_client.sync(train_client.scheduler.who_has), "the scheduler has no result")
+        wait_for(has_no_result, "the scheduler has no result")
 
     settled()
     # What a fixture of the whole module ran may still be on its way out.
