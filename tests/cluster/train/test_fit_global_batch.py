@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
+from loading import loaded
 
 import dask_train as dt
 from dask_train.data.columns import Columns
@@ -18,16 +16,7 @@ from dask_train.data.columns import Columns
 pytestmark = [pytest.mark.slow, pytest.mark.backends]
 
 
-def loaded(name: str) -> Any:
-    found = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(found)  # is in no process' path, so its classes travel by value
-    sys.modules[name] = module  # where dataclasses look for it
-    found.loader.exec_module(module)
-    del sys.modules[name]
-    return module
-
-
-steps, equal = loaded("contrastive_steps"), loaded("test_fit_equivalence")
+steps, equal = loaded(__file__, "contrastive_steps"), loaded(__file__, "test_fit_equivalence")
 
 # The last batch of an epoch, and of a validation, has one row: two of three workers have none.
 _case = functools.partial(equal.Case, epochs=2, batch_size=50, columns=Columns(features=equal.X, labels=equal.CLASS))

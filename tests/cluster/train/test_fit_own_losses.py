@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -15,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from loading import loaded
 
 import dask_train as dt
 from dask_train.data.columns import Columns
@@ -30,16 +28,7 @@ if BACKEND == "jax":
     pytest.skip("the client refuses them: tests/unit/fitting/test_loss_trial.py", allow_module_level=True)
 
 
-def loaded(name: str) -> Any:
-    found = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(found)  # is in no process' path, so its classes travel by value
-    sys.modules[name] = module  # where dataclasses look for it
-    found.loader.exec_module(module)
-    del sys.modules[name]
-    return module
-
-
-own, equal = loaded("own_losses"), loaded("test_fit_equivalence")
+own, equal = loaded(__file__, "own_losses"), loaded(__file__, "test_fit_equivalence")
 _computed = functools.partial(own.of_model, own.Computes)
 _stepped = functools.partial(own.of_model, own.Steps)
 # Graphs show sums; what TensorFlow runs eagerly has none.

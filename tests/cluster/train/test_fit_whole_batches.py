@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
 import pytest
+from loading import loaded
 
 from dask_train.data.columns import Columns
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends]
 
 
-def loaded(name: str) -> Any:
-    found = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    return importlib.util.module_from_spec(found), found
-
-
-whole, _found = loaded("whole_batches")  # is in no process' path, so its functions travel by value
-_found.loader.exec_module(whole)
-equal, _found = loaded("test_fit_equivalence")
-sys.modules["test_fit_equivalence"] = equal  # where its dataclasses look for their module
-_found.loader.exec_module(equal)
-del sys.modules["test_fit_equivalence"]
+whole, equal = loaded(__file__, "whole_batches"), loaded(__file__, "test_fit_equivalence")
 Case, alone_settings = equal.Case, equal.alone
 
 _TARGETS = Columns(features=equal.X, labels=equal.TARGETS)
