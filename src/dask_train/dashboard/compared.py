@@ -58,7 +58,7 @@ class Compared:
 
     @property
     def began(self) -> float:
-        """When its roles began, in seconds since the epoch; else when it was asked for."""
+        """Return when its roles began, in seconds since the epoch; before that, when the run was asked for."""
         return self.trace.running_since or float(self.run.started)
 
 

@@ -1,4 +1,5 @@
-"""``fit``: which kind of model it is given, and the kinds that are built in but for linear models.
+"""``fit`` finds out which kind of model it is given, and trains it: Keras models, torch modules, boosted trees.
 
-Their loops, checkpoints and results are those of ``trainers``; every run is started by ``training``.
+Loops and checkpoints that all kinds share are in ``trainers``; ``training`` starts every run; the solvers of linear
+models are in ``linear_model``.
 """

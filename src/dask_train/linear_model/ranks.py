@@ -15,7 +15,7 @@ class Ranks(Protocol):
 
     @property
     def steps(self) -> SolverSteps:
-        """What happens between two steps."""
+        """Return what happens between two steps."""
 
     @property
     def world_rank(self) -> int | None:

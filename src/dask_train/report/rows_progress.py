@@ -28,7 +28,7 @@ class RowsDisplay(RunDisplay):
         super().__init__(progress, **settings)
 
     def rates(self) -> tuple[float, float, float]:
-        """No scores are reported, and rows stand for batches."""
+        """Return zeros: no scores are reported, and fields of its own show rows per second."""
         return 0.0, 0.0, 0.0
 
     def _score_fields(self) -> list[LineField]:

@@ -89,7 +89,7 @@ class Holding:
 
     @property
     def held(self) -> HeldPartitions:
-        """What can be mapped."""
+        """Return the partitions that can be mapped, and where they lie."""
         pieces = ((number, file, place) for number, (file, place) in self._found.items())
         return held_by(pieces, len(self._table.schema.columns))
 

@@ -11,7 +11,10 @@ from dask_train.compat.keras.layers import flatten_layers
 
 
 def roundings(model: Any) -> tuple[float, float]:
-    """By how much gradients may differ that are rounded, and by how much logs; Keras computes float64 in float32."""
+    """Return how much gradients may differ by rounding alone, and how much logs may, relative to their size.
+
+    Float64 has no room of its own, as Keras computes much of it in float32.
+    """
     half = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in flatten_layers(model))
     return (5e-2, 1e-2) if half else (2e-4, 1e-5)
 
@@ -30,4 +33,5 @@ def is_mean(whole: Any, parts: Sequence[Any], shares: Sequence[float], room: flo
 
 
 def size_of(values: Any) -> float:
+    """Return the largest absolute value that is finite; 0 where there is none."""
     return float(np.nan_to_num(np.abs(np.asarray(values, np.float64)), posinf=0.0).max(initial=0.0))

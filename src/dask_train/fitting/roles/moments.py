@@ -23,13 +23,13 @@ def moments_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction)
     A loss depends on each worker's rows through the sums, so the derivative by a part of a sum is that of the losses of
     all workers by the sum. Losses, and later gradients, count with each one's share of the rows.
     """
-    summing = _Summing(replicas, share)
+    summing = _SummedMoments(replicas, share)
     return backend.moments_of_all(
         partial(backend.on_host, summing.forward), partial(backend.on_host, summing.backward), is_aside
     )
 
 
-class _Summing:
+class _SummedMoments:
     def __init__(self, replicas: ProcessGroup, share: RowFraction) -> None:
         self._replicas, self._share = replicas, share
         self._channels: dict[Any, Any] = {}

@@ -83,12 +83,12 @@ class TriedExchanges:
 
     @property
     def is_used(self) -> bool:
-        """Whether steps exchange anything."""
+        """Return whether steps exchange anything."""
         return bool(self._whole)
 
     @property
     def is_finite(self) -> bool:
-        """Whether all numbers are."""
+        """Return whether all numbers are finite."""
         arrays = [array for one in (*self._whole, *self._parts) for array in one.arrays]
         return all(np.isfinite(array).all() for array in arrays if array.dtype.kind in "fc")
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from dask_train.fitting.backends import backend_of
 from dask_train.fitting.roles.aside import rehearsing
 from dask_train.fitting.roles.gradients import RowFraction
-from dask_train.fitting.roles.moments import _Summing, moments_of_all
+from dask_train.fitting.roles.moments import _SummedMoments, moments_of_all
 
 ROWS = np.random.default_rng(0).normal(size=(7, 3, 2)) / 2
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0], [1, 1, 1], [0, 0, 1]], bool)
@@ -51,7 +51,7 @@ def test_shares_have_the_loss_and_the_derivatives_of_the_whole(on_each_rank, mas
         share = RowFraction()
         share.weight = (rows.stop - rows.start) / len(ROWS)
         rows = rows if share.weight else slice(0, 1)
-        own.summing = _Summing(replicas, share)
+        own.summing = _SummedMoments(replicas, share)
         found = derived(both, ROWS[rows], None if mask is None else mask[rows], TARGETS[rows])
         return [share.weight * one for one in found]
 
