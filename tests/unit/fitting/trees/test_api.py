@@ -64,7 +64,7 @@ X, Y = np.zeros((8, 2)), np.arange(8) % 2
         ),
         (lightgbm.LGBMRegressor(), {"stop": "l2 < 1 or round > 9"}, "looks at l2, and the model's scores are round"),
         (xgboost.XGBRegressor(), {"stop": "epoch > 9"}, "looks at epoch, and the model's scores are round"),
-        (xgboost.XGBRegressor(), {"resume": True}, "goes on with a checkpoint"),
+        (xgboost.XGBRegressor(), {"resume": True}, "resumes from a checkpoint"),
         (xgboost.dask.DaskXGBRegressor(), {}, r"is a DaskXGBRegressor, .* by itself. Pass xgboost.XGBRegressor, or"),
         (lightgbm.DaskLGBMClassifier(), {}, r"is a DaskLGBMClassifier, .* Pass lightgbm.LGBMClassifier, or call"),
     ],
