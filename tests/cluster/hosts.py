@@ -166,7 +166,9 @@ class Cluster:
             ours = {"tls_ca_file": tls["ca_file"], "tls_client_cert": tls["cert"], "tls_client_key": tls["key"]}
             security = Security(require_encryption=True, **ours)
         scheduler_command = (*WITH_US, *dask, "scheduler", *at, "--host", self._here, "--port", "0")
-        scheduler = _start(*scheduler_command, log=self._folder / "log")
+        # A host that is slow for a moment is not to lose tasks to another, and rows with them: bytes are counted.
+        no_stealing = {"DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False"}
+        scheduler = _start(*scheduler_command, log=self._folder / "log", **no_stealing)
         stack.callback(_end, scheduler)
         options = ("--no-nanny", "--nthreads", str(threads), "--memory-limit", "0", "--death-timeout", str(START_S))
         for host in range(len(self.names)):
@@ -307,7 +309,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=END_S, check=False)
 
 
-def _start(*command: str, log: Path) -> subprocess.Popen[bytes]:
+def _start(*command: str, log: Path, **environment: str) -> subprocess.Popen[bytes]:
     """Start a process that is killed with this one; a terminal's Ctrl-C is not for it."""
     with log.open("wb") as output:
         return subprocess.Popen(
@@ -315,7 +317,7 @@ def _start(*command: str, log: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
-            env={**os.environ, "TMPDIR": str(log.parent)},
+            env={**os.environ, "TMPDIR": str(log.parent), **environment},
             start_new_session=True,
         )
 
