@@ -1,6 +1,6 @@
 """Milliseconds a step on two workers, with losses that get the rows of all, against losses that are summed by row.
 
-    .venv/bin/python benchmarks/gathered_losses.py [--rounds 3] [--small]
+    .venv/bin/python benchmarks/gathered_losses.py [--rounds 3] [--two-hosts] [--small]
 
 Four models, each with the same loss twice. ``by row`` is Keras' own, of which each worker computes the sum over its
 rows. ``gathered`` is a function that calls it, of which nothing is known: each worker gets the outputs and targets of
@@ -8,7 +8,8 @@ the global batch and computes the loss of all. CLIP compares rows, so its ``by r
 alone, which is another loss and costs half as much; ``gathered`` has ``dt.keras.global_batch``.
 
 Two workers with a core each, in turns within a round. Of the epochs after the first, the median; of these, the median
-of the rounds. The first epoch has the trace of the step.
+of the rounds. The first epoch has the trace of the step. With ``--two-hosts`` each worker is on a host of its own, a
+network namespace of this machine (``tests/cluster/hosts.py``), which needs root.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -163,16 +168,29 @@ def step_ms(name: str, way: str, client: Client) -> float:
     return clock.step_ms(case.steps)
 
 
+@contextmanager
+def workers(*, on_two_hosts: bool) -> Iterator[Client]:
+    """Start two Dask workers of one thread, on this host or on one each."""
+    if on_two_hosts:
+        sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
+        from hosts import hosts
+
+        with hosts(2) as cluster:
+            yield cluster.client
+    else:
+        local = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+        with local as cluster, Client(cluster) as client:
+            yield client
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--two-hosts", action="store_true", help="between two simulated hosts; another file")
     parser.add_argument("--small", action="store_true", help="a round, and no file: does it all work?")
     args = parser.parse_args()
     runs: list[dict[str, float]] = []
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
-    ):
+    with workers(on_two_hosts=args.two_hosts) as client:
         for number in range(1 if args.small else args.rounds):
             runs.append({f"{name}, {way}": step_ms(name, way, client) for name in CASES for way in WAYS})
             print(
@@ -184,7 +202,9 @@ def main() -> None:
         figures[f"{name}, gathered over by row"] = over
         print(f"{name}: {over['median']:.2f} ({over['min']:.2f} to {over['max']:.2f})")
     if not args.small:
-        save("gathered_losses", {"epochs": EPOCHS, "figures": figures})
+        save(
+            "gathered_losses_two_hosts" if args.two_hosts else "gathered_losses", {"epochs": EPOCHS, "figures": figures}
+        )
 
 
 if __name__ == "__main__":
