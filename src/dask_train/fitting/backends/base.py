@@ -17,6 +17,13 @@ class StepError(ValueError):
     """Workers can't take a step together."""
 
 
+# Why a trial that rows have passed tells nothing of others.
+OTHER_ROWS = (
+    "each row of the first batch counts as much as the next, and where the same values are in other rows, parts of a "
+    "batch do not add up to the whole, as with a mean over what a mask leaves"
+)
+
+
 @dataclass
 class Slices:
     """Gradients of those rows of a table that a model has looked up in one place.
@@ -273,7 +280,7 @@ class Backend(Protocol):
 
     def learn(
         self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any, gathers: TriedGathers
-    ) -> None:
+    ) -> str | None:
         """See in steps that are only tried what the step in hand does not tell by itself.
 
         Parameters
@@ -286,6 +293,11 @@ class Backend(Protocol):
             Whose step it is.
         gathers
             What plays the other workers in such steps.
+
+        Returns
+        -------
+        str or None
+            Why it is not known whether workers compute what one does; None where it is.
 
         Raises
         ------

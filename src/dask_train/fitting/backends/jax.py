@@ -103,13 +103,14 @@ class JaxBackend:
         gradients: Callable[[], list[Any]],
         model: Any,  # noqa: ARG002
         gathers: TriedGathers,
-    ) -> None:
+    ) -> str | None:
         """See :func:`dask_train.fitting.backends.jax_trial.check_step`."""
-        self._now.gradients, self._now.gathers = gradients, gathers
+        self._now.gradients, self._now.gathers, self._now.doubt = gradients, gathers, None
         try:
             tried(1)
         finally:
             self._now.gradients = None
+        return self._now.doubt
 
     def derived(self, step: Callable[[Any], Any], variables: Sequence[Any]) -> Derived:  # noqa: ARG002
         """Return what the step has shown as it was tried."""

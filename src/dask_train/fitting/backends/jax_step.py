@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import keras
 
-from dask_train.fitting.backends.base import flat
-from dask_train.fitting.backends.jax_trial import Found, check_step
+from dask_train.fitting.backends.base import OTHER_ROWS, flat
+from dask_train.fitting.backends.jax_trial import Found, check_step, is_mean_of_other_rows
 from dask_train.fitting.backends.tried_gathers import TriedGathers
 from dask_train.keras_models.jax_calls import exact_calls
 
@@ -33,7 +33,11 @@ class StepInHand:
         What plays the other workers in these.
     global_rows
         How many rows all workers have in the step.
+    doubt
+        Why it is not known, of a step that was tried, whether workers compute what one does.
     """
+
+    doubt: str | None = None
 
     def __init__(self) -> None:
         self.traces = False
@@ -130,6 +134,8 @@ class JaxStep:
         self.raw = check_step(
             function, given, batch, self._now.gathers, model=self._model, looks_at_logs=self._has_own_logs
         )
+        if not is_mean_of_other_rows(function, given, batch, self._now.gathers, self._model):
+            self._now.doubt = OTHER_ROWS
 
 
 def variables_of(model: Any, *, trains: bool) -> tuple[list[Any], ...]:

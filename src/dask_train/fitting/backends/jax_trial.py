@@ -77,11 +77,9 @@ def check_step(
     passes = _Passes(tried, gathers, whole)
     of_whole = passes.of_whole(given)
     of_parts = passes.of_parts(given, parts, shares)
-    room, room_of_logs = roundings(model)
-    noise = ROUNDED * room * max(map(size_of, of_whole.gradients), default=0.0)
-    for whole_gradient, *parts_of_it in zip(of_whole.gradients, *(one.gradients for one in of_parts), strict=True):
-        if not is_mean(whole_gradient, parts_of_it, shares, room, noise):
-            raise StepError(_no_mean(model))
+    if not _are_means(of_whole, of_parts, shares, model):
+        raise StepError(_no_mean(model))
+    room_of_logs = roundings(model)[1]
     if not looks_at_logs:
         return frozenset()
     later = passes.of_last((*given[:-1], list(of_parts[0].metrics)))
@@ -97,6 +95,33 @@ def check_step(
                 "own names, and means over rows; or pass workers=1."
             )
     return frozenset(own)
+
+
+def is_mean_of_other_rows(
+    tried: Callable[[Any, Any], Found], given: tuple[Any, ...], batch: Any, gathers: TriedGathers, model: Any
+) -> bool:
+    """Return whether a step that :func:`check_step` takes is one of a mean also where rows differ more.
+
+    Each column is sorted, by which small values come into the first part, among them those that a mask leaves out. True
+    where that can't be tried.
+    """
+    whole, parts, shares = _cut(jax.tree.map(lambda column: jax.numpy.sort(column, axis=0), batch))
+    gathers.forget()
+    passes = _Passes(tried, gathers, whole)
+    try:
+        of_whole = passes.of_whole(given)
+        of_parts = passes.of_parts(given, parts, shares)
+    except Exception:  # values that do not go together
+        return True
+    is_finite = all(np.isfinite(np.asarray(one, np.float64)).all() for one in of_whole.gradients)
+    return not is_finite or _are_means(of_whole, of_parts, shares, model)
+
+
+def _are_means(of_whole: Found, of_parts: Sequence[Found], shares: Sequence[float], model: Any) -> bool:
+    room, _ = roundings(model)
+    noise = ROUNDED * room * max(map(size_of, of_whole.gradients), default=0.0)
+    pairs = zip(of_whole.gradients, *(one.gradients for one in of_parts), strict=True)
+    return all(is_mean(whole, parts, shares, room, noise) for whole, *parts in pairs)
 
 
 class _Passes:

@@ -53,6 +53,10 @@ class TriedGathers:
         self._is_first = not self._gathered
         self._number, self._part, self._share, self._notes = 0, part, share, notes
 
+    def forget(self) -> None:
+        """Forget all rows: the next pass is of another batch."""
+        self._gathered, self._derived = [], {}
+
     @property
     def are_used(self) -> bool:
         """Whether a step has gathered rows."""

@@ -89,13 +89,18 @@ class Counts:
             own.update(numbers)
 
 
-def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[Any], Any], batch: Any) -> None:
+def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[Any], Any], batch: Any) -> str | None:
     """Let a backend see what the losses of a step are, where some of them may be the user's own.
 
     A step that takes a batch and not one whose rows come twice is an error.
+
+    Returns
+    -------
+    str or None
+        Why it is not known whether several workers compute what one does; None where it is.
     """
     if backend.graphs_tell_more or not may_have_own_losses(model):
-        return
+        return None
     with rehearsed(model, metrics) as set_back:
 
         def tried(times: int) -> None:
@@ -104,7 +109,7 @@ def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[
 
         gathers = tried_gathers()
         assert gathers is not None
-        backend.learn(tried, noted_gradients, model, gathers)
+        return backend.learn(tried, noted_gradients, model, gathers)
 
 
 def has_own_steps(model: Any) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from dask_train.compat.keras.draws import draws_replaced
 from dask_train.compat.keras.layers import flatten_layers, has_added_losses
 from dask_train.fitting.backends import Backend, StepError
+from dask_train.fitting.backends.base import OTHER_ROWS
 from dask_train.fitting.backends.rounding import roundings
 from dask_train.fitting.roles.by_row import is_of_keras
 from dask_train.fitting.roles.gradients import RowFraction
@@ -72,13 +73,14 @@ def compare_shares(
         trial = _Trial(model, backend, share, set_back, few, rows)
         try:
             found = trial.found(step)
-            if found.is_mean or not has_own_losses(model):  # not known before of a model that runs eagerly
+            if not has_own_losses(model):  # not known before of a model that runs eagerly
                 return None
             with put_aside(model) as is_changed, draws_replaced():
-                if is_changed or found.draws:
-                    found = trial.found(make())
-            if found.is_mean:
-                return None
+                if not found.is_mean and (is_changed or found.draws):
+                    step = make()
+                    found = trial.found(step)
+                if found.is_mean:
+                    return None if trial.is_mean_of_other_rows(step) else OTHER_ROWS
         except Exception as error:  # such as a step that takes a fixed number of rows
             return f"a step of {rows} rows, or of a part of them, fails with {type(error).__name__}: {error}"
     if not found.is_finite:
@@ -156,6 +158,24 @@ class _Trial:
         draws = draws or self._backend.draws(step) or not found.is_like(again, room)
         return _Found(False, draws, found.is_finite)
 
+    def is_mean_of_other_rows(self, step: Step) -> bool:
+        """Return whether parts add up to the whole also where rows differ more; true where that can't be tried.
+
+        Each column is sorted: small values come into the first rows, among them those that a mask leaves out. So rows
+        that leave as much of each other as the next, by which a quotient of two sums looks like a mean, no longer do.
+        Not tried on accelerators, where an index out of range ends the process.
+        """
+        if _is_on_accelerator(self._model):
+            return True
+        given, self._batch = self._batch, keras.tree.map_structure(_sorted, self._batch)
+        try:
+            found, draws = self._exchanged(step, in_parts=True)
+        except Exception:  # values that do not go together
+            return True
+        finally:
+            self._batch = given
+        return draws or not found.is_used or not found.is_whole_finite or found.adds_up(_room(self._model))
+
     def _exchanged(self, step: Step, *, in_parts: bool) -> tuple[TriedExchanges, bool]:
         """Return what steps exchange, of a batch, and of two parts of it; and whether they have drawn."""
         found = self._share.trial = TriedExchanges()
@@ -193,9 +213,17 @@ def _part(batch: Any, rows: slice) -> Any:
 
 def _room(model: Any) -> float:
     """Return by how much gradients may differ: accelerators multiply in fewer digits."""
+    return max(roundings(model)[0], 5e-3 if _is_on_accelerator(model) else 0.0)
+
+
+def _is_on_accelerator(model: Any) -> bool:
     devices = {str(getattr(variable.value, "device", "")).lower() for variable in model.variables}
-    on_accelerator = any(kind in device for device in devices for kind in ("cuda", "gpu"))
-    return max(roundings(model)[0], 5e-3 if on_accelerator else 0.0)
+    return any(kind in device for device in devices for kind in ("cuda", "gpu"))
+
+
+def _sorted(column: Any) -> Any:
+    values = np.asarray(keras.ops.convert_to_numpy(column))
+    return column if values.dtype.hasobject else keras.ops.convert_to_tensor(np.sort(values, axis=0), column.dtype)
 
 
 @contextmanager

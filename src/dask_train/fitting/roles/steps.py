@@ -163,8 +163,8 @@ class Steps:
         is_compared = is_shared and self._step != model.test_step and self._rank.share.weight > 0
         is_compared = is_compared and not backend.refuses_losses and may_have_own_losses(model)
         run = backend.compiled(self._step, model, batch, at_once=self._rank.applies_last or is_compared)
-        if is_shared:
-            learn_losses(model, self._rank.metrics, backend, run, batch)
+        if is_shared and (why := learn_losses(model, self._rank.metrics, backend, run, batch)) is not None:
+            self._notice_untried(why)
         if is_compared and (has_own_losses(model) or (backend.graphs_tell_more and model.run_eagerly)):
             self._compare_shares(run, batch)
         return run
@@ -174,7 +174,12 @@ class Steps:
         rank, model = self._rank, self._rank.model
         make = partial(rank.backend.compiled, self._step, model, batch, at_once=True)
         why = compare_shares(model, rank.metrics, rank.backend, rank.share, (run, make), batch)
-        if why is not None and rank.session.rank == 0:
+        if why is not None:
+            self._notice_untried(why)
+
+    def _notice_untried(self, why: str) -> None:
+        rank, model = self._rank, self._rank.model
+        if rank.session.rank == 0:
             rank.session.notice(
                 f"Model {model.name!r} computes a loss of its own, and it could not be tried whether "
                 f"{rank.session.size} workers compute that of one: {why}. A mean over rows is exact, and so is a sum "

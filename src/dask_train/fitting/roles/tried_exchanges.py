@@ -89,8 +89,12 @@ class TriedExchanges:
     @property
     def is_finite(self) -> bool:
         """Return whether all numbers are finite."""
-        arrays = [array for one in (*self._whole, *self._parts) for array in one.arrays]
-        return all(np.isfinite(array).all() for array in arrays if array.dtype.kind in "fc")
+        return self.is_whole_finite and _are_finite(self._parts)
+
+    @property
+    def is_whole_finite(self) -> bool:
+        """Return whether all numbers of the step of the whole batch are finite."""
+        return _are_finite(self._whole)
 
     def adds_up(self, room: float) -> bool:
         """Return whether what the parts have given adds up to what the whole batch has.
@@ -133,6 +137,11 @@ class TriedExchanges:
     def _some_of(self, array: np.ndarray) -> np.ndarray:
         """Return values of an array from all over it."""
         return array.reshape(-1)[:: max(1, math.ceil(array.size / self._num_values))]
+
+
+def _are_finite(exchanges: Sequence[_Exchange]) -> bool:
+    arrays = [array for one in exchanges for array in one.arrays]
+    return all(np.isfinite(array).all() for array in arrays if array.dtype.kind in "fc")
 
 
 def _weighted(array: np.ndarray, weight: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from dask_train.fitting.backends.base import StepError  # noqa: E402
-from dask_train.fitting.backends.jax_trial import Found, check_step  # noqa: E402
+from dask_train.fitting.backends.jax_trial import Found, check_step, is_mean_of_other_rows  # noqa: E402
 from dask_train.fitting.backends.tried_gathers import TriedGather, TriedGathers  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -69,6 +69,23 @@ def test_others_are_refused(rows, gradient):
     for looks in (True, False):
         with pytest.raises(StepError, match="Model 'net' has a loss of its own that is no mean over rows"):
             checked(lambda x, counted: means(x, counted, gradient), rows, looks_at_logs=looks)
+
+
+def test_masks_that_leave_as_much_of_each_row_are_told_of():
+    x = np.where(np.arange(12)[:, None] % 2 == np.arange(2), RNG.random((12, 2)) + 1, -1.0)
+    batch, given = {"x": jax.numpy.asarray(x)}, (None, [np.zeros(2)])
+
+    def found_of(gradient):
+        def tried(given, batch):
+            with np.errstate(all="ignore"):
+                return means(np.asarray(batch["x"], np.float64), given[-1][0], gradient)
+
+        check_step(tried, given, batch, TriedGathers(), model=model(), looks_at_logs=False)
+        return is_mean_of_other_rows(tried, given, batch, TriedGathers(), model())
+
+    assert found_of(lambda x: x.mean(0))
+    assert not found_of(lambda x: (x * (x > 0)).sum(0) / (x > 0).sum())
+    assert found_of(lambda x: x.mean(0) / (x[0, 0] * x[0, 1] < 0)), "sorted rows have no finite gradients"
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 9, 20])

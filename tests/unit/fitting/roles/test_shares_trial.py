@@ -67,11 +67,11 @@ def of(loss: Any, *more: Any, **compiled: Any) -> Any:
     return model
 
 
-def compared(model: Any, rows: int = ROWS) -> str | None:
+def compared(model: Any, rows: int = ROWS, y: np.ndarray = Y) -> str | None:
     """Try a model's step; all has to be as it was."""
     backend, share = backend_of("tensorflow"), RowFraction()
     share.set(rows, 3 * rows)
-    batch = tf.constant(X[:rows]), tf.constant(Y[:rows])
+    batch = tf.constant(X[:rows]), tf.constant(y[:rows])
     nobody: Any = Nobody()
     with ExitStack() as stack:
         for one in (summed_gradients, losses_of_all, compiled_of_all, global_batch_of_all):
@@ -141,6 +141,29 @@ def test_few_rows_are_enough(rows):
     assert compared(of(mean), rows) is None
     with pytest.raises(StepError):
         compared(of(OTHERS["root"]), rows)
+
+
+def of_equal_masks(y: Any, p: Any) -> Any:
+    """A mean over what a mask leaves, which is one of two values in each row."""
+    mask = ops.cast(y > 0, p.dtype)
+    return ops.sum(mask * squares(y, p)) / ops.sum(mask)
+
+
+def test_masks_that_leave_as_much_of_each_row_are_told_of():
+    y = np.where(np.arange(ROWS)[:, None] % 2 == np.arange(2), 1.0, -1.0).astype("f4")
+    assert "each row of the first batch counts as much as the next" in str(compared(of(of_equal_masks), y=y))
+    assert compared(of(mean), y=y) is None
+    with pytest.raises(StepError):
+        compared(of(of_equal_masks), y=Y - 0.5)
+
+
+def test_other_rows_that_can_not_be_tried_tell_nothing():
+    def takes_some(y: Any, p: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.assert_less(y[:, 0], 2.0 * y[:, 1])]):
+            return mean(y, p)
+
+    y = np.stack([np.arange(ROWS), np.arange(ROWS) + 1.0], 1).astype("f4")[::-1]
+    assert compared(of(takes_some), y=y) is None
 
 
 def test_what_can_not_be_told_refuses_nothing():
