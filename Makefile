@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Keras has one backend in a process; these tests are run on each, besides TensorFlow.
 BACKENDS := torch jax
-ON_BACKENDS := $(addprefix tests/cluster/train/test_fit_,backends.py equivalence.py as_keras.py files.py whole_batches.py global_batch.py own_losses.py) tests/unit/fitting/test_loss_trial.py
+ON_BACKENDS := $(addprefix tests/cluster/train/test_,exact_losses.py $(addprefix fit_,backends.py equivalence.py as_keras.py files.py own_losses.py)) tests/unit/fitting/test_loss_trial.py
 # Those of one backend alone; recipes put its name in.
 OF_ONE = tests/unit/fitting/backends/test_$**.py $(wildcard tests/unit/keras_models/test_$*_*.py) tests/unit/predicting/server/test_keras_$*.py
 QUICK_ON_BACKENDS := $(addprefix quick-on-,$(BACKENDS))

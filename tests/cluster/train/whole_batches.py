@@ -51,6 +51,12 @@ def supervised_contrastive(y: Any, p: Any) -> Any:
     return -ops.sum(same * log_share, axis=1) / (ops.sum(same, axis=1) + 1e-6)
 
 
+def without_a_class(y: Any, p: Any) -> Any:
+    """By row, with a mask that Keras takes of what is returned: cross-entropy, and a spread of the batch."""
+    wrong = keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True, ignore_class=0)
+    return wrong + ops.cast(ops.reshape(y, (-1,)) != 0, p.dtype) * ops.mean(ops.square(p - ops.mean(p, axis=0)))
+
+
 class SharesOfClasses(keras.losses.Loss):
     """Cross-entropy by row, beside how far the batch's mean prediction is from the batch's classes."""
 
@@ -93,6 +99,17 @@ class Largest(keras.metrics.Metric):
         return ops.convert_to_tensor(self.value)
 
 
+class Confident(Largest):
+    """The largest output of a row that weighs more than 1."""
+
+    def update_state(self, y: Any, p: Any, sample_weight: Any = None) -> None:
+        """Take a batch in."""
+        found = ops.max(p, axis=-1)
+        if sample_weight is not None:
+            found = ops.where(sample_weight > 1, found, ops.zeros_like(found))
+        self.value.assign(ops.maximum(self.value, ops.cast(ops.max(found), self.dtype)))
+
+
 def ordered_pairs(y: Any, p: Any) -> Any:
     """The share of pairs of rows whose outputs are in the order of their targets."""
     ordered = ops.sign(y[:, None, 0] - y[None, :, 0]) == ops.sign(p[:, None, 0] - p[None, :, 0])
@@ -106,6 +123,22 @@ def network(units: int, loss: Any, optimizer: Any = None, **compiled: Any) -> ke
     return model
 
 
+def embedding(loss: Any) -> keras.Model:
+    """Rows of length 1, whose classes are compared."""
+    x = layers.Input((8,))
+    model = keras.Model(x, layers.UnitNormalization()(layers.Dense(4)(layers.Dense(16, activation="tanh")(x))))
+    model.compile(keras.optimizers.SGD(0.01), loss)
+    return model
+
+
+def of_numbers(loss: Any, **compiled: Any) -> keras.Model:
+    """Outputs without an axis: a number a row."""
+    x = layers.Input((8,))
+    model = keras.Model(x, layers.Reshape(())(layers.Dense(1, activation="sigmoid")(x)))
+    model.compile(keras.optimizers.SGD(0.05), loss, **compiled)
+    return model
+
+
 def in_half_precision(policy: str, loss: Any) -> keras.Model:
     """Computes in 16 bits and keeps weights of 32; Keras scales the loss where they are float16."""
     options = {"dtype": policy}
@@ -116,15 +149,36 @@ def in_half_precision(policy: str, loss: Any) -> keras.Model:
     return model
 
 
-def of_steps() -> keras.Model:
+def of_steps(loss: Any, **compiled: Any) -> keras.Model:
     """Masked steps of a series."""
     ids = layers.Input((5,), dtype="int64")
     model = keras.Model(ids, layers.Dense(3)(layers.Embedding(20, 4, mask_zero=True)(ids)))
-    model.compile(keras.optimizers.SGD(0.05), steps_beside_mean, metrics=["accuracy"])
+    model.compile(keras.optimizers.SGD(0.05), loss, **{"metrics": ["accuracy"], **compiled})
     return model
 
 
-def of_two() -> keras.Model:
+class UpToLongest(layers.Layer):
+    """Leaves off the steps that all rows of a batch mask."""
+
+    def call(self, ids: Any) -> Any:
+        """Return ids of the longest row's length."""
+        return ids[:, : ops.max(ops.sum(ops.cast(ids != 0, "int32"), axis=1))]
+
+
+def of_unequal_lengths() -> keras.Model:
+    """As many steps as the longest row that a worker has."""
+    ids = layers.Input((5,), dtype="int64")
+    model = keras.Model(ids, layers.Dense(3)(layers.Embedding(20, 4)(UpToLongest()(ids))))
+    model.compile(keras.optimizers.SGD(0.05), spread_of_steps)
+    return model
+
+
+def spread_of_steps(y: Any, p: Any) -> Any:
+    """Of outputs alone."""
+    return ops.mean(ops.square(p - ops.mean(p, axis=0)))
+
+
+def of_two(value: Any) -> keras.Model:
     """Two outputs, one with a loss of Keras' own."""
     x = layers.Input((8,))
     both = layers.Dense(8, activation="tanh")(x)
@@ -132,7 +186,7 @@ def of_two() -> keras.Model:
     model = keras.Model(x, outputs)
     model.compile(
         keras.optimizers.SGD(0.05, momentum=0.5),
-        {"value": correlation, "late": keras.losses.BinaryCrossentropy(from_logits=True)},
+        {"value": value, "late": keras.losses.BinaryCrossentropy(from_logits=True)},
         loss_weights={"value": 0.5, "late": 2.0},
         metrics={"value": ["mae", ordered_pairs], "late": [Largest(), keras.metrics.AUC(from_logits=True, name="auc")]},
     )

@@ -1,20 +1,34 @@
-"""Which losses and metrics look at each row by itself: Keras' own, unless their ``axis`` runs over the rows.
+"""Which losses and metrics look at each row by itself: those of Keras' own that are known to do so.
 
 Their value of a global batch is a sum over rows, so each worker computes that of its rows. Nothing is known of all
-others, which get the rows of all workers.
+others, which get the rows of all workers: also Keras' own whose ``axis`` runs over the rows, or that compare them.
 """
 
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakSet
 
 import keras
 
 from dask_train.compat.keras.compiled import arguments_of, compile_metrics, function_of
 from dask_train.compat.keras.internals import LossFunctionWrapper, MeanMetricWrapper
 
-# Functions that make one number of all that they are given, where they are told no axis.
-_OVER_ALL = ("dice", "tversky")
+# Keras' functions of which each row's value is its own. Others compare rows (``circle``), look at all labels to tell
+# what they mean (``hinge``), make pairs of rows (``categorical_generalized_cross_entropy``), or are not known.
+_BY_ROW = frozenset(
+    (
+        *("mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error"),
+        *("mean_squared_logarithmic_error", "huber", "log_cosh", "poisson", "kl_divergence", "cosine_similarity"),
+        *("binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy"),
+        *("binary_focal_crossentropy", "categorical_focal_crossentropy", "categorical_hinge", "ctc"),
+        *("accuracy", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy"),
+        *("top_k_categorical_accuracy", "sparse_top_k_categorical_accuracy"),
+        *("pearson_correlation", "concordance_correlation"),
+    )
+)
+# These make one number of all that they are given, where they are told no axis.
+_BY_ROW_ALONG_AXIS = ("dice", "tversky")
 # Names of cross-entropies of which the shapes of targets tell which one is meant.
 _BY_TARGETS = ("crossentropy", "ce")
 
@@ -34,11 +48,27 @@ def is_loss_by_row(loss: Any) -> bool:
 
 def is_metric_by_row(metric: keras.metrics.Metric) -> bool:
     """Return whether a metric is one of Keras' own, which counts rows one by one."""
-    if not is_of_keras(type(metric)):
+    if not is_of_keras(type(metric)) or metric in _given_all_rows:
         return False
     if isinstance(metric, MeanMetricWrapper):
         return _is_function_by_row(function_of(metric), arguments_of(metric))
     return True
+
+
+def has_values_alone(y_true: Any, y_pred: Any) -> bool:
+    """Return whether targets and outputs are ``(rows,)``, so that Keras' functions reduce the rows, their last axis."""
+    return all(len(getattr(one, "shape", ())) == 1 for one in (y_true, y_pred))
+
+
+def give_all_rows(metric: keras.metrics.Metric, y_true: Any, y_pred: Any) -> bool:
+    """Return whether a compiled metric is to be given all workers' rows, which :func:`variables_of_all` knows then."""
+    if isinstance(metric, MeanMetricWrapper) and has_values_alone(y_true, y_pred):
+        _given_all_rows.add(metric)
+    return not is_metric_by_row(metric)
+
+
+# Keras' own, for what they are given in this process.
+_given_all_rows: WeakSet[keras.metrics.Metric] = WeakSet()
 
 
 def loss_of_rows_together(model: Any) -> str | None:
@@ -70,7 +100,8 @@ def _is_function_by_row(function: Any, settings: dict[str, Any]) -> bool:
         return False  # reduces the values of rows before they are weighted
     if not is_of_keras(function):
         return False
-    axis = settings.get("axis")
+    name, axis = getattr(function, "__name__", ""), settings.get("axis")
     if axis is None:
-        return getattr(function, "__name__", "") not in _OVER_ALL
-    return all(one == -1 or one > 0 for one in (axis if isinstance(axis, list | tuple) else [axis]))
+        return name in _BY_ROW
+    axes = axis if isinstance(axis, list | tuple) else [axis]
+    return name in (*_BY_ROW, *_BY_ROW_ALONG_AXIS) and all(one == -1 or one > 0 for one in axes)

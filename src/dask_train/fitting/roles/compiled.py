@@ -13,7 +13,7 @@ from dask_train.compat.keras.internals import MetricsList, get_keras_mask, set_k
 from dask_train.compat.keras.patches import losses_replaced
 from dask_train.fitting.backends import Backend
 from dask_train.fitting.roles.aside import is_aside, with_all_rows
-from dask_train.fitting.roles.by_row import is_loss_by_row, is_metric_by_row
+from dask_train.fitting.roles.by_row import give_all_rows, has_values_alone, is_loss_by_row
 from dask_train.fitting.roles.global_rows import GlobalRows
 from dask_train.fitting.roles.gradients import RowFraction
 
@@ -31,10 +31,11 @@ def compiled_of_all(replicas: ProcessGroup, backend: Backend, share: RowFraction
     update = MetricsList.update_state
 
     def update_state(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        others = [metric for metric in self.metrics if give_all_rows(metric, y_true, y_pred)]
         for metric in self.metrics:
-            if is_metric_by_row(metric):
+            if metric not in others:
                 metric.update_state(y_true, y_pred, sample_weight=sample_weight)
-        if others := [metric for metric in self.metrics if not is_metric_by_row(metric)]:
+        if others:
             given = gathering.all_rows(y_true, y_pred, sample_weight, derives=False)
             with with_all_rows():
                 for metric in others:
@@ -54,10 +55,11 @@ class _Gathering:
 
     def of(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """Return a loss as a worker computes it."""
-        if is_loss_by_row(loss):
-            return loss
+        by_row = is_loss_by_row(loss)
 
         def of_all(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            if by_row and not has_values_alone(y_true, y_pred):
+                return loss(y_true, y_pred, sample_weight)
             given = self.all_rows(y_true, y_pred, sample_weight, derives=True)
             with with_all_rows():
                 return self._backend.settled(loss(*given))

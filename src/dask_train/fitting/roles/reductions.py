@@ -60,7 +60,8 @@ class _Reducing:
         reduction: str | None = "sum_over_batch_size",
         dtype: Any = None,
     ) -> Any:
-        loss = self._original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
+        given = _unshared(sample_weight, dtype) if mask is not None else sample_weight
+        loss = self._original(values, sample_weight=given, mask=mask, reduction=reduction, dtype=dtype)
         if sample_weight is None and mask is None and len(getattr(values, "shape", ())) == 0:
             return loss  # the user's own function has reduced it
         if reduction in (None, "none") and self._backend.graphs_tell_more and not is_aside():
@@ -112,6 +113,11 @@ class _Reducing:
         return [np.array(factor, mine.dtype)]
 
 
+def _unshared(sample_weight: Any, dtype: Any) -> Any:
+    """Return weights that may be written to: on torch Keras multiplies them with masks in place."""
+    return None if sample_weight is None else keras.ops.copy(keras.ops.convert_to_tensor(sample_weight, dtype))
+
+
 def _divisor(values: Any, sample_weight: Any, mask: Any, reduction: str | None) -> Any:
     """Return by what Keras divides where that is not the number of values; None where it is, or nothing is divided."""
     if mask is not None and reduction in _MEANS:
@@ -119,7 +125,7 @@ def _divisor(values: Any, sample_weight: Any, mask: Any, reduction: str | None) 
     if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):
         dtype = keras.backend.standardize_dtype(values.dtype)
         weights = loss_module.apply_mask(
-            None if sample_weight is None else keras.ops.convert_to_tensor(sample_weight, dtype),
+            _unshared(sample_weight, dtype),
             mask,
             dtype=dtype,
             reduction=reduction,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 
 import keras
+import numpy as np
 import pytest
 from keras.src.losses.losses import LossFunctionWrapper
 from keras.src.metrics.reduction_metrics import MeanMetricWrapper
 
 from dask_train.fitting.roles.by_row import (
+    give_all_rows,
     is_loss_by_row,
     is_metric_by_row,
     loss_of_rows_together,
@@ -54,6 +57,7 @@ class OwnMetric(keras.metrics.AUC):
         (keras.losses.Dice(axis=(0, 1)), False),
         (keras.losses.Dice(), False),
         (keras.losses.Tversky(), False),
+        (keras.losses.Circle(), False),
         (LossFunctionWrapper(keras.losses.mean_squared_error), True),
         (LossFunctionWrapper(own), False),
         (LossFunctionWrapper(functools.partial(keras.losses.mean_squared_error)), False),
@@ -81,6 +85,48 @@ def test_losses(loss, by_row):
 )
 def test_metrics(metric, by_row):
     assert is_metric_by_row(metric) is by_row
+
+
+_random = np.random.default_rng(0)
+_SHARES = _random.dirichlet([1.0] * 4, 6).astype("f4")
+ROWS = [
+    ((_random.random((6, 4)) > 0.5).astype("f4"), _SHARES),
+    (_random.integers(0, 4, (6, 1)), _SHARES),
+    (_random.integers(1, 4, (6, 3)), _random.normal(size=(6, 8, 5)).astype("f4")),
+]
+ALONG_AXIS = {"Dice": {"axis": (1,)}, "Tversky": {"axis": (1,)}}
+LOSSES = [name for name, one in vars(keras.losses).items() if inspect.isclass(one) and one is not keras.losses.Loss]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_each_loss_of_keras_goes_by_row_if_its_values_do(name):
+    loss = getattr(keras.losses, name)(**ALONG_AXIS.get(name, {}))
+    tried = []
+    for y, p in ROWS:
+        try:
+            whole, *parts = (np.array(loss.call(y[rows], p[rows])) for rows in (slice(6), slice(2), slice(2, 6)))
+        except Exception:  # noqa: S112 - other targets
+            continue
+        pairs = zip((whole[:2], whole[2:]), parts, strict=True)
+        tried.append(all(a.shape == b.shape and np.allclose(a, b, rtol=1e-4) for a, b in pairs))
+    assert tried
+    assert is_loss_by_row(loss) is all(tried)
+
+
+def test_a_loss_of_keras_that_is_not_known_is_given_all_rows(monkeypatch):
+    monkeypatch.setattr(own, "__module__", "keras.src.losses.losses")
+    assert not is_loss_by_row(LossFunctionWrapper(own))
+
+
+def test_metrics_of_numbers_without_an_axis_are_given_all_rows():
+    numbers, rows = keras.ops.ones((2,)), keras.ops.ones((2, 1))
+    mae, auc = keras.metrics.MeanAbsoluteError(), keras.metrics.AUC()
+    for metric in (mae, auc):
+        assert not give_all_rows(metric, numbers, rows)
+        assert is_metric_by_row(metric)
+    assert give_all_rows(mae, numbers, numbers)
+    assert not is_metric_by_row(mae)
+    assert not give_all_rows(auc, numbers, numbers)
 
 
 def test_variables_of_compiled_metrics_that_are_given_all_rows():
