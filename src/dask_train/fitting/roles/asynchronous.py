@@ -18,6 +18,7 @@ from dask_train.fitting.roles.aside import is_aside
 from dask_train.fitting.roles.by_row import loss_of_rows_together
 from dask_train.fitting.roles.metrics import Metrics, Told
 from dask_train.fitting.roles.pushing import Pushing
+from dask_train.fitting.roles.rehearsal import has_own_steps
 from dask_train.fitting.roles.server_agreement import ServerAgreement
 from dask_train.fitting.roles.server_loop import ServerLoop
 from dask_train.fitting.roles.servers import servers_of
@@ -86,13 +87,22 @@ class AsynchronousWorker(Worker):
         """Go on where this worker was, if it takes another's place, or all with a checkpoint."""
         self.loop.keep(self.state())
         self.resume(callbacks)
-        if self.leads and self.session.size > 1 and (name := loss_of_rows_together(self.model)):
-            self.session.notice(
-                f"Loss {name!r} is computed of each worker's own share of a batch: with ps= each worker takes steps of "
-                "its own. If it compares rows with each other, train without ps=, where it sees the whole batch."
-            )
+        if self.leads and self.session.size > 1:
+            self._notice_shares()
         self.pushing.note()
         self._begin_step()
+
+    def _notice_shares(self) -> None:
+        """Tell of losses that may be other ones of shares than of batches; nothing is tried where nobody agrees."""
+        name = loss_of_rows_together(self.model)
+        what = None if name is None else f"Loss {name!r} is"
+        if what is None and has_own_steps(self.model):
+            what = f"Losses that model {self.model.name!r} computes in its own train_step or compute_loss are"
+        if what is not None:
+            self.session.notice(
+                f"{what} computed of each worker's own share of a batch: with ps= each worker takes steps of its own. "
+                "If rows are compared with each other, train without ps=, where all rows of a batch are seen."
+            )
 
     def _begin_step(self) -> None:
         self.pushing.begin_step(self.position.steps + 1, looks=self.loop.begins_last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import keras
 import pytest
 
 from dask_train.errors import StalledError
@@ -58,3 +59,29 @@ def test_a_run_that_stops_waits_for_last_steps_only(clock):
     worker = waiting(clock, lambda: ({0}, {}), stops=lambda: True)
     worker._wait_for_others()
     assert clock.now < 5
+
+
+class Computes(keras.Model):
+    """Computes its loss by itself."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean(y_pred)
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "told"),
+    [
+        (keras.Model, "mse", []),
+        (keras.Model, keras.losses.Circle(name="circle"), ["Loss 'circle' is computed of each worker's own share"]),
+        (Computes, None, ["in its own train_step or compute_loss are computed of each worker's own share"]),
+    ],
+)
+def test_losses_of_shares_are_told_of(kind, loss, told):
+    x = keras.layers.Input((2,))
+    worker, notices = object.__new__(AsynchronousWorker), []
+    worker.model = kind(x, keras.layers.Dense(1)(x))
+    worker.model.compile("sgd", loss)
+    worker.session = SimpleNamespace(notice=notices.append)
+    worker._notice_shares()
+    assert len(notices) == len(told)
+    assert all(part in notice for part, notice in zip(told, notices, strict=True))
