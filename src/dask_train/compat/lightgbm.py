@@ -50,6 +50,16 @@ def forget_class_weight(estimator: Any) -> None:
     estimator._class_weight = None
 
 
+def set_best(estimator: Any, num_rounds: int, scores: Any) -> None:
+    """Let a fitted estimator predict with so many rounds, as after early stopping.
+
+    Replaces ``_best_iteration`` and ``_best_score``. Without it ``best_iteration_`` and ``best_score_`` are those of
+    other rounds than predictions are.
+    """
+    estimator.booster_.best_iteration = num_rounds
+    estimator._best_iteration, estimator._best_score = num_rounds, scores
+
+
 def free_network() -> None:
     """Close what boosters of this process have connected.
 

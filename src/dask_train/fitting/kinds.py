@@ -25,7 +25,11 @@ FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
     "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
 }
 # The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
-SEARCH: dict[str, Any] = {"torch.nn.Module": "dask_train.fitting.torch_module.searched:MODULES"}
+SEARCH: dict[str, Any] = {
+    "lightgbm.LGBMModel": "dask_train.fitting.trees.searched:LIGHTGBM",
+    "torch.nn.Module": "dask_train.fitting.torch_module.searched:MODULES",
+    "xgboost.XGBModel": "dask_train.fitting.trees.searched:XGBOOST",
+}
 _SEARCH_OF_KERAS = "dask_train.fitting.keras_trials:KERAS_MODELS"
 # Models that know themselves how long they are trained, and what they call it.
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."

@@ -10,7 +10,7 @@ from typing import Any
 from dask_train.fitting.data import FitData
 from dask_train.fitting.settings import EpochSettings
 from dask_train.frameworks.base import Framework
-from dask_train.trainers.settings import LoopSettings
+from dask_train.trainers.settings import ModelSettings
 
 # Settings of all kinds that each trial may have of its own.
 _OF_EACH_TRIAL = ("batch_size", "epochs")
@@ -58,7 +58,7 @@ class SearchedKind(ABC):
         Arguments of ``dt.fit`` that these models take.
     """
 
-    settings: type[LoopSettings]
+    settings: type[ModelSettings]
 
     @property
     def of_trial(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class SearchedKind(ABC):
 
 
 def settings_of(kind: SearchedKind, model: Any, given: Mapping[str, Any], of_trial: Mapping[str, Any]) -> Any:
-    """Return the settings of a trial: those of its search, and its own.
+    """Return the settings of a trial: those of its search, as far as the kind has them, and its own.
 
     Raises
     ------
@@ -99,7 +99,8 @@ def settings_of(kind: SearchedKind, model: Any, given: Mapping[str, Any], of_tri
         One is none of this kind, lacks, or can't be.
     """
     if unknown := sorted(map(str, set(of_trial) - set(kind.of_trial))):
-        raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {', '.join(kind.of_trial)}.")
+        known = ", ".join(kind.of_trial) or "nothing beside the model"
+        raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {known}.")
     needed = [each.name for each in fields(kind.settings) if each.default is MISSING and each.name not in of_trial]
     if needed:
         told = ", ".join(f"{name!r}: ..." for name in needed)
@@ -107,4 +108,5 @@ def settings_of(kind: SearchedKind, model: Any, given: Mapping[str, Any], of_tri
             f"dt.fit needs {', '.join(f'{name}=' for name in needed)} as well for a {type(model).__name__}: let build "
             f"return the model and a dict with them, {{{told}}}."
         )
-    return kind.settings.of({**given, **of_trial})
+    names = {each.name for each in fields(kind.settings)}
+    return kind.settings.of({name: value for name, value in {**given, **of_trial}.items() if name in names})

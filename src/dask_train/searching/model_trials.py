@@ -55,6 +55,8 @@ class ModelTrials:
         if outcome is None:
             return None
         best: BestEpoch = trial.best
+        if order.work.ends_with_all and best.epoch is not None:
+            best.parts = order.work.as_of(outcome, best.epoch) if best.beats_others else None
         return best.done(time.monotonic() - began, outcome.warnings)
 
     def forget(self) -> None:
@@ -116,9 +118,9 @@ class TrialSession:
         """Watch the loop that trains the model."""
         self._loop = loop
 
-    def _parts(self) -> dict[str, Any]:
+    def _parts(self) -> dict[str, Any] | None:
         assert self._loop is not None
-        return self._loop.take_model()
+        return None if self._order.work.ends_with_all else self._loop.take_model()
 
     def dataset(self, name: str) -> DataSet:
         """Do as :meth:`Session.dataset`, opened once for all trials."""
@@ -174,6 +176,9 @@ class TrialSession:
         NoMetricError
             The metric that counts is not among the scores of an epoch.
         """
+        if "epoch" not in scores:  # of a loop that has rounds in place of epochs, counted from 1
+            assert self._loop is not None
+            scores["epoch"] = scores.pop(self._loop.unit) - 1
         self._session.report(trial=self._order.number, **scores)
         loss, epoch, metric = scores.get("loss", 0.0), scores["epoch"], self._order.metric
         if not math.isfinite(loss):

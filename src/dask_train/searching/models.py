@@ -23,7 +23,6 @@ from dask_train.searching.result import SearchResult
 from dask_train.searching.settings import StudySettings
 from dask_train.searching.tasks import TrialTasks, largest_framework
 from dask_train.searching.with_optuna import Subject, TrialMaking, search_with_optuna
-from dask_train.trainers.settings import LoopSettings
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
@@ -36,6 +35,7 @@ class ModelSearchSettings(EpochSettings, StudySettings):
     """Settings of a search over models, as :func:`dask_train.search` tells of them."""
 
     metric: str = "val_accuracy"
+    epochs: int = positive_int(5)
     workers_per_trial: int = positive_int(1)
     class_weight: Mapping[int, float] | None = None
     callbacks: Any = None
@@ -64,11 +64,10 @@ class ModelSearchSettings(EpochSettings, StudySettings):
         return data, validation
 
     def of_trials(self) -> dict[str, Any]:
-        """Return settings of all trials: those that every kind of model has, and others that the user has passed."""
-        common = {each.name for each in fields(LoopSettings)}
+        """Return settings of all trials that the user has passed; of a default value nobody knows."""
         told = {each.name: getattr(self, each.name) for each in fields(KerasSettings) if hasattr(self, each.name)}
         defaults = {each.name: each.default for each in fields(ModelSearchSettings)}
-        return {name: value for name, value in told.items() if name in common or not is_default(value, defaults[name])}
+        return {name: value for name, value in told.items() if not is_default(value, defaults[name])}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,8 @@ class OverModels(Subject):
     def making(self, place: DataPlace) -> TrialMaking:
         """Return how trials are made: each as ``fit`` would train the model."""
         rows = TrialRows(data=place.data[DATA], validation=place.data.get(VALIDATION_DATA), workers=place.pool.workers)
-        tasks = TrialTasks(build=self.build, rows=rows, given=self.settings.of_trials())
+        given, defaults = self.settings.of_trials(), {"epochs": self.settings.epochs}
+        tasks = TrialTasks(build=self.build, rows=rows, given=given, defaults=defaults)
         return TrialMaking(spec=tasks.task, start=partial(_start, tasks))
 
 

@@ -12,6 +12,9 @@ from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec, sett
 from dask_train.frameworks.base import Framework
 from dask_train.searching.checks import OtherKindError, check_built
 
+# Settings of training that mean something in every search: what a sampler draws.
+_OF_ANY_SEARCH = ("seed",)
+
 
 @dataclass(kw_only=True)
 class TrialTasks:
@@ -25,6 +28,8 @@ class TrialTasks:
         What all trials are trained on.
     given
         Settings of all trials that the user has passed, where a trial has none of its own.
+    defaults
+        Those that a search has by itself, for kinds of model that have them.
     kind
         The kind of the models, which the first one tells; None before.
     """
@@ -32,6 +37,7 @@ class TrialTasks:
     build: Callable[[Any], Any]
     rows: TrialRows
     given: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     kind: SearchedKind | None = field(default=None, init=False)
 
     def task(self, trial: Any) -> TrialSpec:
@@ -54,7 +60,7 @@ class TrialTasks:
                 "of its first one. Search each kind by itself."
             )
         self.kind = kind
-        return kind.trial(model, settings_of(kind, model, self.given, of_trial), self.rows)
+        return kind.trial(model, settings_of(kind, model, {**self.defaults, **self.given}, of_trial), self.rows)
 
     def _built(self, trial: Any) -> tuple[Any, dict[str, Any]]:
         made = self.build(trial)
@@ -65,7 +71,9 @@ class TrialTasks:
         return made[0], dict(made[1])
 
     def _check_given(self, kind: SearchedKind, model: Any) -> None:
-        known = {each.name for each in fields(kind.settings)}
+        known = {*_OF_ANY_SEARCH, *(each.name for each in fields(kind.settings))}
+        if "validation_data" in known:
+            known.add("validation_split")
         for name in sorted(set(self.given) - known):
             raise OtherKindError(
                 f"{name}={short(self.given[name])} is not of a {type(model).__name__}, which build returned. Leave it "

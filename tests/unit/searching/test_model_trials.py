@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dask_train.errors import ClosedError, StalledError
-from dask_train.searching.model_trials import TrialSession
+from dask_train.searching.model_trials import ModelTrials, TrialSession
 from dask_train.searching.worker import EndTrial, NoMetricError, TrialOrder
 
 
@@ -74,6 +74,36 @@ def test_the_best_epoch_is_that_of_whole_epochs():
         found.report(epoch=epoch, step=5, loss=0.1, val_loss=0.0)  # in the middle of it
         found.report(epoch=epoch, loss=0.5, val_loss=value)
     assert (found.best.value, found.best.epoch, found.best.parts) == (1.0, 1, "after 1")
+
+
+def test_rounds_and_steps_of_loops_without_epochs_count_as_epochs_from_0():
+    found, session = trial()
+    found.watch(SimpleNamespace(unit="round", take_model=dict))
+    for number, value in enumerate([3.0, 1.0, 2.0], start=1):
+        found.report(round=number, val_loss=value)
+    assert session.scores[-1] == {"trial": 7, "epoch": 2, "val_loss": 2.0}
+    assert (found.best.value, found.best.epoch) == (1.0, 1)
+
+
+@pytest.mark.parametrize(("to_beat", "parts"), [(None, "header as of 1"), (0.5, None)])
+def test_a_model_that_has_those_of_all_epochs_is_asked_in_the_end_for_that_of_the_best(to_beat, parts):
+    class Trees:
+        ends_with_all = True
+
+        def __call__(self, session, shown):
+            shown(SimpleNamespace(unit="round"))
+            for number, value in enumerate([3.0, 1.0, 2.0], start=1):
+                session.report(round=number, val_loss=value)
+            return SimpleNamespace(header="header", warnings=[])
+
+        def as_of(self, outcome, epoch):
+            return f"{outcome.header} as of {epoch}"
+
+        def forget(self):
+            pass
+
+    done = ModelTrials(Session()).work(order(work=Trees(), to_beat=to_beat))
+    assert (done.value, done.epoch, done.parts) == (1.0, 1, parts)
 
 
 @pytest.mark.parametrize(("mode", "to_beat", "kept"), [("min", 0.5, None), ("min", 2.0, "after 0"), ("max", 1.0, None)])

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import torch
+import xgboost
 from sklearn.linear_model import Ridge
 
 from dask_train.fitting.data import fit_data
@@ -73,7 +74,11 @@ def test_a_validation_has_its_own_batches():
             "build told epoch, lr of a trial; it can tell batch_size",
         ),
         (lambda: (model(), {"batch_size": 0}), ValueError, "batch_size is 0"),
-        (lambda: "a model", TypeError, "build returned a str; it returns a compiled Keras model, or a torch.nn.Module"),
+        (
+            lambda: "a model",
+            TypeError,
+            "build returned a str; it returns a compiled Keras model, or a lightgbm",
+        ),
         (Ridge, OtherKindError, "build returned a Ridge, and without scoring= or cv= a search is over Keras models"),
         (lambda: torch.nn.Linear(2, 1), TypeError, "dt.fit needs loss=, optimizer= as well for a Linear"),
         (
@@ -111,6 +116,25 @@ def test_a_module_comes_with_what_fit_takes_for_it_and_its_copy_takes_what_was_t
 def test_what_a_kind_does_not_take_ends_the_search(name: str, value: Any) -> None:
     with pytest.raises(OtherKindError, match=f"{name}=.* is not of a Linear, which build returned"):
         tasks(module, **{name: value}).task("trial")
+
+
+def trees(**params: Any) -> Any:
+    return xgboost.XGBClassifier(n_estimators=3, **params)
+
+
+def labelled(num_rows: int = 8) -> Any:
+    return fit_data("data", np.ones((num_rows, 2)), np.arange(num_rows) % 2, None)
+
+
+def test_trees_know_their_rounds_and_take_nothing_that_is_of_epochs():
+    of_all = {"rows": TrialRows(data=labelled(), validation=labelled(4), workers=1), "defaults": {"epochs": 5}}
+    spec = TrialTasks(build=lambda _: trees(), given={"seed": 7, "validation_split": 0.2}, **of_all).task("trial")
+    assert (spec.work.task.library, spec.work.task.estimator.n_estimators) == ("xgboost", 3)
+    for name, value in (("epochs", 7), ("batch_size", 4), ("shuffle", False)):
+        with pytest.raises(OtherKindError, match=f"{name}={value} is not of a XGBClassifier, which build returned"):
+            TrialTasks(build=lambda _: trees(), given={name: value}, **of_all).task("trial")
+    with pytest.raises(ValueError, match="build told epochs of a trial; it can tell nothing beside the model"):
+        TrialTasks(build=lambda _: (trees(), {"epochs": 3}), given={}, **of_all).task("trial")
 
 
 def test_processes_are_of_the_kind_of_the_first_model():

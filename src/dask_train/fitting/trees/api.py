@@ -8,15 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from dask_train.arguments import takes
-from dask_train.checkpoint.policy import Checkpoint, check_best_of_train
 from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local, client_or_none
 from dask_train.cluster.in_tasks import frees_its_thread
-from dask_train.compat.xgboost import is_ranker
-from dask_train.data.columns import Columns
 from dask_train.driver.handle import Run
 from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.logged import params_of_estimator
@@ -24,6 +19,16 @@ from dask_train.fitting.schemas import learnt_for
 from dask_train.fitting.settings import of_run
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.fitting.trees.categories import check_going_on
+from dask_train.fitting.trees.checks import (
+    check_best,
+    check_enough,
+    check_plain,
+    check_rows,
+    check_same_features,
+    check_stops_early,
+    check_streamed,
+    check_xgboost,
+)
 from dask_train.fitting.trees.result import TreesResult, grown
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import num_parts, tree_data
@@ -35,8 +40,6 @@ from dask_train.training.settings import RunInputs, RunSettings
 
 # What LightGBM calls the rows to train on where they are scored, too: as a data set of their own.
 TRAINING = "training"
-# Early stopping of XGBoost's estimators, and by LightGBM's names for it.
-_STOPS_EARLY = ("early_stopping_rounds", "early_stopping_round", "n_iter_no_change")
 # Rows that are scored: features and targets, and what else goes with them by name.
 Evals = Sequence[tuple[Any, Any, Mapping[str, Any]]]
 
@@ -136,9 +139,9 @@ def fit_xgboost(model: Any, x: Any = None, y: Any = None, **given: Any) -> Trees
 
     settings, run = XGBoostSettings.of(given), RunSettings.of(given, gpus=None)
     qid = settings.qid
-    _check_xgboost(model, qid)
+    check_xgboost(model, qid)
     if run.window is not None:
-        _check_streamed(model)
+        check_streamed(model)
     others = {"sample_weight": settings.sample_weight, "margin": settings.base_margin, "qid": qid}
     weights, margins = settings.sample_weight_eval_set, settings.base_margin_eval_set
     evals = evals_of(settings, weights, margins, by_name=others)
@@ -165,9 +168,9 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         An argument can't be, or the data does not fit the model; nothing has been started.
     """
     model, library, evals, rows = fitting.model, fitting.library, fitting.evals, fitting.rows
-    _check_plain(model, library)
-    _check_best(run.checkpoint, validates=bool(evals))
-    _check_stops_early(model.get_params(), evals)
+    check_plain(model, library)
+    check_best(run.checkpoint, validates=bool(evals))
+    check_stops_early(model.get_params(), validates=bool(evals))
     check_stop_names(run.stop, validates=bool(evals), known=None if evals else {"round"}, unit="round")
     features, label = settings.features, settings.label
     known = None if fitting.first is None else learnt_for(fitting.first)
@@ -187,7 +190,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
         count = min(count, most)
     is_streamed = run.window is not None
     if is_streamed:
-        _check_enough(num_parts(source), count)
+        check_enough(num_parts(source), count)
     if fitting.together is not None:
         fitting.together(count)
     is_tuple = settings.validation_data is not None
@@ -237,12 +240,7 @@ def _eval_sets(
             sets.append(EvalSet(name=name, prefix="", dataset="", columns=data.columns))
             continue
         found = made(what, x, y, others, known=data.schema)
-        given, known = found.columns.matrix, data.columns.matrix
-        if (given.row_shape, given.names) != (known.row_shape, known.names):
-            raise ValueError(
-                f"{what} has the features {given.names or given.row_shape[0]}, and the data "
-                f"{known.names or known.row_shape[0]}. Pass the same ones in the same order."
-            )
+        check_same_features(what, found.columns, data.columns)
         prefix = "" if is_own[number] else "val_" if is_own.count(False) == 1 else f"{name}_"
         sets.append(EvalSet(name=name, prefix=prefix, dataset=name, columns=found.columns))
         sources[name] = found.source(what)
@@ -285,110 +283,8 @@ def evals_of(
     ]
 
 
-def _check_plain(model: Any, library: str) -> None:
-    """Refuse the library's own estimators for Dask, which each role would have train over a cluster again."""
-    kind = type(model)
-    if any(each.__module__.startswith(f"{library}.dask") for each in kind.__mro__):
-        raise ValueError(
-            f"model is a {kind.__name__}, which trains over Dask by itself. Pass {library}."
-            f"{kind.__name__.removeprefix('Dask')}, or call the model's own fit."
-        )
-
-
-def _check_best(kept: Checkpoint | None, *, validates: bool) -> None:
-    if kept is not None and kept.restore_best:
-        raise ValueError(
-            "restore_best=True: boosted trees keep the rounds up to the best one by themselves. Pass "
-            "early_stopping_rounds to the estimator, or xgboost.callback.EarlyStopping(..., save_best=True)."
-        )
-    if kept is not None and kept.best is not None and not validates:
-        raise ValueError(
-            f"The best checkpoint is to be known by {kept.best!r}, which nothing computes: pass validation_data or "
-            "eval_set."
-        )
-    check_best_of_train(kept)
-
-
-def _check_stops_early(params: Mapping[str, Any], evals: Evals) -> None:
-    """Refuse early stopping without rows that are scored, as both libraries do; of LightGBM's dart it stops nothing."""
-    asked = [name for name in _STOPS_EARLY if (params.get(name) or 0) > 0]
-    if asked and not evals and params.get("boosting_type") != "dart":
-        raise ValueError(
-            f"{asked[0]}={params[asked[0]]}: early stopping needs at least 1 validation dataset, whose scores it looks "
-            "at. Pass validation_data=(X, y), or eval_set."
-        )
-
-
-def _check_xgboost(model: Any, qid: Any) -> None:
-    """Refuse what XGBoost does in one process alone."""
-    kind = type(model).__name__
-    if model.tree_method not in (None, "auto", "hist"):
-        raise ValueError(
-            f"tree_method={model.tree_method!r}: only histograms are summed over workers from memory that is shared. "
-            "Leave tree_method out, or set it to 'hist'."
-        )
-    if model.booster == "gblinear":
-        raise ValueError("booster='gblinear' has no trees. Use dask_train.linear_model, or booster='gbtree'.")
-    ranks = is_ranker(model)
-    if ranks and qid is None:
-        raise ValueError(f"{kind} ranks rows within queries. Pass qid=, the number of each row's query.")
-    if qid is not None and not ranks:
-        raise ValueError(f"qid is for rankers, and model is a {kind}. Leave it out.")
-    metrics = model.eval_metric if isinstance(model.eval_metric, list | tuple) else [model.eval_metric]
-    if ranks and any(map(callable, metrics)):
-        raise ValueError("eval_metric of a ranker is a function, which would see the queries of one worker. Name one.")
-
-
 def _check_estimator(fitting: TreesFit, data: FitData) -> None:
     """Refuse rows that the estimator can't take, and parameters that its library refuses."""
-    _check_taken(fitting.model, data.columns)
-    _check_labels(fitting.model, fitting.library, data)
+    check_rows(fitting.model, fitting.library, data.columns)
     if fitting.checked is not None:
         fitting.checked(data.columns.matrix.row_shape[0])
-
-
-def _check_taken(model: Any, columns: Columns) -> None:
-    """Refuse categories that an estimator takes no notice of."""
-    column = columns.matrix
-    if column.categories is not None and not getattr(model, "enable_categorical", True):
-        named = [str(each.name) for each in column.origins if each.categories is not None]
-        raise ValueError(
-            f"{', '.join(named)} are categories, which {type(model).__name__} takes with enable_categorical=True. Set "
-            "it, or make numbers of them."
-        )
-
-
-def _check_labels(model: Any, library: str, data: FitData) -> None:
-    """Refuse text as labels, as far as its type is known, where the library takes numbers alone."""
-    if np.dtype(data.columns[data.columns.labels].dtype).kind not in "USO":
-        return
-    is_classifier = hasattr(model, "predict_proba")
-    if library == "xgboost" or not is_classifier:
-        raise ValueError(
-            f"The labels are text, and {type(model).__name__} takes numbers"
-            + (": 0, 1 and so on for classes" if is_classifier else "")
-            + ". Make such of them, with frame[label].astype('category').cat.codes for instance."
-        )
-
-
-def _check_enough(num_parts: int | None, workers: int) -> None:
-    """Refuse fewer partitions than workers, of data that is streamed."""
-    if num_parts is not None and workers > num_parts:
-        raise ValueError(
-            f"workers={workers}, and the data has {num_parts} partitions with rows: if it is streamed each worker "
-            "needs one at least. Cut it into more partitions, or pass a smaller number."
-        )
-
-
-def _check_streamed(model: Any) -> None:
-    """Refuse what is not done with rows that are streamed."""
-    if is_ranker(model):
-        raise ValueError(
-            f"streaming with {type(model).__name__}: a query's rows have to be together, and those of data that is "
-            "streamed are never all in memory. Leave streaming out, and use more hosts, or float32."
-        )
-    if model.device not in (None, "cpu"):
-        raise ValueError(
-            f"streaming with device={model.device!r}: bins of rows that are streamed are made by CPUs, from files. "
-            "Leave device out, or streaming."
-        )

@@ -18,7 +18,7 @@ import lightgbm
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from dask_train.compat.lightgbm import forget_class_weight, take_over_names
+from dask_train.compat.lightgbm import forget_class_weight, set_best, take_over_names
 from dask_train.fitting.trees.lightgbm_params import last_scores, settled, sums_by_row
 from dask_train.fitting.trees.lightgbm_ranks import add_to_first_tree, parallel
 from dask_train.fitting.trees.lightgbm_sets import Asked, DataSets
@@ -65,6 +65,12 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
         estimator.fit(stand_in, labels, **settings)
     forget_class_weight(estimator)  # it was counted over all rows before
     return {"estimator": estimator, "callbacks": rounds.callbacks[: len(task.settings.get("callbacks") or ())]}
+
+
+def end_with(estimator: Any, number: int) -> None:
+    """Let a fitted estimator predict with the rounds up to that number, counted from 0, as after early stopping."""
+    scores = last_scores(estimator.evals_result_, number + 1)
+    set_best(estimator, number + 1, scores)
 
 
 def _check_rows(session: Session, parts: Sequence[TreeRows]) -> None:

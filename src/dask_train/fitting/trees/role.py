@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +12,7 @@ from dask_train.fitting.trees.task import TreesTask
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
+from dask_train.trainers.common.entry import LoopRole, Shown
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rounds import RoundLoop
 
@@ -20,30 +21,42 @@ from dask_train.trainers.common.rounds import RoundLoop
 _OF_NETWORK = re.compile(r"/collective/(?!\.\.)|\bSocket \w+ error|\bConnecting to rank|\bBinding port")
 
 
-class TreesRole(Refusing):
+@dataclass(frozen=True)
+class TreesRole(LoopRole, Refusing):
     """One rank of a fit.
 
-    Parameters
+    Attributes
     ----------
     task
         What to fit.
     """
 
+    task: TreesTask
+
     __name__ = "fit"
+    ends_with_all = True
 
-    def __init__(self, task: TreesTask) -> None:
-        self._task = task
+    @property
+    def _library(self) -> Any:
+        return import_module(f"dask_train.fitting.trees.{self.task.library}_role")
 
-    def __call__(self, session: Session) -> Outcome | None:
+    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
         """Fit; the first rank returns the estimator and what became of callbacks of ``fit``, all others None."""
-        library: Any = import_module(f"dask_train.fitting.trees.{self._task.library}_role")
-        task = replace(self._task, configuration=configuration_of(self._task, session, free=library.FREE))
+        library = self._library
+        task = replace(self.task, configuration=configuration_of(self.task, session, free=library.FREE))
         loop = RoundLoop(task, session, SessionAgreement(session), check=check_same)
+        if shown is not None:
+            shown(loop)
         try:
             grown = library.grow(task, session, loop)
             return loop.outcome(lambda: grown)
         finally:
             loop.settle()  # in the user's process nothing may be written afterwards
+
+    def as_of(self, outcome: Outcome, epoch: int) -> dict[str, Any]:
+        """Let the estimator predict with the rounds up to this one, as after early stopping."""
+        self._library.end_with(outcome.header["estimator"], epoch)
+        return outcome.header
 
     def refuses(self, error: BaseException) -> bool:
         """Tell whether an error is the library's, or that of a check, and not one of the network between ranks."""

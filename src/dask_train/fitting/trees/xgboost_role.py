@@ -58,6 +58,14 @@ def grow(task: TreesTask, session: Session, loop: RoundLoop) -> dict[str, Any]:
     return {"estimator": estimator, "callbacks": ()}
 
 
+def end_with(estimator: Any, number: int) -> None:
+    """Let a fitted estimator predict with the rounds up to that number, counted from 0, as after early stopping."""
+    booster = estimator.get_booster()
+    booster.best_iteration = number
+    if booster.attr("best_score") is not None:
+        booster.set_attr(best_score=None)  # of the round that early stopping has found
+
+
 def _rest(task: TreesTask, matrices: Matrices, labels: np.ndarray) -> dict[str, Any]:
     """Return the arguments of ``fit`` besides its rows, which stand-ins take the place of."""
     found: dict[str, Any] = {"xgb_model": task.start, **task.settings}

@@ -6,7 +6,7 @@ import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
@@ -30,13 +30,29 @@ class LoopRole(ABC):
     ----------
     task
         How long to train, and when to keep a checkpoint.
+    ends_with_all
+        Whether what the call returns tells the model of each earlier epoch, by :meth:`as_of`. A search then asks for
+        that of the best epoch in the end, and else for a copy after each epoch that is the best one so far.
     """
 
     task: LoopTask
+    ends_with_all: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
         """Train; the first worker returns what it has come to, all others None."""
+
+    def as_of(self, outcome: Outcome, epoch: int) -> dict[str, Any]:
+        """Return what was trained as it was after an earlier epoch, counted from 0; where :attr:`ends_with_all`.
+
+        Parameters
+        ----------
+        outcome
+            What the call has returned.
+        epoch
+            One that has ended.
+        """
+        raise NotImplementedError
 
     @staticmethod
     def forget() -> None:

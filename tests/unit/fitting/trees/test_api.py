@@ -129,7 +129,7 @@ def test_rows_to_validate_on_have_their_weights_and_first_scores_however_they_ar
     model, rows, more, given, monkeypatch
 ):
     tasks = []
-    monkeypatch.setattr(api, "launch", lambda role, *_, **__: tasks.append(role._task))
+    monkeypatch.setattr(api, "launch", lambda role, *_, **__: tasks.append(role.task))
     names = ("sample_weight_eval_set", "base_margin_eval_set")
     if isinstance(model, lightgbm.LGBMRegressor):
         names = ("eval_sample_weight", "eval_init_score")
@@ -162,7 +162,7 @@ def test_where_no_number_is_named_there_are_as_many_workers_as_of_other_models_a
 @pytest.mark.parametrize("model", [xgboost.XGBRegressor(enable_categorical=True), lightgbm.LGBMRegressor()])
 def test_rows_to_validate_on_have_the_categories_of_the_data(model, monkeypatch):
     started = []
-    monkeypatch.setattr(api, "launch", lambda role, *_, **__: started.append(role._task))
+    monkeypatch.setattr(api, "launch", lambda role, *_, **__: started.append(role.task))
     frame = FRAME.assign(a=pd.Categorical(["u", "v"] * (len(FRAME) // 2)))
     other = frame.assign(a=frame["a"].cat.reorder_categories(["v", "u"]))
     dt.fit(model, frame, validation_data=frame.copy(), workers=1, **COLUMNS)

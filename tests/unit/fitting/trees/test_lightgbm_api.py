@@ -43,7 +43,7 @@ class Ranker(lightgbm.LGBMRanker):
 def test_each_set_that_is_scored_has_its_own_rows_and_scores(names, wanted, monkeypatch):
     launched = {}
     monkeypatch.setattr(
-        api, "launch", lambda role, _, inputs, *__, **___: launched.update(vars(inputs), task=role._task)
+        api, "launch", lambda role, _, inputs, *__, **___: launched.update(vars(inputs), task=role.task)
     )
     # What is scored has its own queries, or it would not be the same set.
     dt.fit(Ranker(), X, Y, qid=Y, eval_set=SETS, eval_qid=[Y] * 3, eval_names=names, workers=2, eval_at=[3, 5])
