@@ -292,8 +292,11 @@ PIECES: dict[Place, Piece] = {
     ("docs/hyperparameter_search.md", 0): Piece(
         given=DATA.format(columns=784), then="assert len(found.trials_dataframe()) == 2"
     ),
-    ("docs/hyperparameter_search.md", 2): Piece(given=KERAS + TUNED, then="assert len(found.trials_dataframe()) == 2"),
+    ("docs/hyperparameter_search.md", 2): Piece(
+        given=DATA.format(columns=4), then="assert len(found.trials_dataframe()) == 2"
+    ),
     ("docs/hyperparameter_search.md", 3): Piece(given=KERAS + TUNED, then="assert len(found.trials_dataframe()) == 2"),
+    ("docs/hyperparameter_search.md", 4): Piece(given=KERAS + TUNED, then="assert len(found.trials_dataframe()) == 2"),
     ("docs/index.md", 0): Piece(given=KERAS, then="assert predictions.compute().shape == (64, 2)"),
     ("docs/keras.md", 1): Piece(
         given=DATA.format(columns=4) + FRAME,

@@ -26,11 +26,14 @@ FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
 }
 # The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
 SEARCH: dict[str, Any] = {
+    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear_searched:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.searched:LIGHTGBM",
     "torch.nn.Module": "dask_train.fitting.torch_module.searched:MODULES",
     "xgboost.XGBModel": "dask_train.fitting.trees.searched:XGBOOST",
 }
 _SEARCH_OF_KERAS = "dask_train.fitting.keras_trials:KERAS_MODELS"
+# What errors call a class that users don't know by its name.
+_CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
 # Models that know themselves how long they are trained, and what they call it.
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
 _HOW_LONG = {
@@ -117,6 +120,8 @@ def named(served: Mapping[str, Any]) -> str:
 
 
 def _with_article(kind: str) -> str:
+    if kind in _CALLED:
+        return _CALLED[kind]
     return f"{'an' if kind.startswith(('a', 'e', 'i', 'o', 'xg')) else 'a'} {kind}"
 
 

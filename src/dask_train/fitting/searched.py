@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
 from dask_train.fitting.data import FitData
 from dask_train.fitting.settings import EpochSettings
 from dask_train.frameworks.base import Framework
@@ -14,6 +16,11 @@ from dask_train.trainers.settings import ModelSettings
 
 # Settings of all kinds that each trial may have of its own.
 _OF_EACH_TRIAL = ("batch_size", "epochs")
+
+
+def no_labels() -> np.ndarray:
+    """Stand for labels of rows that lie nowhere."""
+    raise AssertionError("the rows of this search lie nowhere")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +33,14 @@ class TrialRows:
         What is trained on, and validated on; None without validation.
     workers
         Number of workers that train one model together.
+    labels
+        Return the different labels of what is trained on, ascending, which are computed where they lie.
     """
 
     data: FitData
     validation: FitData | None
     workers: int
+    labels: Callable[[], np.ndarray] = no_labels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import dask
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -89,31 +89,75 @@ class LinearEstimator(BaseEstimator):
         posed.start(run, self.workers, finish=finish)
         return self
 
+    # What scikit-learn is asked of the data besides.
+    _checks: ClassVar[dict[str, Any]] = {}
+
     def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
         """Check parameters and data, and pose the problem; nothing is started but what computes the rows.
 
         With 0 workers the rows are computed into this process.
         """
+        self._check_params()
+        return self._pose(self._taken(X, y, sample_weight, workers, **self._checks))
+
+    def _posed_for(
+        self, num_features: int, names: list[Any] | None, y: np.ndarray, labels: Callable[[], np.ndarray]
+    ) -> Posed:
+        """Check parameters, and pose the problem of rows that lie elsewhere, without categories.
+
+        Parameters
+        ----------
+        num_features, names
+            Of the rows; no names of arrays.
+        y
+            No rows of the targets' shape.
+        labels
+            Returns the different ones of a classifier.
+        """
+        import pandas as pd
+
+        self._check_params()
+        X = np.empty((0, num_features))
+        self.schema_ = None
+        check_names(self, X if names is None else pd.DataFrame(X, columns=names), reset=True)
+        self._check_targets(y, **self._checks)
+        return self._pose((X, labels() if is_classifier(self) else y))
+
+    def _check_params(self) -> None:
+        """See that parameters can be; each class adds its own.
+
+        Raises
+        ------
+        ValueError, TypeError
+            One can't.
+        """
+        check_flags(**{name: getattr(self, name) for name in ("fit_intercept", "warm_start") if hasattr(self, name)})
+
+    def _pose(self, columns: tuple[Any, ...]) -> Posed:
+        """Pose the problem of columns that were checked, whose shapes it looks at, and the labels of a classifier."""
         raise NotImplementedError
 
     def _taken(self, X: Any, y: Any, sample_weight: Any, workers: int | None, **checks: Any) -> tuple[Any, ...]:
         """Features, targets and perhaps weights, checked."""
         check_workers(workers)
-        check_flags(**{name: getattr(self, name) for name in ("fit_intercept", "warm_start") if hasattr(self, name)})
         check_rows_unmasked(X, y, sample_weight)
         X = self._learnt(X)
         if is_dask(X, y, sample_weight):
             check_names(self, X, reset=True)
             columns = columns_of(X, y, sample_weight, workers)
-            if columns[1].ndim == 1 or checks.get("multi_output"):
-                return columns
-            raise ValueError(f"y has the shape {columns[1].shape}; it is (n,), a number or a label each. Pass y[:, 0].")
+            self._check_targets(columns[1], **checks)
+            return columns
         if hasattr(X, "columns") and hasattr(X, "dtypes"):
             check_text_columns(X)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, **checks)
         if sample_weight is None:
             return X, y
         return X, y, check_sample_weight(sample_weight, X, dtype=np.float64)
+
+    def _check_targets(self, y: Any, *, multi_output: bool = False, **_: Any) -> None:
+        """See that there is one target a row, where more can't be."""
+        if y.ndim != 1 and not multi_output:
+            raise ValueError(f"y has the shape {y.shape}; it is (n,), a number or a label each. Pass y[:, 0].")
 
     def _learnt(self, X: Any) -> Any:
         """Note the schema of a frame with categories, and return it with indicators; all else as it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -33,18 +33,22 @@ class _GeneralizedRegressor(RegressorMixin, LinearEstimator):
     def _family(self) -> Family:
         raise NotImplementedError
 
-    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
+    _checks: ClassVar[dict[str, Any]] = {"y_numeric": True}
+
+    def _check_params(self) -> None:
         check_number("alpha", self.alpha)
         check_solving(self)
+        super()._check_params()
         family = self._family()
         if isinstance(family, IdentityTweedie) and not self.fit_intercept:
             raise ValueError(
                 f"link='identity' with power={family.power} needs an intercept, since means are above 0. Set "
                 "fit_intercept=True, or link='log'."
             )
-        columns = self._taken(X, y, sample_weight, workers, y_numeric=True)
+
+    def _pose(self, columns: tuple[Any, ...]) -> Posed:
         task = Task(
-            family=family,
+            family=self._family(),
             num_features=columns[0].shape[1],
             fit_intercept=self.fit_intercept,
             alpha=self.alpha,

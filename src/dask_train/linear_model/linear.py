@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -48,6 +48,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
     fit_intercept: bool
     # Whether targets ``(n, 1)`` give coefficients ``(1, features)``: of scikit-learn's models only this one's are.
     _is_matrix_of_one_target = True
+    _checks: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
 
     def __init__(self, *, fit_intercept: bool = True, workers: int | None = None) -> None:
         self.fit_intercept = fit_intercept
@@ -56,10 +57,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearEstimator):
     def _penalty(self) -> float:
         return 0.0
 
-    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
-        alpha = self._penalty()
-        columns = self._taken(X, y, sample_weight, workers, y_numeric=True, multi_output=True)
-        task = LeastSquares(alpha=alpha, fit_intercept=self.fit_intercept, num_features=columns[0].shape[1])
+    def _pose(self, columns: tuple[Any, ...]) -> Posed:
+        task = LeastSquares(alpha=self._penalty(), fit_intercept=self.fit_intercept, num_features=columns[0].shape[1])
         return Posed(columns=columns, problem=task, take=partial(self._keep, of_targets=columns[1].ndim))
 
     def _keep(self, found: np.ndarray, of_targets: int) -> None:
@@ -139,6 +138,9 @@ class Ridge(LinearRegression):
         self.alpha = alpha
         super().__init__(fit_intercept=fit_intercept, workers=workers)
 
-    def _penalty(self) -> float:
+    def _check_params(self) -> None:
         check_number("alpha", self.alpha)
+        super()._check_params()
+
+    def _penalty(self) -> float:
         return self.alpha

@@ -98,11 +98,13 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
         self.warm_start = warm_start
         self.workers = workers
 
-    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
+    def _check_params(self) -> None:
         check_number("C", self.C, above=0.0)
-        check_number("1 / C", alpha := 1.0 / self.C)
+        check_number("1 / C", 1.0 / self.C)
         check_solving(self)
-        columns = self._taken(X, y, sample_weight, workers)
+        super()._check_params()
+
+    def _pose(self, columns: tuple[Any, ...]) -> Posed:
         before = getattr(self, "classes_", None)
         classes = _classes_of(columns[1])
         if len(classes) < 2:
@@ -114,7 +116,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
             family=family,
             num_features=columns[0].shape[1],
             fit_intercept=self.fit_intercept,
-            alpha=alpha,
+            alpha=1.0 / self.C,
             l1_ratio=self.l1_ratio,
             of_sum=True,
             solver=self.solver,

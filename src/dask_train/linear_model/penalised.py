@@ -75,10 +75,12 @@ class ElasticNet(LinearRegression):
         self.warm_start = warm_start
         super().__init__(fit_intercept=fit_intercept, workers=workers)
 
-    def _posed(self, X: Any, y: Any, sample_weight: Any, workers: int | None) -> Posed:
+    def _check_params(self) -> None:
         check_number("alpha", self.alpha)
         check_solving(self)
-        columns = self._taken(X, y, sample_weight, workers, y_numeric=True, multi_output=True)
+        super()._check_params()
+
+    def _pose(self, columns: tuple[Any, ...]) -> Posed:
         task = PenalisedSquares(
             l2=self.alpha * (1 - self.l1_ratio),
             l1=self.alpha * self.l1_ratio,

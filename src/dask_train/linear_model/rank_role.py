@@ -14,9 +14,11 @@ from dask_train.linear_model.packed import unpacked
 from dask_train.linear_model.ranks import Ranks, SessionRanks
 from dask_train.linear_model.run_steps import LedAgreement, RunSteps
 from dask_train.linear_model.steps import UNASKED
+from dask_train.linear_model.validating import Validation, picked
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
+from dask_train.trainers.common.entry import LoopRole, Shown
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.step_loop import StepLoop
 from dask_train.trainers.common.task import LoopTask
@@ -38,7 +40,7 @@ class Linear(Framework):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearRole(Refusing):
+class LinearRole(LoopRole, Refusing):
     """Called with a session, it solves a problem; the first rank returns what was found.
 
     Attributes
@@ -51,16 +53,23 @@ class LinearRole(Refusing):
         Whether partitions are what :func:`~dask_train.linear_model.packed.packed` makes.
     is_held
         Whether the user has the run, and may stop it.
+    places
+        The numbers of the columns that are features, targets and perhaps weights. Default: all, in this order.
+    validation
+        What is scored in the end, as the only epoch of a trial of a search. Default: nothing.
     """
 
     problem: Callable[[Ranks], Any]
     task: LoopTask
-    is_packed: bool
+    is_packed: bool = False
     is_held: bool = True
+    places: tuple[int, ...] | None = None
+    validation: Validation | None = None
 
     __name__ = "linear-model"
+    ends_with_all = True
 
-    def __call__(self, session: Session) -> Outcome | None:
+    def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
         """Solve it; all ranks but the first return None.
 
         Raises
@@ -72,20 +81,30 @@ class LinearRole(Refusing):
         """
         partitions = session.partitions()
         parts = list(unpacked(partitions) if self.is_packed else partitions)
+        if self.places is not None:
+            parts = [picked(part, self.places) for part in parts]
         task, keeps = self.task, self.task.checkpoint is not None
         if keeps:
             task = replace(task, configuration={**task.configuration, "data": _told_apart(session, parts)})
         is_symmetric = getattr(self.problem, "solver", None) == "admm"
         loop = StepLoop(task, session, (SessionAgreement if is_symmetric else LedAgreement)(session))
+        if shown is not None:
+            shown(loop)
         try:
             # To agree costs a symmetric solver another sum in each step, and in `fit` of an estimator nobody would ask.
             asks = self.is_held or not is_symmetric
             steps = RunSteps(loop, has_own=is_symmetric, keeps=keeps) if asks else UNASKED
             found = self.problem(SessionRanks(session, parts, steps))
             loop.rounds_done()
+            if self.validation is not None:
+                loop.fit_done(**self.validation.scores(self.problem, found, session))
             return loop.outcome(lambda: {FOUND: found})
         finally:
             loop.settle()
+
+    def as_of(self, outcome: Outcome, epoch: int) -> dict[str, Any]:  # noqa: ARG002 - there is one
+        """Return what was found."""
+        return outcome.header
 
 
 def _told_apart(session: Session, parts: Sequence[Any]) -> dict[str, Any]:

@@ -85,7 +85,9 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         a model and a dict of arguments that :func:`dask_train.fit` takes for it, for this trial alone. The model is a
         compiled ``keras.Model`` (the dict may have ``batch_size``, ``epochs``, ``callbacks`` and ``class_weight``), a
         ``torch.nn.Module`` (the dict has ``loss`` and ``optimizer``, and may have ``scheduler``,
-        ``scheduler_interval``, ``metrics``, ``batch_size`` and ``epochs``), or one whose kind was made known by
+        ``scheduler_interval``, ``metrics``, ``batch_size`` and ``epochs``), an estimator of XGBoost (no dict) or of
+        LightGBM (``eval_metric``, ``callbacks``, ``categorical_feature``), not fitted, an estimator of
+        :mod:`dask_train.linear_model` (no dict), or one whose kind was made known by
         :func:`dask_train.register_trainer` (``batch_size``, ``epochs``, and its own settings). All trials have models
         of one kind. A trial whose ``build`` raises has failed; ``optuna.TrialPruned`` prunes it.
         With ``scoring`` or ``cv`` it returns an estimator of scikit-learn's kind instead, or a tuple of one and
@@ -104,7 +106,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         a column of the frame. Default: none.
     metric
         Score that counts, by its name in the history of :func:`dask_train.fit`. A trial's value is the best one of its
-        epochs. Default: "val_accuracy".
+        epochs; of boosted trees these are rounds. Linear models are scored once, when their solver has ended, by
+        "val_loss", and "val_accuracy" of classes or "val_r2" of least squares. Default: "val_accuracy".
     direction
         Whether more ("maximize") or less ("minimize") of it is better. Default: "maximize".
     trials
@@ -112,14 +115,15 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         trials whose process or Dask worker was lost come on top. Default: 20.
     epochs, batch_size, callbacks, class_weight, shuffle
         As in :func:`dask_train.fit`, of every trial. ``callbacks`` and ``class_weight`` are of Keras models only; each
-        trial is sent the callbacks as they are here. Default: 5 epochs, 32 rows, no callbacks, no class weights, and
+        trial is sent the callbacks as they are here. Boosted trees and linear models have none of these: how long they
+        are trained is set in the estimator. Default: 5 epochs, 32 rows, no callbacks, no class weights, and
         shuffled rows.
     seed
         Fixes the orders of rows, and what the default sampler draws; from 0 to 2**32 - 1. Default: 0.
     validation_data, validation_split, validation_batch_size
         As in :func:`dask_train.fit`. Estimators are scored on ``validation_data`` instead of folds, with its weights
-        where it has some. Models of a registered kind are not validated: ``metric`` is a score of training. Default:
-        none, 0.0, and ``batch_size``.
+        where it has some. Boosted trees and linear models need some. Models of a registered kind are not validated:
+        ``metric`` is a score of training. Default: none, 0.0, and ``batch_size``.
     workers_per_trial
         Number of processes that train one model together, synchronously. After a trial of several that raises, the next
         trial starts processes anew. Default: 1.
@@ -221,7 +225,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
 
     Only the weights of the best trial are kept, as they were after its best epoch. They are those of ``dt.fit`` with
     the same model, arguments and seed for as many epochs, but for rounding where processes of several trials share the
-    cores of a host. The best module of torch is a copy of what ``build`` returned, without its optimizer. Trials that
+    cores of a host. The best module of torch is a copy of what ``build`` returned, without its optimizer. The best
+    estimator of trees is a copy, too, whose ``best_iteration`` is that of the best round, with all trees. Trials that
     are pruned after their last epoch count as pruned. A trial in the hands of a client that was killed stays "running"
     in the storage.
 

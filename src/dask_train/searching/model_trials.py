@@ -176,9 +176,9 @@ class TrialSession:
         NoMetricError
             The metric that counts is not among the scores of an epoch.
         """
-        if "epoch" not in scores:  # of a loop that has rounds in place of epochs, counted from 1
-            assert self._loop is not None
-            scores["epoch"] = scores.pop(self._loop.unit) - 1
+        if "round" in scores:  # in place of epochs, counted from 1
+            scores["epoch"] = scores.pop("round") - 1
+        scores.setdefault("epoch", 0)  # of a fit in steps, which is one epoch
         self._session.report(trial=self._order.number, **scores)
         loss, epoch, metric = scores.get("loss", 0.0), scores["epoch"], self._order.metric
         if not math.isfinite(loss):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dask_train.arguments import is_default, positive_int
@@ -95,7 +95,12 @@ class OverModels(Subject):
 
     def making(self, place: DataPlace) -> TrialMaking:
         """Return how trials are made: each as ``fit`` would train the model."""
-        rows = TrialRows(data=place.data[DATA], validation=place.data.get(VALIDATION_DATA), workers=place.pool.workers)
+        rows = TrialRows(
+            data=place.data[DATA],
+            validation=place.data.get(VALIDATION_DATA),
+            workers=place.pool.workers,
+            labels=cache(place.labels),
+        )
         given, defaults = self.settings.of_trials(), {"epochs": self.settings.epochs}
         tasks = TrialTasks(build=self.build, rows=rows, given=given, defaults=defaults)
         return TrialMaking(spec=tasks.task, start=partial(_start, tasks))

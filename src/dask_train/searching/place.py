@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import dask
+import numpy as np
+
 from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.peer import Peer
 from dask_train.driver.handle import Run
@@ -51,6 +54,15 @@ class DataPlace:
         """Return rows, columns and categories of the data as texts, which a kept search is compared by."""
         segments = {what: described(each) for what, each in self.held.segments.items()}
         return segments | categories_of(self.data[DATA].schema)
+
+    def labels(self) -> np.ndarray:
+        """Return the different labels of what is trained on, ascending; only these come to this process."""
+        number = self.data[DATA].columns.labels
+        assert isinstance(number, int)
+        blocks = self.held.segments[DATA].array(number).to_delayed().ravel()
+        found = self.client.compute([dask.delayed(np.unique, pure=False)(block) for block in blocks], sync=True)
+        labels: np.ndarray = np.unique(np.concatenate(found))
+        return labels
 
     def slots(
         self, start: Callable[[RunInputs, RunSettings], Run[Any] | None], study: Study, *, num_trials: int

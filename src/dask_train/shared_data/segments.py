@@ -70,12 +70,19 @@ class SharedSegments:
         -------
         A Dask array, a tuple or a dict of them, with known chunks: one block a partition, rows whole.
         """
-        columns = [(column.dtype, column.row_shape) for column in self.schema.columns]
-        segments = dict(zip(self.keys, self.futures, strict=True))
-        arrays = shared.arrays_of(segments, columns, self.lengths.tolist())
+        arrays = self._arrays()
         if self.names is not None:
             return dict(zip(self.names, arrays, strict=True))
         return tuple(arrays) if self.is_tuple else arrays[0]
+
+    def array(self, number: int) -> Any:
+        """Return a column by its number, as a Dask array of :meth:`arrays`."""
+        return self._arrays()[number]
+
+    def _arrays(self) -> list[Any]:
+        columns = [(column.dtype, column.row_shape) for column in self.schema.columns]
+        segments = dict(zip(self.keys, self.futures, strict=True))
+        return list(shared.arrays_of(segments, columns, self.lengths.tolist()))
 
     def record(self) -> dict[str, Any]:
         """Return what is published: plain values, and the futures where Dask looks for them."""

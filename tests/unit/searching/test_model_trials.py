@@ -76,9 +76,15 @@ def test_the_best_epoch_is_that_of_whole_epochs():
     assert (found.best.value, found.best.epoch, found.best.parts) == (1.0, 1, "after 1")
 
 
-def test_rounds_and_steps_of_loops_without_epochs_count_as_epochs_from_0():
+def test_steps_of_a_fit_without_epochs_are_those_of_one_epoch():
     found, session = trial()
-    found.watch(SimpleNamespace(unit="round", take_model=dict))
+    found.report(step=1, loss=0.5)
+    assert session.scores == [{"trial": 7, "epoch": 0, "step": 1, "loss": 0.5}]
+    assert found.best.value is None
+
+
+def test_rounds_count_as_epochs_from_0():
+    found, session = trial()
     for number, value in enumerate([3.0, 1.0, 2.0], start=1):
         found.report(round=number, val_loss=value)
     assert session.scores[-1] == {"trial": 7, "epoch": 2, "val_loss": 2.0}
@@ -91,7 +97,7 @@ def test_a_model_that_has_those_of_all_epochs_is_asked_in_the_end_for_that_of_th
         ends_with_all = True
 
         def __call__(self, session, shown):
-            shown(SimpleNamespace(unit="round"))
+            shown(SimpleNamespace())
             for number, value in enumerate([3.0, 1.0, 2.0], start=1):
                 session.report(round=number, val_loss=value)
             return SimpleNamespace(header="header", warnings=[])

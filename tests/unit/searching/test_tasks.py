@@ -77,7 +77,7 @@ def test_a_validation_has_its_own_batches():
         (
             lambda: "a model",
             TypeError,
-            "build returned a str; it returns a compiled Keras model, or a lightgbm",
+            "build returned a str; it returns a compiled Keras model, or an estimator of dask_train",
         ),
         (Ridge, OtherKindError, "build returned a Ridge, and without scoring= or cv= a search is over Keras models"),
         (lambda: torch.nn.Linear(2, 1), TypeError, "dt.fit needs loss=, optimizer= as well for a Linear"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -135,11 +134,7 @@ def folds_of(cv: Any, segments: SharedSegments, columns: Columns, client: Client
 
 def _values(segments: SharedSegments, number: int, client: Client) -> np.ndarray:
     """Return all values of a column, in this process."""
-    arrays = segments.arrays()
-    several: Sequence[Any] = (
-        list(arrays.values()) if isinstance(arrays, dict) else list(arrays) if isinstance(arrays, tuple) else [arrays]
-    )
-    found: np.ndarray = client.compute(several[number]).result()
+    found: np.ndarray = client.compute(segments.array(number)).result()
     return found
 
 

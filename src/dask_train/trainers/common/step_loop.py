@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dask_train.trainers.common.rounds import RoundLoop
+from dask_train.trainers.common.score_names import scores_of
 
 
 class StepLoop(RoundLoop):
@@ -34,6 +35,17 @@ class StepLoop(RoundLoop):
         step = self.position.steps + 1
         self._session._link.moved(f"past step {step}", batches=1)  # for a rule such as "steps >= 10"
         return self.round_done(**scores)
+
+    def fit_done(self, /, **scores: Any) -> None:
+        """Report the scores of the whole fit, as of the only epoch of a search's trial, unless it was stopped before.
+
+        Parameters
+        ----------
+        **scores
+            Those of the first rank.
+        """
+        if self.leads and not self.stopped:
+            self._session.report(epoch=0, **scores_of(scores))
 
     def rounds_done(self) -> None:
         """Keep what was found in the end, which the checkpoint of the last step has not; all ranks at once."""

@@ -77,13 +77,9 @@ class SyncedLoop(ABC):
         Where it has begun: behind the checkpoint, if there was one to go on with.
     stopped
         Whether training is to end before its last step.
-    unit
-        What an epoch is called where its scores are reported.
     history
         By name, a list of one score an epoch, or what there is in place of epochs; in the first rank.
     """
-
-    unit = "epoch"
 
     def __init__(
         self,
