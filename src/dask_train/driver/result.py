@@ -11,8 +11,9 @@ from typing import Any
 
 from dask_train.cards import Card, CardTable, Shown
 from dask_train.data.ledger import Ledger
-from dask_train.report.charts import Curves, values_of
+from dask_train.report.charts import Curves
 from dask_train.report.formats import score_text, seconds_text
+from dask_train.scores import values_of
 
 
 @dataclass(kw_only=True, repr=False)

@@ -105,7 +105,7 @@ def searched_kind_of(model: Any) -> Any:
 
 def searched_kinds_here() -> list[Any]:
     """Return those kinds that models may be of with the libraries that this process has imported; Keras if none."""
-    others = [each for name, each in SEARCH.items() if _class_of(name) != ()]
+    others = [each for name, each in SEARCH.items() if _library_of(name) in sys.modules]
     return list(map(_loaded, [_SEARCH_OF_KERAS, *others] if "keras" in sys.modules or not others else others))
 
 
@@ -123,6 +123,12 @@ def _with_article(kind: str) -> str:
     if kind in _CALLED:
         return _CALLED[kind]
     return f"{'an' if kind.startswith(('a', 'e', 'i', 'o', 'xg')) else 'a'} {kind}"
+
+
+def _library_of(kind: str) -> str:
+    """Return the module that users import for a class, which may be in one that is loaded when it is used."""
+    first, second, *_ = kind.split(".")
+    return f"{first}.{second}" if first == "dask_train" else first
 
 
 def _class_of(kind: str) -> Any:

@@ -9,12 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_train.logging.base import Score
+from dask_train.scores import AXES, is_number, values_of
 
-# Where a score is found, the first of these that it has; else reports of its role are counted. The dashboard's page has
-# the same order.
-_AXES = ("step", "steps", "num_steps", "round", "epoch")
-# What a score says of where and when it was made; the rest are values.
-_PLACE = frozenset({"role", "rank", "attempt", "time", "trial", *_AXES})
 # Roles whose values need no prefix: a run that is one model has these of one kind.
 _PLAIN = frozenset({"worker", "scorer"})
 
@@ -61,9 +57,8 @@ class Points:
         role, rank = score.get("role", "worker"), score.get("rank", 0)
         before, along, step = self._place(score, role, rank)
         prefix = ("" if role in _PLAIN else f"{role}/") + (f"rank {rank}/" if rank else "") + before
-        for name, value in score.items():
-            if name not in _PLACE and _is_number(value):
-                yield Point(prefix + name, float(value), step, float(score.get("time", 0.0)), along)
+        for name, value in values_of(score).items():
+            yield Point(prefix + name, value, step, float(score.get("time", 0.0)), along)
 
     def _place(self, score: Score, role: Any, rank: Any) -> tuple[str, str, int]:
         if "epoch" in score and "num_steps" in score:
@@ -72,9 +67,5 @@ class Points:
             return "", "epoch", int(score["epoch"])
         count = self._counts[role, rank]
         self._counts[role, rank] += 1
-        along = next((name for name in _AXES if _is_number(score.get(name)) and math.isfinite(score[name])), "")
+        along = next((name for name in AXES if is_number(score.get(name)) and math.isfinite(score[name])), "")
         return ("", along, int(score[along])) if along else ("", "step", count)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from dask_train.report.formats import score_text
+from dask_train.scores import values_of
 
 # A chart is 180 pixels wide: more points than twice that can't be seen.
 MOST_POINTS = 360
@@ -17,17 +18,13 @@ MOST_CHARTS = 6
 WIDTH, HEIGHT = 180, 48
 
 _COLOURS = {"training": "#0072b2", "validation": "#d55e00"}
-# What a score says of where and when it was made; the rest are values.
-PLACE = frozenset({"role", "rank", "attempt", "time", "epoch", "step", "steps", "num_steps", "trial"})
-
-Point = tuple[float, float]
 
 
 class Curves:
     """The curves of a run's scores, thinned as they grow: by name, of training and of validation (``val_...``)."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, dict[str, list[Point]]] = {}
+        self._lines: dict[str, dict[str, list[tuple[float, float]]]] = {}
         self._every: dict[tuple[str, str], tuple[int, int]] = {}  # which points are kept, and how many there were
         self._num_seen = 0
 
@@ -40,7 +37,7 @@ class Curves:
                     self.add(name.removeprefix("val_"), rows, (float(told.get("time", 0.0)), value))  # type: ignore[arg-type]
         self._num_seen = len(scores)
 
-    def add(self, name: str, line: str, point: Point) -> None:
+    def add(self, name: str, line: str, point: tuple[float, float]) -> None:
         """Add a point to a line of a chart; every second of them goes where there are too many."""
         points = self._lines.setdefault(name, {}).setdefault(line, [])
         every, count = self._every.get((name, line), (1, 0))
@@ -57,16 +54,7 @@ class Curves:
         return [small_chart(name, lines) for name, lines in list(found.items())[:MOST_CHARTS]]
 
 
-def values_of(score: Mapping[str, object]) -> dict[str, float]:
-    """Return the numbers of a score, without those that tell where it was made."""
-    return {
-        name: float(value)
-        for name, value in score.items()
-        if name not in PLACE and isinstance(value, int | float) and not isinstance(value, bool)
-    }
-
-
-def small_chart(name: str, lines: Mapping[str, Sequence[Point]]) -> str:
+def small_chart(name: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Draw lines over a common axis as an ``<svg>`` element.
 
     Parameters
@@ -80,7 +68,7 @@ def small_chart(name: str, lines: Mapping[str, Sequence[Point]]) -> str:
     (left, low), (right, high) = (tuple(map(of, zip(*points, strict=True))) for of in (min, max))
     across, up = (right - left) or 1.0, (high - low) or 1.0
 
-    def place(point: Point) -> str:
+    def place(point: tuple[float, float]) -> str:
         return f"{(point[0] - left) / across * WIDTH:.1f},{20 + (1 - (point[1] - low) / up) * HEIGHT:.1f}"
 
     drawn = "".join(

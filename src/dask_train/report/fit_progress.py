@@ -12,9 +12,7 @@ from dask_train.report.fitted import LineField
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.progress import RunDisplay
 from dask_train.report.rates import RATE_OVER_S
-
-# What a score says of where training is; the rest are metrics.
-_PLACE = frozenset({"role", "rank", "attempt", "time", "epoch", "step", "num_steps", "round"})
+from dask_train.scores import values_of
 
 
 class FitDisplay(RunDisplay):
@@ -118,8 +116,7 @@ class EpochLines:
         self._file.flush()
 
     def _line(self, told: Mapping[str, Any], seconds: float) -> str:
-        values = {name: value for name, value in told.items() if name not in _PLACE and isinstance(value, int | float)}
-        metrics = [f"{name}: {score_text(value)}" for name, value in values.items()]
+        metrics = [f"{name}: {score_text(value)}" for name, value in values_of(told).items()]
         if self._epochs is None:
             return " - ".join([f"Round {told['round']}", seconds_text(seconds), *metrics])
         place = f"Epoch {told['epoch'] + 1}/{self._epochs}"
@@ -138,11 +135,7 @@ def _done(told: Mapping[str, Any]) -> int:
 
 
 def _metrics(told: Mapping[str, Any], rank: int) -> list[LineField]:
-    values = {
-        name: value
-        for name, value in told.items()
-        if name not in _PLACE and isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    values = values_of(told)
     text = "  ".join(f"{name} {score_text(value)}" for name, value in values.items())
     brief = "  ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:1])
     return [LineField(rank, text, brief)] if text else []

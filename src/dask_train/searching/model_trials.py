@@ -176,9 +176,8 @@ class TrialSession:
         NoMetricError
             The metric that counts is not among the scores of an epoch.
         """
-        if "round" in scores:  # in place of epochs, counted from 1
-            scores["epoch"] = scores.pop("round") - 1
-        scores.setdefault("epoch", 0)  # of a fit in steps, which is one epoch
+        if "epoch" not in scores:  # but rounds, which count from 1; a fit in steps is one epoch
+            scores["epoch"] = scores.pop("round", 1) - 1
         self._session.report(trial=self._order.number, **scores)
         loss, epoch, metric = scores.get("loss", 0.0), scores["epoch"], self._order.metric
         if not math.isfinite(loss):

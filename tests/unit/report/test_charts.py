@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from dask_train.report.charts import HEIGHT, MOST_CHARTS, MOST_POINTS, WIDTH, Curves, small_chart, values_of
+from dask_train.report.charts import HEIGHT, MOST_CHARTS, MOST_POINTS, WIDTH, Curves, small_chart
 
 
 def drawn(svg):
@@ -18,11 +18,6 @@ def drawn(svg):
     return [
         [tuple(map(float, pair.split(","))) for pair in line.get("points").split()] for line in root.findall("polyline")
     ]
-
-
-def test_the_values_of_a_score_are_its_numbers_that_tell_no_place():
-    told = {"role": "worker", "rank": 0, "epoch": 3, "step": 7, "loss": 0.5, "n": 2, "best": True, "name": "x"}
-    assert values_of(told) == {"loss": 0.5, "n": 2.0}
 
 
 def test_lines_are_by_name_of_each_roles_first_rank_and_nothing_is_taken_twice():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import xgboost
 from sklearn.linear_model import Ridge
 
 from dask_train.fitting.data import fit_data
+from dask_train.fitting.kinds import searched_kinds_here
 from dask_train.fitting.searched import TrialRows
 from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.values import plain
@@ -135,6 +138,15 @@ def test_trees_know_their_rounds_and_take_nothing_that_is_of_epochs():
             TrialTasks(build=lambda _: trees(), given={name: value}, **of_all).task("trial")
     with pytest.raises(ValueError, match="build told epochs of a trial; it can tell nothing beside the model"):
         TrialTasks(build=lambda _: (trees(), {"epochs": 3}), given={}, **of_all).task("trial")
+
+
+def test_processes_are_planned_for_libraries_that_were_imported(monkeypatch):
+    importlib.import_module("dask_train.linear_model")  # whose classes come when they are used
+    for name in ("keras", "lightgbm", "torch", "xgboost"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert [type(each).__name__ for each in searched_kinds_here()] == ["SearchedLinearModels"]
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    assert [type(each).__name__ for each in searched_kinds_here()] == ["SearchedKerasModels", "SearchedLinearModels"]
 
 
 def test_processes_are_of_the_kind_of_the_first_model():
