@@ -30,7 +30,7 @@ from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.streaming import StreamOnDask
 from dask_train.version import __version__
 from dask_train.worker import agent_task
-from dask_train.worker.agent import Brief
+from dask_train.worker.brief import Brief
 
 # How often a run that waits for room says for what.
 PLACE_POLL_S = 1.0

@@ -7,37 +7,33 @@ import json
 import pickle
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from dask_train.cluster.in_tasks import frees_its_thread
-from dask_train.cluster.peer import POLL_S, Peer
+from dask_train.cluster.peer import Peer
 from dask_train.config import seconds_or
 from dask_train.driver.history import INTERRUPTED
 from dask_train.driver.loop import Driver
 from dask_train.driver.preflight import pickled
+from dask_train.driver.printed import Printed
 from dask_train.driver.result import Result, leave_result
 from dask_train.driver.run_errors import error_of
 from dask_train.driver.scores import Scores
 from dask_train.driver.shown_run import html_of, show_live
 from dask_train.driver.watching import Watch, status_of, watch_until
-from dask_train.errors import ClosedError, DaskTrainError, StalledError
+from dask_train.errors import ClosedError, StalledError
 from dask_train.input_errors import raises_at_the_call
 from dask_train.logging.log import INTERRUPTED_S
 from dask_train.masking import mask_error, masked
 from dask_train.report.progress import RunDisplay
 from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.replay import to_record
-from dask_train.run.state import ALIVE
-from dask_train.worker.reading import Part, read_new
 
 # What the verb returns that has started the run.
 R = TypeVar("R")
-
-# How long the scheduler may take to tell what roles have printed; an error is told without it.
-OUTPUT_S = 10.0
 
 
 class Run(Generic[R]):
@@ -60,7 +56,7 @@ class Run(Generic[R]):
         self.id = driver.job.id
         self._driver, self._finish, self._display = driver, finish, display
         self._peer: Peer = driver.peer
-        self._output: dict[Key, str] = {}
+        self._printed = Printed(driver)
         self._peer.spawn(driver.drive)
         self._finalizer = weakref.finalize(self, _StopForgotten(driver))
         self._finalizer.atexit = False  # the client's own end ends the run
@@ -114,7 +110,7 @@ class Run(Generic[R]):
         TypeError
             The value can't be pickled.
         """
-        return self._peer.run(self._send, self._keys(role, rank), pickled("value", value))
+        return self._peer.run(self._send, self._printed.keys(role, rank), pickled("value", value))
 
     async def _send(self, keys: list[Key], value: bytes) -> None:
         self._driver.send(keys, value)
@@ -173,42 +169,8 @@ class Run(Generic[R]):
         ValueError
             The run has no such role.
         """
-        return self._peer.run(self._logs, self._keys(role, rank), role is None or rank is None)
-
-    def _keys(self, role: str | None, rank: int | None) -> list[Key]:
-        keys = [key for key in self._driver.job.plan.role_keys() if key[0] == (role or key[0])]
-        keys = [key for key in keys if rank is None or key[1] == rank]
-        if not keys:
-            counts = ", ".join(f"{name}={count}" for name, count in self._driver.job.plan.counts.items())
-            raise ValueError(f"There is no role {role!r} {'' if rank is None else rank} in this run; it has {counts}.")
-        return keys
-
-    async def _logs(self, keys: list[Key], prefixed: bool) -> str:
-        await self._fetch_output()
-        roles = {key: self._driver.state.roles[key] for key in keys}
-        alive = {key: role.address for key, role in roles.items() if role.phase in ALIVE and role.address}
-        if alive and not self._driver.over:
-            with suppress(DaskTrainError, OSError):  # TimeoutError is one
-                where = list(set(alive.values()))
-                asking = self._peer.on_workers(read_new, self.id, [], workers=where, on_error="ignore")
-                answers = await asyncio.wait_for(asking, POLL_S)
-                self._take_output(part for parts in answers.values() for part in parts or () if part[:2] in alive)
-        texts = {key: self._output.get(key, "") for key in keys}
-        if not prefixed:
-            return texts[keys[0]]
-        return "".join(
-            f"[{role} {rank}] {line}\n" for (role, rank), text in texts.items() for line in text.splitlines()
-        )
-
-    async def _fetch_output(self) -> None:
-        with suppress(DaskTrainError, TimeoutError):
-            answer = await asyncio.wait_for(self._peer.ask("train_run_show", run=self.id, output=True), OUTPUT_S)
-            self._take_output(answer.get("output", ()))
-
-    def _take_output(self, parts: Iterable[Part]) -> None:
-        """Keep what roles have printed; the last attempt's part comes last."""
-        for role, rank, _, _, data in parts:
-            self._output[role, rank] = data.decode(errors="replace")
+        printed = self._printed
+        return self._peer.run(printed.logs, printed.keys(role, rank), role is None or rank is None)
 
     def diagnose(self) -> Any:
         """Return what each role does now: its phase, its last word, its process's state, its threads' stacks.
@@ -367,8 +329,8 @@ class Run(Generic[R]):
         history = self._driver.history
         if finish.verdict is not Verdict.OK:
             if not self._driver.is_unanswered:
-                await self._fetch_output()
-            error = error_of(self.id, finish, history, self._output, self._driver.job.refuses)
+                await self._printed.fetch()
+            error = error_of(self.id, finish, history, self._printed.texts, self._driver.job.refuses)
             mask_error(error)
             try:
                 raise error from error.__cause__

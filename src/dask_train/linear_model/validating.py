@@ -10,13 +10,8 @@ import numpy as np
 
 from dask_train.linear_model.families import Family, Multinomial
 from dask_train.linear_model.fitting import Fitted, Task
-from dask_train.linear_model.least_squares import LeastSquares
 from dask_train.linear_model.moments import check_total
-from dask_train.linear_model.penalised_squares import PenalisedSquares
 from dask_train.linear_model.rows import blocks_of, rows_of
-
-# Problems that tell what is predicted; a fit of each has coefficients as :func:`_coef_of` puts them.
-Problem = Task | LeastSquares | PenalisedSquares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +29,7 @@ class Validation:
     dataset: str
     places: tuple[int, ...]
 
-    def scores(self, problem: Problem, found: Any, session: Any) -> dict[str, float]:
+    def scores(self, problem: Any, found: Any, session: Any) -> dict[str, float]:
         """Return ``val_loss``, and ``val_accuracy`` of classes or ``val_r2`` of least squares; all ranks at once.
 
         The loss is the mean that the problem minimises, without penalties and without what does not depend on the
@@ -43,7 +38,7 @@ class Validation:
         Parameters
         ----------
         problem
-            What was solved.
+            What was solved: a :class:`Task`, or one of least squares.
         found
             What it gave.
         session

@@ -11,22 +11,17 @@ import copy
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dask.system import CPU_COUNT
 from distributed import Worker
 
-from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.cluster.certificates import certificates
 from dask_train.cluster.devices import device_environment
 from dask_train.cluster.peer import Peer
-from dask_train.data.letterbox import LetterboxPlace
-from dask_train.data.parcel import Parcel
 from dask_train.errors import DaskTrainError, DataError, StalledError
 from dask_train.frameworks.base import RoleInfo
 from dask_train.process.devices import DeviceUse
-from dask_train.process.launch import Preload
 from dask_train.process.messages import (
     Accounted,
     Answer,
@@ -61,7 +56,7 @@ from dask_train.process.messages import (
     to_plain,
 )
 from dask_train.process.role_child import RoleChild
-from dask_train.settings.process import Settings
+from dask_train.worker.brief import Brief
 from dask_train.worker.mail import BUNDLE_S, Mail
 from dask_train.worker.role_data import RoleData
 from dask_train.worker.templates import TemplateProcesses
@@ -75,53 +70,6 @@ LOOK_S = 0.2
 
 Key = tuple[str, int]
 Q = TypeVar("Q", bound=Question)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Brief:
-    """What an agent has to know of its run from the start.
-
-    Attributes
-    ----------
-    run
-        The run's name.
-    counts, training
-        How many there are of each role, and those that train, in the order of their ranks over all.
-    functions
-        Pickled functions by role, with their large arrays.
-    framework
-        The pickled adapter.
-    checkpoint
-        Where checkpoints are kept, if anywhere.
-    settings
-        Of libraries, that role processes take over.
-    preload
-        What templates of the role processes import; None where there are none.
-    progress_every_s
-        How often progress of roles is told where there is nothing else to tell, in seconds.
-    patience_s
-        How long a wait for data may take, in seconds.
-    stop_s
-        How long killed processes may take to be gone, in seconds.
-    needs_devices
-        Whether a role that was given a device must use it.
-    letterbox
-        Where roles leave large results; None for a run that has none, or whose client is on another host.
-    """
-
-    run: str
-    counts: dict[str, int]
-    training: tuple[str, ...]
-    functions: dict[str, Parcel] = field(repr=False)
-    framework: bytes = field(repr=False)
-    checkpoint: CheckpointPlace | None
-    settings: Settings
-    preload: Preload | None
-    progress_every_s: float
-    patience_s: float
-    stop_s: float
-    needs_devices: bool = False
-    letterbox: LetterboxPlace | None = None
 
 
 class Agent:

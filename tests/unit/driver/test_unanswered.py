@@ -12,6 +12,7 @@ from dask_train.driver import loop
 from dask_train.driver.course import Course
 from dask_train.driver.handle import Run
 from dask_train.driver.loop import Driver
+from dask_train.driver.printed import Printed
 from dask_train.errors import DaskTrainError, RoleLostError
 from dask_train.run.commands import Finish, Verdict
 
@@ -72,7 +73,8 @@ def test_a_scheduler_that_has_not_answered_is_told_and_not_waited_for(error, mon
 def test_its_roles_output_is_not_asked_for(error):
     driver: Any = Ended(error)
     run: Any = object.__new__(Run)
-    run.id, run._driver, run._peer, run._output = "mine", driver, driver, {}
+    driver.peer = driver
+    run.id, run._driver, run._peer, run._printed = "mine", driver, driver, Printed(driver)
     with pytest.raises(DaskTrainError, match="did not answer"):
         asyncio.run(run._outcome())
     assert driver.num_asked == (error is None)

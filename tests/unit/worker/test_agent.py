@@ -17,7 +17,8 @@ from dask_train.process import messages
 from dask_train.process.messages import Message, RoleProcess, from_plain, to_plain
 from dask_train.settings.process import Settings
 from dask_train.worker import agent as agent_module
-from dask_train.worker.agent import Agent, Brief
+from dask_train.worker.agent import Agent
+from dask_train.worker.brief import Brief
 from dask_train.worker.mail import BUNDLE_S
 
 TEST_S = 20.0
