@@ -1,6 +1,9 @@
 """Which function of a verb serves which kind of model, told without importing any framework.
 
-Keras models, and all that no other kind claims, are served by the verb itself.
+Keras models, and all that no other kind claims, are served by the verb itself. The smallest example of a kind is the
+k-means of ``docs/extending.md``; the smallest of those here are linear models (:mod:`dask_train.fitting.linear`). These
+do not extend :class:`~dask_train.trainers.Trainer`: each needs what that leaves out, such as an adapter of a framework,
+validation, or a loop of rounds.
 """
 
 from __future__ import annotations
