@@ -133,7 +133,9 @@ def with_keras(client: Client, idle: str) -> dict[str, float]:
                 lambda: dt.fit(model(), x, y, workers=2, verbose=0, callbacks=[stamp], client=client)
             )
             found["search_first_step_s"] = first_step(
-                lambda: dt.search(build, x, y, metric="loss", trials=1, epochs=1, progress=False, client=client)
+                lambda: dt.search(
+                    build, x, y, metric="loss", direction="minimize", trials=1, epochs=1, progress=False, client=client
+                )
             )
             found["evaluate_after_predict_s"] = evaluated()
             found["replaced_next_step_s"] = replaced()

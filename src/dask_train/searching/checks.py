@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_train.checkpoint.best import AUTO
+from dask_train.checkpoint.best import AUTO, mode_by_name
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
@@ -85,6 +85,21 @@ def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:
         isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0
     ):
         raise ValueError(f"timeout_s is {timeout_s!r}; it is a number of seconds above 0, or None.")
+
+
+def check_loss(metric: str, direction: str | None, study: Any) -> None:
+    """See that no loss is maximised because nobody has said which way is better.
+
+    Raises
+    ------
+    ValueError
+        It would be.
+    """
+    if direction is None and study is None and mode_by_name(metric, AUTO) == "min":
+        raise ValueError(
+            f"metric={metric!r} is a loss, and more of a score is better unless direction says otherwise. Pass "
+            "direction='minimize'."
+        )
 
 
 def check_best(policy: Checkpoint | None, metric: str, direction: str) -> None:

@@ -14,7 +14,7 @@ from dask_train.fitting.data import FitData, check_same_classes, fit_data, split
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.searched import TrialRows
 from dask_train.fitting.settings import EpochSettings, KerasSettings
-from dask_train.searching.checks import check_search
+from dask_train.searching.checks import check_loss, check_search
 from dask_train.searching.model_trials import TrialLoop
 from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.place import DATA, VALIDATION_DATA, DataPlace
@@ -116,6 +116,7 @@ def search_models(build: Any, x: Any, y: Any, given: Mapping[str, Any]) -> Searc
     """
     check_search(build, *(given[name] for name in ("metric", "direction", "seed", "timeout_s", "groups")))
     settings, run = ModelSearchSettings.of(given), RunSettings.of(given, progress=given["progress"])
+    check_loss(settings.metric, settings.direction, settings.study)
     if settings.callbacks is not None:
         settings = replace(settings, callbacks=fit_checks.check_callbacks(settings.callbacks) or None)
     data, validation = settings.rows_of(x, y)

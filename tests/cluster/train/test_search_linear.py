@@ -53,5 +53,11 @@ def test_the_best_model_is_that_of_fit_and_a_resumed_search_finds_the_same(clien
 def test_scores_that_a_linear_model_has_not_end_the_search(client):
     with pytest.raises(ValueError, match="no score 'loss' at the end of an epoch; there are val_loss, val_accuracy"):
         dt.search(
-            lambda _: LogisticRegression(), *rows(), validation_data=rows(1), metric="loss", trials=1, client=client
+            lambda _: LogisticRegression(),
+            *rows(),
+            validation_data=rows(1),
+            metric="loss",
+            direction="minimize",
+            trials=1,
+            client=client,
         )

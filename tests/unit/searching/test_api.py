@@ -22,6 +22,7 @@ def build(trial):
     [
         ({"build": 3}, TypeError, "build is 3; pass a function"),
         ({"metric": ""}, ValueError, "metric is ''; pass the name of a score"),
+        ({"metric": "val_loss"}, ValueError, "metric='val_loss' is a loss, .* Pass direction='minimize'"),
         ({"direction": "up"}, ValueError, "direction is 'up'; it is 'maximize' or 'minimize'"),
         ({"trials": 0}, ValueError, "trials is 0; it is a whole number of at least 1"),
         ({"workers_per_trial": 1.5}, ValueError, r"workers_per_trial is 1\.5"),
