@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import asdict
@@ -218,7 +219,11 @@ class OptunaStudy(Study):
         if is_better(done.value, self._to_beat, mode=self.mode):
             self._to_beat = done.value
             assert done.parts is not None
-            self.best = (done.number, done.value, handed.model(done.parts))
+            with warnings.catch_warnings(record=True) as told:  # such as of a solver that has not converged
+                warnings.simplefilter("always")
+                self.best = (done.number, done.value, handed.model(done.parts))
+            for each in told:
+                self.warnings.setdefault(str(each.message), done.number)
         self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
 
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:

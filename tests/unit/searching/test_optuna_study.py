@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import optuna
@@ -73,6 +74,17 @@ def test_what_keras_would_have_warned_of_is_kept_once():
         handed = searched.next()
         searched.done(handed, replace(done(handed, 0.5), warnings=["the data ends"]))
     assert searched.warnings == {"the data ends": 0}
+
+
+def test_what_a_model_warns_of_when_it_is_made_is_kept_too():
+    def loud(trial):
+        return replace(built(trial), model=lambda _: warnings.warn("it did not converge", stacklevel=1))
+
+    searched = trials(build=loud)
+    for value in (0.5, 0.4):  # the second one is not made
+        handed = searched.next()
+        searched.done(handed, done(handed, value))
+    assert searched.warnings == {"it did not converge": 0}
 
 
 def test_only_what_is_better_than_all_before_is_kept():
