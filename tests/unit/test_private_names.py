@@ -28,6 +28,7 @@ OURS = {
     "_meeting",
     "_peer",
     "_posed",
+    "_posed_for",
     "_save",
     "_start",
     "_stop",

@@ -60,7 +60,9 @@ VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "train": (dt.train, lambda **given: dt.train(worker, **given)),
     "search": (
         dt.search,
-        lambda x=X, y=Y, **given: dt.search(lambda _: network(), x, y, **{"metric": "loss", **given}),
+        lambda x=X, y=Y, **given: dt.search(
+            lambda _: network(), x, y, **{"metric": "loss", "direction": "minimize", **given}
+        ),
     ),
     "search of a grid": (
         dt.search,

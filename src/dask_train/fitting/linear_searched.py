@@ -38,11 +38,16 @@ class SearchedLinearModels(SearchedKind):
         features = rows.data.columns.matrix
         if (given := rows.validation.columns.matrix.row_shape) != features.row_shape:
             raise ValueError(f"validation_data has {given[0]} features, and the data {features.row_shape[0]}.")
-        copied = deepcopy(model)
+        targets, given = rows.data.columns[places[1]].row_shape, rows.validation.columns[of_validation[1]].row_shape
+        if targets != given:
+            raise ValueError(f"A row of validation_data has targets of shape {given}, and one of the data {targets}.")
+        copied, schema = deepcopy(model), rows.data.schema
+        of_frame = schema if schema is not None and isinstance(schema.features, list) else None
+        names = None if of_frame is None else [each.name for each in of_frame.columns]
         posed = copied._posed_for(
             features.row_shape[0],
-            None if rows.data.schema is None else [each.name for each in rows.data.schema.columns],
-            np.empty((0, *rows.data.columns[places[1]].row_shape)),
+            names,
+            np.empty((0, *targets)),
             rows.labels,
         )
 
@@ -79,6 +84,8 @@ def _places(what: str, data: FitData) -> tuple[int, ...]:
             f"{what}: a linear model takes a matrix of numbers and a column of targets. Pass arrays X and y, or a "
             "frame with label='name' and features as a list of names."
         )
+    if len(numbers) == 3 and (shape := columns[numbers[2]].row_shape):
+        raise ValueError(f"{what}: weights are one per row, and a row of these has the shape {shape}.")
     return tuple(numbers)
 
 

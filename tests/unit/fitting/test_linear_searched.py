@@ -113,6 +113,10 @@ def test_names_of_frames_are_those_of_the_model():
     best = spec.model(outcome.header)
     assert best.feature_names_in_.tolist() == ["one", "two", "three"]
     np.testing.assert_allclose(best.predict(frame), linear_model.Ridge().fit(X, NUMBERS).predict(X))
+    data = fit_data("data", X, pd.Series(NUMBERS, name="y"), None)  # a schema of the targets alone
+    spec = LINEAR_MODELS.trial(linear_model.Ridge(), None, TrialRows(data=data, validation=data, workers=1))
+    best = spec.model(spec.work(Session((X, NUMBERS), (X, NUMBERS))).header)
+    assert not hasattr(best, "feature_names_in_")
 
 
 @pytest.mark.parametrize(
@@ -121,12 +125,19 @@ def test_names_of_frames_are_those_of_the_model():
         (linear_model.Ridge(), (X, NUMBERS), None, "Pass validation_data, or validation_split"),
         (linear_model.Ridge(-1), (X, NUMBERS), (XV, NUMBERS_V), "alpha is -1"),
         (linear_model.Ridge(), (X, NUMBERS), (XV[:, :2], NUMBERS_V), "validation_data has 2 features, and the data 3"),
+        (
+            linear_model.Ridge(),
+            (X, NUMBERS),
+            (XV, NUMBERS_V[:, None]),
+            "validation_data has targets of shape .1,., and",
+        ),
+        (linear_model.Ridge(), (X, NUMBERS, WEIGHTS[:, None]), (XV, NUMBERS_V), "data: weights are one per row"),
         (linear_model.Ridge(), (X,), (XV, NUMBERS_V), "data: a linear model takes a matrix of numbers and a column"),
         (linear_model.Ridge(), (LABELS[:, None], NUMBERS), (XV, NUMBERS_V), "takes a matrix of numbers"),
         (
             linear_model.LogisticRegression(),
             (X, LABELS[:, None]),
-            (XV, LABELS_V),
+            (XV, LABELS_V[:, None]),
             "y has the shape .0, 1.; it is .n,.,",
         ),
         (linear_model.LogisticRegression(), (X, NUMBERS > 0), (XV, NUMBERS_V > 0), "y has one class only, True"),
