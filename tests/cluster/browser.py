@@ -102,6 +102,10 @@ class Browser:
         self.until(f"!!{button}")
         self.tell(f"{button}.click()")
 
+    def make_dark(self) -> None:
+        """Tell pages that the system is dark."""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+
     def picture(self, file: Path, width: int = 1400, height: int = 1800) -> None:
         """Write what the page looks like as a PNG."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -198,6 +198,8 @@ def test_a_reader_sees_a_run_live_looks_into_it_and_stops_it(apart, browser, pat
 CHOICE = f"{MODELS}.find(model => model.type === 'MultiChoice')"
 TABLE = "deep('table').find(table => table.textContent.includes('Settings that differ'))?.textContent ?? ''"
 
+CELL = "getComputedStyle(deep('.slick-row')[0]).backgroundColor.match(/[0-9]+/g).slice(0, 3)"
+
 
 def learns(session, rate):
     for epoch in range(5):
@@ -223,6 +225,9 @@ def test_a_reader_compares_runs_that_are_over(apart, browser):
     page.until(f"{MODELS}.some(model => model.data?.run?.length === 4 && model.data.dash?.includes('dashed'))")
     if folder := os.environ.get("DASK_TRAIN_PICTURES"):
         page.picture(Path(folder) / "dashboard_compare.png", width=1280, height=1010)
+    assert page.tell(f"{CELL}.every(shade => shade > 200)")
+    page.make_dark()
+    page.until(f"{CELL}.every(shade => shade < 80)")
     assert page.errors == []
 
 

@@ -22,7 +22,7 @@ ACTIVITY_COLOURS = {
     "checkpoints": "#cc79a7",
     "client": "#bbbbbb",
 }
-KIND_COLOURS = {"waiting for room": "#bbbbbb", "launching": "#e69f00", "training": "#009e73", "ending": "#555555"}
+KIND_COLOURS = {"waiting for room": "#bbbbbb", "launching": "#e69f00", "training": "#009e73", "ending": "#777777"}
 MARK_COLOURS = {"lost": "#d55e00", "returned": "#0072b2"}
 
 Key = tuple[str, int]

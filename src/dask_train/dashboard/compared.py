@@ -26,7 +26,7 @@ from .traces import Curve, CurveKey, Trace
 
 LINE_COLUMNS = ("xs", "ys", "x", "y", "colour", "dash", "label", "run")
 # As many colours as people tell apart.
-COMPARED_COLOURS = (*COLOURS, "#999999")
+COMPARED_COLOURS = (*COLOURS, "#8c6d31")
 MOST_COMPARED = len(COMPARED_COLOURS)
 # In names of scores of which more is better: as ``dask_train.run.stopping.Patience`` has them.
 _GROWING = ("acc", "auc", "precision", "recall", "f1")

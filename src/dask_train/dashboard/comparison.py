@@ -89,5 +89,5 @@ def _chart() -> tuple[Any, Any]:
         "xs", "ys", source=source, line_color="colour", line_dash="dash", line_width=2, legend_field="run"
     )
     chart.scatter("x", "y", source=source, color="colour", size=5)  # of one point there is no line
-    chart.add_tools(HoverTool(renderers=[lines], tooltips=[("", "@label"), ("value", "$data_y"), ("at", "$data_x")]))
+    chart.add_tools(HoverTool(renderers=[lines], tooltips=[("", "@label"), ("value", "$snap_y"), ("at", "$snap_x")]))
     return chart, source

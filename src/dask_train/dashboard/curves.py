@@ -69,5 +69,5 @@ def _chart(name: str) -> tuple[Any, Any]:
         "xs", "ys", source=source, line_color="colour", line_alpha="alpha", line_dash="dash", line_width=2
     )
     chart_.scatter("x", "y", source=source, color="colour", alpha="alpha", size=5)  # of one point there is no line
-    chart_.add_tools(HoverTool(renderers=[lines], tooltips=[("", "@label"), ("value", "$data_y"), ("at", "$data_x")]))
+    chart_.add_tools(HoverTool(renderers=[lines], tooltips=[("", "@label"), ("value", "$snap_y"), ("at", "$snap_x")]))
     return chart_, source

@@ -24,8 +24,9 @@ from .tables import (
     waiting_table,
     words_on,
 )
+from .theme import set_theme
 from .traces import Trace
-from .widgets import DARK_CSS, ScrolledTable, heading, set_value
+from .widgets import ScrolledTable, heading, set_value
 from .workers import PREDICTION_COLUMNS, WORKER_COLUMNS, Rates, predictions_table, workers_table
 
 # How often an open page looks; a driver tells the scheduler four times a second what is new.
@@ -43,13 +44,11 @@ def page_document(records: Records, readers: Readers, extra: dict[str, Any], doc
 
 def plot_document(records: Records, readers: Readers, doc: Any) -> None:
     """Fill the page without the bar, as JupyterLab's extension shows it in a pane."""
-    from distributed.dashboard.components.scheduler import BOKEH_THEME
-
     doc.title = "Dask: Train"
-    doc.theme = BOKEH_THEME
     page = Page(records, readers.admit(records.scheduler, doc))
     page.update()
     doc.add_root(page.root)
+    set_theme(doc)
     doc.add_periodic_callback(page.update, UPDATE_MS)
 
 
@@ -66,7 +65,7 @@ class Page:
 
     def __init__(self, records: Records, reader: PageReader) -> None:
         from bokeh.layouts import column
-        from bokeh.models import Div, GlobalInlineStyleSheet, Select
+        from bokeh.models import Div, Select
 
         self._records = records
         self._chosen = ""
@@ -101,7 +100,6 @@ class Page:
             self._searches.root,
             self._elsewhere.root,
             sizing_mode="stretch_width",
-            stylesheets=[GlobalInlineStyleSheet(css=DARK_CSS)],
         )
 
     def update(self) -> None:

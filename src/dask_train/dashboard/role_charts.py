@@ -94,14 +94,14 @@ class Bars:
         )
         self.root.x_range.start, self.root.x_range.range_padding = 0, 0
         self.root.xaxis.axis_label = along
-        self.root.ygrid.grid_line_color = None
+        self.root.ygrid.visible = False
         bars = self.root.hbar(
             y="role",
             left="left",
             right="right",
             height=0.7,
             fill_color="colour",
-            line_color="white",
+            line_color=None,
             source=self._source,
         )
         self.root.add_tools(HoverTool(renderers=[bars], tooltips=[("@role", "@label")]))

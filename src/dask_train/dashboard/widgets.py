@@ -20,14 +20,6 @@ WIDTHS = {
 ROW_HEIGHT, MOST_ROWS_SEEN = 25, 8
 # A table becomes no narrower than this share of its columns' widths: beyond, it scrolls.
 NARROWEST = 0.7
-# Dask's own pages are light. This one, with its navigation bar, is dark where the reader's system is: the lightness of
-# all colours is inverted, and their hues stay.
-DARK_CSS = """
-@media (prefers-color-scheme: dark) {
-  html { background: #fff; filter: invert(0.92) hue-rotate(180deg); }
-  html img { filter: invert(1) hue-rotate(180deg); }
-}
-"""
 
 
 class ScrolledTable:
