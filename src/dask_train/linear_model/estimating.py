@@ -34,6 +34,7 @@ from dask_train.linear_model.fitting import Fitted, Task
 from dask_train.linear_model.penalised_squares import PenalisedSquares
 from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.ranks import Alone
+from dask_train.report.progress import EstimatorDisplay, estimators_progress
 from dask_train.training.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class LinearEstimator(BaseEstimator):
     @raises_at_the_call
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model; :func:`dask_train.fit` does the same as a run that can be followed, stopped and resumed.
+
+        Progress on Dask collections is shown as :func:`dask_train.fit` shows it, in a notebook after 10 seconds.
 
         Parameters
         ----------
@@ -85,8 +88,8 @@ class LinearEstimator(BaseEstimator):
                     "first worker could return."
                 )
 
-        run = RunSettings(gpus=None, name="linear-model", progress=False)
-        posed.start(run, self.workers, finish=finish)
+        run = RunSettings(gpus=None, name="linear-model", progress=estimators_progress())
+        posed.start(run, self.workers, finish=finish, display=EstimatorDisplay)
         return self
 
     # What scikit-learn is asked of the data besides.

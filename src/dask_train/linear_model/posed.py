@@ -51,6 +51,7 @@ class Posed:
         *,
         finish: Callable[[Result], Any],
         task: LoopTask | None = None,
+        display: Callable[..., RunDisplay] = RunDisplay,
         params: Mapping[str, Any] | None = None,
     ) -> Any:
         """Start the run that solves the problem, and return what it comes to.
@@ -65,6 +66,8 @@ class Posed:
             Makes the result of the run's.
         task
             Of the loop of a run that the user has. Default: of one that nobody has.
+        display
+            Shows how the run goes.
         params
             For the loggers.
 
@@ -95,7 +98,7 @@ class Posed:
             run,
             framework=Linear(),
             finish=finish,
-            display=RunDisplay,
+            display=display,
             params=params,
         )
 

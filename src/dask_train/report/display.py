@@ -93,6 +93,9 @@ class Display:
         if self._writes and self._drawn_at is not None:
             self._write()
 
+    # Seconds before a notebook shows it.
+    _first_s = 0.0
+
     # What is drawn
 
     def _fields(self) -> Sequence[LineField]:
@@ -144,7 +147,8 @@ class Display:
     def _next_at(self) -> float:
         """Return when it may be shown again."""
         if self._drawn_at is None:
-            return self._begun + FIRST_LINE_S if self._writes and not self._is_asked else self._begun
+            is_late = self._writes and not self._is_asked
+            return self._begun + (FIRST_LINE_S if is_late else self._first_s if self._is_notebook else 0.0)
         if not self._writes:
             return self._drawn_at + REDRAW_INTERVAL_S
         return self._drawn_at + (WRITE_INTERVAL_S if self._is_asked else QUIET_INTERVAL_S)

@@ -5,13 +5,17 @@ Knows nothing of Dask: whoever waits tells it the run's status, a few times a se
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
+import threading
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
-from dask_train.cards import Card, CardTable
+from dask_train.cards import Card, CardTable, in_notebook
+from dask_train.printing import SafeFile
 from dask_train.report.charts import Curves
-from dask_train.report.display import Display, facts_of
+from dask_train.report.display import FIRST_LINE_S, Display, facts_of
 from dask_train.report.fitted import LineField
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.rates import RATE_OVER_S, SlowestRole, rate_field
@@ -58,6 +62,15 @@ def progress_of(verbose: Any) -> bool | None:
     if not (verbose == "auto" or (isinstance(verbose, int) and verbose in (0, 1, 2))):
         raise ValueError(f"verbose is {verbose!r}; it is 'auto', 0, 1 or 2.")
     return None if verbose == "auto" else bool(verbose)
+
+
+def estimators_progress() -> bool | None:
+    """Return ``progress`` of an estimator's own ``fit``, which searches call in threads and child processes, too.
+
+    Those may write into a log, and would draw over each other in a terminal.
+    """
+    is_alone = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
+    return None if is_alone or not (SafeFile(sys.stderr).isatty() or in_notebook()) else False
 
 
 class RunDisplay(Display):
@@ -179,6 +192,12 @@ class RunDisplay(Display):
         # A role that starts again counts its batches from 0.
         scores, batches, rows = (max(0, b - a) / (now - since) for a, b in zip(before, after, strict=True))
         return scores, batches, rows
+
+
+class EstimatorDisplay(RunDisplay):
+    """As :class:`RunDisplay` for an estimator's own ``fit``: a notebook has no card of each of many short ones."""
+
+    _first_s = FIRST_LINE_S
 
 
 def _numbers(score: Mapping[str, Any], place: frozenset[str]) -> dict[str, float]:

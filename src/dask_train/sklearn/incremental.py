@@ -20,6 +20,7 @@ from dask_train.input_errors import raises_at_the_call
 from dask_train.linear_model.collections import is_dask
 from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict
+from dask_train.report.progress import estimators_progress
 from dask_train.sklearn.collections import (
     as_array,
     check_features,
@@ -196,7 +197,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
             has_weights=weight is not None,
             keeps=settings.get("checkpoint") is not None,
         )
-        named = {"name": "incremental", "progress": False, **settings}
+        named = {"name": "incremental", "progress": estimators_progress(), **settings}
         result = train(task, roles={"worker": 1}, data=tuple(columns), framework=Learners(), **named)
         outcome = result.results["worker"][0]
         if outcome is None:  # stopped while its process did not answer

@@ -74,10 +74,13 @@ def test_sparse_partitions_have_the_coefficients_of_dense_ones(client, solver):
     assert found.score(sparse, on_dask(TARGETS["binary"])) == wanted.score(X, TARGETS["binary"])
 
 
-def test_frames_and_refused_targets(client):
+def test_frames_and_refused_targets(client, capsys, monkeypatch):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=TARGETS["counts"])
     table = dd.from_pandas(frame, npartitions=3)
-    found = ours.PoissonRegressor(tol=1e-10).fit(table[list("abcd")], table["y"])
+    with monkeypatch.context() as patch:
+        patch.setattr("dask_train.report.display.FIRST_LINE_S", 0.0)
+        found = ours.PoissonRegressor(tol=1e-10).fit(table[list("abcd")], table["y"])
+    assert "linear-model-" in capsys.readouterr().err, "a log gets lines of a long fit"
     wanted = plain.PoissonRegressor(tol=1e-10, solver="newton-cholesky").fit(X, TARGETS["counts"])
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-6, atol=1e-8)
     assert found.feature_names_in_.tolist() == list("abcd")

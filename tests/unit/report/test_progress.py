@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from dask_train import cards as notebooks
-from dask_train.report.progress import RunDisplay, check_progress
+from dask_train.report.progress import EstimatorDisplay, RunDisplay, check_progress, estimators_progress
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -268,6 +269,26 @@ def test_a_notebook_gets_one_text_that_changes(notebook: list[Any]) -> None:
     assert "3 of 3 roles" in notebook[1]["text/html"]
     assert "of 3 roles" not in notebook[-1]["text/html"], "it is over"
     assert (file.getvalue(), display.shown) == ("", True)
+
+
+def test_a_notebook_has_no_card_of_a_short_fit_of_an_estimator(notebook: list[Any]) -> None:
+    clock = Clock()
+    for lasts_s, is_seen in ((9.0, False), (11.0, True)):
+        with EstimatorDisplay(clock=clock) as display:
+            display.update(make_status())
+            clock.now_s += lasts_s
+            display.update(make_status())
+        assert bool(notebook) is is_seen
+
+
+def test_a_fit_of_an_estimator_in_a_thread_draws_in_no_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(estimators_progress).result(60) is None, "a log may have its lines"
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert pool.submit(estimators_progress).result(60) is False
+    assert estimators_progress() is None
 
 
 @pytest.mark.parametrize("shell", [None, object()])
