@@ -163,3 +163,15 @@ def test_the_glossary_is_short_and_in_order() -> None:
     terms = re.findall(r"^\| ([\w ]+) \|", (DOCS / "glossary.md").read_text(), flags=re.MULTILINE)[1:]
     assert terms == sorted(terms)
     assert 10 < len(terms) <= MOST_TERMS
+
+
+def test_results_have_what_the_table_of_results_says() -> None:
+    text = (DOCS / "reference" / "arguments.md").read_text()
+    table = text[text.index("| `result.` |") :].split("\n\n")[0].splitlines()[2:]
+    kinds = (dt.FitResult, dt.Result, dt.SearchResult)
+    assert len(table) == 8
+    for names, *cells in (row.strip("| ").split(" | ") for row in table):
+        for name in re.findall(r"`(\w+)", names):
+            for kind, cell in zip(kinds, cells, strict=True):
+                has = name in {*dir(kind), *kind.__annotations__, *getattr(kind, "__dataclass_fields__", ())}
+                assert has is not cell.startswith("no: "), (kind.__name__, name)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import localtime, strftime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_train.cards import Card, CardTable, Shown
 from dask_train.data.ledger import Ledger
+from dask_train.report.account import MetricCurves, figure_of, reported, write_page
 from dask_train.report.charts import Curves
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.scores import values_of
@@ -80,6 +83,53 @@ class RunAccount(Shown):
     def seconds(self) -> float:
         """Return the seconds from when the run was asked for until it ended."""
         return max(0.0, self.attempts[-1].ended - self.attempts[0].started) if self.attempts else 0.0
+
+    def report(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Path | str:
+        """Write a page about the run: curves, who worked where and when, the last of each metric, the ledger.
+
+        Parameters
+        ----------
+        path
+            Where to write it: a file, or a URL of any file system of fsspec.
+        storage_options
+            Keywords for the file system of a URL, such as credentials. Never shown. Default: what the environment says.
+
+        Returns
+        -------
+        Path or str
+            The HTML file, which needs no other, or its URL; what was there before is replaced.
+
+        Raises
+        ------
+        ValueError
+            A store can't be written to.
+        ImportError
+            matplotlib is not installed.
+        """
+        return write_page(self, self._model_name(), self._metrics(), path, storage_options)
+
+    def plot(self) -> Any:
+        """Return a ``matplotlib.figure.Figure`` of the history, each metric in a chart; a notebook shows it.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Over epochs, rounds, steps of a solver, or reports. Not bound to any window.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        return figure_of(self._metrics())
+
+    def _model_name(self) -> str:
+        """Return what a page calls that which was trained."""
+        return self.run_id
+
+    def _metrics(self) -> MetricCurves:
+        """Return what is drawn."""
+        return MetricCurves.of_reports(reported(self.scores))
 
     def _save(self, folder: Path) -> list[Path]:
         """Write what the run has left into a folder: the ledger, as JSON; the files."""
@@ -161,9 +211,21 @@ class Result(RunAccount):
 
     results: dict[str, list[Any]]
 
-    def _example(self) -> Any:
-        """Return a row of zeros as the model takes it; None where that is not known."""
-        return None
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Return the numbers that the first rank of each role has reported, in order: a list for each name."""
+        return reported(self.scores)
+
+    if not TYPE_CHECKING:  # where it would hide other names that there are not
+
+        def __getattr__(self, name: str) -> Any:
+            """Tell of what other results have."""
+            hints = {
+                "model": "it is what a function returns, as in result.results['worker'][0]",
+                "save": "save the model that a function returns, as in result.results['worker'][0]",
+            }
+            hint = f": {hints[name]}" if name in hints else ""
+            raise AttributeError(f"A Result of dt.train has no attribute {name!r}{hint}.", name=name, obj=self)
 
     def _values(self) -> list[tuple[str, str]]:
         roles = ", ".join(f"{len(ranks)} {role}" for role, ranks in self.results.items())

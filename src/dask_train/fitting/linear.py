@@ -16,13 +16,13 @@ from dask_train.arguments import takes
 from dask_train.driver.handle import Run
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.logged import params_of_estimator
-from dask_train.fitting.report import MetricCurves
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.settings import of_run
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
+from dask_train.report.account import MetricCurves
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import ModelSettings

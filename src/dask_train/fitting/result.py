@@ -15,11 +15,11 @@ from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.finite import told_of_weights
-from dask_train.fitting.report import MetricCurves, figure_of, write_page
 from dask_train.fitting.saved import save_model, saved
 from dask_train.fitting.schemas import note_schema, row_of_zeros
 from dask_train.input_errors import warn_at_the_call
 from dask_train.report import charts
+from dask_train.report.account import MetricCurves
 from dask_train.report.formats import score_text
 from dask_train.trainers.common.outcome import Outcome
 
@@ -61,45 +61,6 @@ class FitResult(RunAccount):
     waiting_s: float
     best_epoch: int | None = None
     schema: FrameSchema | None = field(default=None, repr=False)
-
-    def report(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Path | str:
-        """Write a page about the run: curves, who worked where and when, the last of each metric, the ledger.
-
-        Parameters
-        ----------
-        path
-            Where to write it: a file, or a URL of any file system of fsspec.
-        storage_options
-            Keywords for the file system of a URL, such as credentials. Never shown. Default: what the environment says.
-
-        Returns
-        -------
-        Path or str
-            The HTML file, which needs no other, or its URL; what was there before is replaced.
-
-        Raises
-        ------
-        ValueError
-            A store can't be written to.
-        ImportError
-            matplotlib is not installed.
-        """
-        return write_page(self, self._model_name(), self._metrics(), path, storage_options)
-
-    def plot(self) -> Any:
-        """Return a ``matplotlib.figure.Figure`` of the history, each metric over epochs; a notebook shows it.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Not bound to any window.
-
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-        """
-        return figure_of(self._metrics())
 
     def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the model with its schema, so that ``dt.predict(path, frame)`` gives the same predictions anywhere.

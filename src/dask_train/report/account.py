@@ -1,4 +1,4 @@
-"""What a call of ``fit`` has left, as a page and as a figure."""
+"""What a run has left, as a page and as a figure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,35 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from dask_train.driver.result import RunAccount
 from dask_train.extras import check_installed, install_command
-from dask_train.report import Metric, RoleTimeline, RunRecord, Score, Span, write_report
+from dask_train.report.charts import values_of
+from dask_train.report.html import write_report
+from dask_train.report.record import Metric, RoleTimeline, RunRecord, Score, Span
+
+# What the numbers of a run's own functions are counted by.
+REPORT = "report"
+
+
+class Account(Protocol):
+    """What is read of a run's result, which :class:`dask_train.driver.result.RunAccount` describes."""
+
+    @property
+    def scores(self) -> Sequence[Mapping[str, Any]]:
+        """All scores."""
+
+    @property
+    def ledger(self) -> Any:
+        """The account of rows."""
+
+    @property
+    def attempts(self) -> Sequence[Any]:
+        """Every launch."""
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run was stopped."""
 
 
 class MetricCurves(NamedTuple):
@@ -26,6 +50,11 @@ class MetricCurves(NamedTuple):
     epoch: Sequence[int]
     unit: str = "epoch"
     sets: Mapping[str, str] = MappingProxyType({"val_": "validation"})
+
+    @classmethod
+    def of_reports(cls, values: Mapping[str, Sequence[Any]]) -> MetricCurves:
+        """Return those of numbers that functions have reported: a list for each name, in order."""
+        return cls(values, range(max(map(len, values.values()), default=0)), REPORT)
 
     def lines(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
         """Return numbers of epochs, from 1, and values: by metric, and by the rows that were looked at."""
@@ -42,8 +71,24 @@ class MetricCurves(NamedTuple):
         return found
 
 
+def reported(scores: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the numbers that the first rank of each role has reported, in order, by name.
+
+    Where several roles report the same name, that of the later ones begins with the role, as in ``"scorer/loss"``.
+    """
+    values: dict[str, list[float]] = {}
+    owners: dict[str, str] = {}
+    for told in scores:
+        if told.get("rank", 0) == 0:
+            role = str(told.get("role", ""))
+            for name, value in values_of(told).items():
+                own = name if owners.setdefault(name, role) == role else f"{role}/{name}"
+                values.setdefault(own, []).append(value)
+    return values
+
+
 def write_page(
-    result: RunAccount,
+    result: Account,
     model: str,
     history: MetricCurves,
     path: str | os.PathLike[str],
@@ -53,10 +98,11 @@ def write_page(
     return write_report(record_of(result, model, history), path, storage_options)
 
 
-def record_of(result: RunAccount, model: str, history: MetricCurves) -> RunRecord:
+def record_of(result: Account, model: str, history: MetricCurves) -> RunRecord:
     """Return the scores of training by time, where each role was and when, and the last of each metric."""
-    begun = min(attempt.started for attempt in result.attempts)
-    ended = max((attempt.ended or attempt.started) for attempt in result.attempts)
+    begun = min((attempt.started for attempt in result.attempts), default=0.0)
+    ended = max(((attempt.ended or attempt.started) for attempt in result.attempts), default=begun)
+    is_train = history.unit == REPORT
     spans: dict[str, list[tuple[str, Span]]] = {}
     for attempt in result.attempts:
         stop = attempt.ended or ended
@@ -75,12 +121,12 @@ def record_of(result: RunAccount, model: str, history: MetricCurves) -> RunRecor
         title=f"{model}, {len(history.epoch)} {history.unit}s",
         target_loss=None,
         scores=scores,
-        phases=(Span(name="fit", start_s=0.0, end_s=ended - begun),),
+        phases=(Span(name="train" if is_train else "fit", start_s=0.0, end_s=ended - begun),),
         roles=tuple(roles),
         pictures={},
         summary=(
             *last,
-            ("ended", result.stop_reason or f"after all {history.unit}s"),
+            ("ended", result.stop_reason or ("its roles returned" if is_train else f"after all {history.unit}s")),
             ("rows trained", f"{result.ledger.trained:,}"),
             ("rows repeated", f"{result.ledger.repeated:,}"),
             ("rows dropped", f"{result.ledger.dropped:,}"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from dask_train.cards import Card, CardTable, Shown
 from dask_train.errors import DaskTrainError
 from dask_train.fitting.saved import save_model
 from dask_train.fitting.schemas import note_schema
+from dask_train.report.account import MetricCurves, figure_of
 from dask_train.report.formats import score_text
 from dask_train.searching.best_model import whole
 from dask_train.searching.optuna_study import ERROR, OptunaStudy
@@ -21,11 +23,53 @@ if TYPE_CHECKING:
     from dask_train.collections.schema.frame_schema import FrameSchema
 
 
+# Before the name of the best value so far.
+BEST = "best_"
+
+
 class SearchFound(Shown):
     """What any search has found: a best model, which can be saved with its schema."""
 
     best_model: Any
     schema: FrameSchema | None
+
+    @property
+    def model(self) -> Any:
+        """Return the best model, as ``result.model`` of ``fit`` is: ``best_model``."""
+        return self.best_model
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Return the values of trials that are complete, or of candidates, in their order, and the best one so far."""
+        raise NotImplementedError
+
+    def plot(self) -> Any:
+        """Return a ``matplotlib.figure.Figure`` of the values by trial, and of the best one so far.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it. Not bound to any window.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        values = self.history
+        unit = self._unit
+        return figure_of(MetricCurves(values, range(len(values["value"])), unit, {"": f"{unit}s", BEST: "best so far"}))
+
+    _unit = "trial"
+
+    if not TYPE_CHECKING:  # where it would hide other names that there are not
+
+        def __getattr__(self, name: str) -> Any:
+            """Tell of what results of single runs have."""
+            hint = ""
+            if name in ("scores", "ledger", "notices", "attempts", "stop_reason", "run_id", "report"):
+                hint = ": a search has a run for each trial. See trials_dataframe(), and pass log= to keep their scores"
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}.", name=name, obj=self)
 
     def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the best model with its schema; see :meth:`FitResult.save <dask_train.FitResult.save>`.
@@ -60,6 +104,13 @@ class SearchResult(SearchFound):
         """All trials of the study, as ``optuna.trial.FrozenTrial``, also those of earlier calls."""
         found: list[Any] = self.study.trials
         return found
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Return the values of trials that are complete, in their order, and the best one so far."""
+        values = [float(trial.value) for trial in self.trials if trial.state.name == "COMPLETE"]
+        is_better = max if self.study.direction.name == "MAXIMIZE" else min
+        return {"value": values, f"{BEST}value": list(accumulate(values, is_better))}
 
     @property
     def best_trial(self) -> Any:

@@ -25,7 +25,7 @@ PUBLISH = "dt.publish_dataset(da.ones((1000, 3), chunks=(100, 3)), name='<ones>'
 PREDICT = "dt.predict_to({path!r}, lambda x: x[:, 0], da.ones((1000, 3), chunks=(100, 3)))"
 WRONG = "dt.train(worker, roles={'worker': -1})"
 PLOT = """
-from dask_train.fitting.report import MetricCurves, figure_of
+from dask_train.report.account import MetricCurves, figure_of
 figure_of(MetricCurves({"loss": [2.0, 1.0]}, [0, 1]))
 """
 

@@ -67,6 +67,30 @@ def test_its_ledger_is_written(tmp_path):
     assert (told["read"], told["trained"], told["lines"]) == (0, 0, [])
 
 
+def reports(*losses, role="worker", rank=0):
+    return [{"role": role, "rank": rank, "time": 10.0 + at, "loss": loss} for at, loss in enumerate(losses)]
+
+
+def test_what_functions_reported_is_its_history_and_is_drawn(tmp_path):
+    scores = [*reports(2.0, 0.5), *reports(9.0, rank=1), *reports(0.7, role="scorer")]
+    places = {"worker/0": "tcp://a:1"}
+    found = result(scores=scores, attempts=[Attempt(number=0, started=10.0, ended=14.0, places=places)])
+    assert found.history == {"loss": [2.0, 0.5], "scorer/loss": [0.7]}
+    assert [axes.get_title() for axes in found.plot().axes] == ["loss", "scorer/loss"]
+    page = found.report(tmp_path / "page.html").read_text()
+    for words in ("train-1, 2 reports", "its roles returned", "scorer/loss", "worker 0"):
+        assert words in page
+    assert "No scores yet" in result().report(tmp_path / "page.html").read_text(), "of a run that reported nothing"
+
+
+def test_what_only_other_results_have_is_told():
+    assert not hasattr(result(), "model")
+    with pytest.raises(AttributeError, match=r"no attribute 'model': it is what a function returns, as in result\.re"):
+        result().model  # noqa: B018
+    with pytest.raises(AttributeError, match=r"A Result of dt\.train has no attribute 'mode'\.$"):
+        result().mode  # noqa: B018
+
+
 def test_an_exception_carries_what_there_was():
     error = KeyboardInterrupt()
     leave_result(error, 3)

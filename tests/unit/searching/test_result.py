@@ -42,6 +42,19 @@ def test_the_best_is_that_of_the_study():
     assert [trial.number for trial in it.trials] == [0, 1, 2, 3]
 
 
+def test_values_by_trial_are_its_history_and_are_drawn():
+    it = found(1.0, None, 3.0, 2.0, best=(2, 3.0, "its model"))
+    assert it.history == {"value": [1.0, 3.0, 2.0], "best_value": [1.0, 3.0, 3.0]}
+    (axes,) = it.plot().axes
+    assert [line.get_label() for line in axes.lines] == ["trials", "best so far"]
+    assert (axes.get_title(), axes.get_xlabel()) == ("value", "trial")
+    with pytest.raises(
+        AttributeError, match=r"SearchResult has no attribute 'ledger': a search has a run for each tri"
+    ):
+        it.ledger  # noqa: B018
+    assert not hasattr(it, "anything")
+
+
 def test_of_equals_the_best_is_the_one_whose_model_is_here(monkeypatch):
     monkeypatch.setattr(result_module, "whole", lambda parts: f"whole of {parts}")
     it = found(3.0, 1.0, 3.0, best=(2, 3.0, "parts"))
@@ -54,6 +67,7 @@ def test_the_best_model_is_put_together_once(monkeypatch):
     monkeypatch.setattr(result_module, "whole", lambda _: object())
     it = found(1.0, best=(0, 1.0, "parts"))
     assert it.best_model is it.best_model
+    assert it.model is it.best_model
 
 
 class Model:

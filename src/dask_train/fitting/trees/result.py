@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.ledger import Ledger
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.report import MetricCurves, write_page
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import note_schema
 from dask_train.fitting.trees.task import EvalSet
 from dask_train.input_errors import warn_at_the_call
+from dask_train.report.account import MetricCurves
 from dask_train.trainers.common.outcome import Outcome
 
 
@@ -51,22 +50,8 @@ class TreesResult(FitResult):
     all_reduce_s: float = math.nan
     waiting_s: float = math.nan
 
-    def report(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Path | str:
-        """Write a page about the run; see :meth:`FitResult.report <dask_train.FitResult.report>`.
-
-        Parameters
-        ----------
-        path
-            Where to write it: a file or URL.
-        storage_options
-            Keywords for the file system of a URL.
-
-        Returns
-        -------
-        Path or str
-            The HTML file, or its URL.
-        """
-        return write_page(self, type(self.model).__name__, self._metrics(), path, storage_options)
+    def _model_name(self) -> str:
+        return type(self.model).__name__
 
     def _save(self, folder: Path) -> list[Path]:
         """Write the ledger, the page, and the booster in its library's own format."""
@@ -82,9 +67,9 @@ class TreesResult(FitResult):
         return MetricCurves(self.history, self.epoch, "round", {"val_": "validation", **self.eval_sets})
 
     def _values(self) -> list[tuple[str, str]]:
-        (_, rounds), *others = super()._values()[1:]
+        model, (_, rounds), *others = super()._values()
         others = [("best round" if name == "best epoch" else name, value) for name, value in others]
-        return [("model", type(self.model).__name__), ("rounds", rounds), *others]
+        return [model, ("rounds", rounds), *others]
 
 
 def grown(

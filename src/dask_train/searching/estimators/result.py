@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dask_train.cards import Card, CardTable
 from dask_train.errors import DaskTrainError
 from dask_train.fitting.schemas import note_schema
 from dask_train.report.formats import score_text
-from dask_train.searching.result import SearchFound, value_text
+from dask_train.searching.result import BEST, SearchFound, value_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +73,14 @@ class GridResult(SearchFound):
     def best_value(self) -> float:
         """Return the mean of its scores on the folds."""
         return float(self.cv_results_[f"mean_test_{self._refit or self.scorer_names[0]}"][self.best_index])
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Return the means of candidates' scores on the folds, in their order, and the best one so far."""
+        values = self.cv_results_[f"mean_test_{self._refit or self.scorer_names[0]}"]
+        return {"value": values.tolist(), f"{BEST}value": np.fmax.accumulate(values).tolist()}
+
+    _unit = "candidate"
 
     @property
     def best_estimator(self) -> Any:

@@ -39,6 +39,8 @@ def found(
 def test_the_best_is_the_one_that_was_fitted_on_all_rows():
     it = found("r2", "mae", refit="mae", index=2, model="fitted")
     assert (it.best_index, it.best_params, it.best_value) == (2, {"a": 3.0}, -1.0)
+    assert it.history["best_value"][-1] == -1.0
+    assert it.plot().axes[0].get_xlabel() == "candidate"
     assert it.best_estimator == it.best_model == "fitted"
 
 
