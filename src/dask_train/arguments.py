@@ -27,18 +27,21 @@ _EPOCHS = {"max_epochs", "num_epochs", "n_epochs", "num_train_epochs"}
 _DEVICES = {"device", "devices", "accelerator", "use_gpu", "num_gpus"}
 _VALIDATION = {"eval_set", "val_data", "validation_set", "eval_dataset"}
 _RATES = {"lr", "learning_rate"}
+_GRIDS = {"param_grid", "param_distributions", "param_space"}
 _TRIALS = {"n_trials", "num_samples", "n_iter", "max_trials"}
 # Names in Keras, scikit-learn, Ray, Optuna and others; the argument that a verb may have, and what to use there.
 _ELSEWHERE = (
     (_WORKERS, "workers", "workers="),
     (_WORKERS | {"workers"}, "roles", "roles={'worker': 4}"),
     (_WORKERS, "concurrency", "concurrency="),
+    (_WORKERS | {"workers"}, "client", "client=Client(n_workers=4)"),
     (_EPOCHS, "epochs", "epochs="),
     (_EPOCHS | {"epochs", "batch_size"}, "roles", "session.batches(epochs=..., batch_size=...) in the function"),
     (_TRIALS, "trials", "trials="),
     (_TRIALS, "stop", "dt.search(build, ..., trials=20)"),
     (_DEVICES, "gpus", "gpus=1"),
     (_DEVICES, "resources", "resources={'GPU': 1}"),
+    (_DEVICES, "client", "Dask workers that have a GPU"),
     ({"train_batch_size"}, "batch_size", "batch_size="),
     (_VALIDATION, "validation_data", "validation_data="),
     (_VALIDATION | {"validation_data"}, "datasets", "datasets={'valid': (Xv, yv)}"),
@@ -48,7 +51,10 @@ _ELSEWHERE = (
     (_RATES, "eval_set", "the estimator's own parameter, learning_rate"),
     (_RATES | {"config", "train_loop_config"}, "roles", "functools.partial(function, lr=1e-3)"),
     (_RATES, "callbacks", "model.compile(keras.optimizers.Adam(1e-3))"),
-    ({"param_grid", "param_distributions", "param_space"}, "params", "params="),
+    (_GRIDS, "params", "params="),
+    (_GRIDS, "stop", "dt.search(estimator, ..., params=...)"),
+    ({"penalty"}, "C", "C=, and l1_ratio=1.0 for L1"),
+    ({"proba", "predict_proba"}, "method", "method='predict_proba'"),
     ({"n_splits", "n_folds"}, "cv", "cv="),
     ({"random_state"}, "seed", "seed="),
     ({"early_stopping_rounds", "patience"}, "stop", "stop=dt.Patience('val_loss', 3)"),

@@ -72,9 +72,8 @@ def _check_names(verb: Callable[..., object], given: Mapping[str, object]) -> No
     unknown = [name for name in given if name not in names]
     if unknown and not any(one.kind is Parameter.VAR_KEYWORD for one in taken):
         listed = ", ".join(f"{name}=" for name in names if name != "self")
-        raise TypeError(
-            f"{verb.__name__} takes no {unknown[0]}=.{nearest_argument(unknown[0], names)} It takes {listed}."
-        )
+        name = verb.__qualname__.removesuffix(".__init__") if verb.__name__ == "__init__" else verb.__name__
+        raise TypeError(f"{name} takes no {unknown[0]}=.{nearest_argument(unknown[0], names)} It takes {listed}.")
 
 
 def warn_at_the_call(message: str, category: type[Warning] = UserWarning) -> None:

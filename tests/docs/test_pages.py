@@ -45,7 +45,8 @@ DIALECT = {
     r"\bwhere (?:it|`[^`]+`) is (?:None|left out)\b": "By default",
     r"\bwhen it is good enough\b": "Stopping rule",
     r"\bnone to go on with\b": "cannot be recovered",
-    r"\b(?:one|once|twice|each|the model|value|file|row|rank|number|step|batch|partition|worker|thread|bytes?|lines?)"
+    r"\b(?:one|once|twice|each|the model|value|file|row|rank|number|step|batch|partition|worker|thread|bytes?|lines?"
+    r"|task|block|rows)"
     r" an? (?:host|Dask worker|row|batch|partition|epoch|round|rank|worker|step|fold|cell|tree|feature|job|run|process"
     r"|query|token)\b": "per",
     r"\bg(?:o|oes|oing|one) on\b|\bwent on\b": "resume, continue",

@@ -137,7 +137,13 @@ def test_a_name_that_is_nearly_known_is_guessed():
         ("search", "max_epochs", " Use epochs=."),
         ("predict_to", "verbose", " Use progress=."),
         ("evaluate", "target", " Use label=."),
-        ("predict", "n_jobs", ""),
+        ("fit", "param_grid", " Use dt.search(estimator, ..., params=...)."),
+        ("predict", "n_jobs", " Use client=Client(n_workers=4)."),
+        ("predict", "proba", " Use method='predict_proba'."),
+        ("predict_to", "device", " Use Dask workers that have a GPU."),
+        ("evaluate", "n_jobs", " Use workers=."),
+        ("evaluate", "device", " Use Dask workers that have a GPU."),
+        ("predict", "lr", ""),
     ],
 )
 def test_names_of_other_libraries_are_told_what_to_use(verb, name, told):

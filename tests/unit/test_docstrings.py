@@ -100,6 +100,11 @@ def told_arguments(name: str) -> dict[str, tuple[inspect.Parameter, str]]:
 EVERYWHERE = [*public(), *public([f"{module}.{name}" for module in MODULES for name in getattr(dt, module).__all__])]
 
 
+@pytest.mark.parametrize("name", [name for name in dt.__all__ if inspect.isfunction(getattr(dt, name))])
+def test_help_of_a_verb_has_an_example(name):
+    assert NumpyDocString(inspect.getdoc(getattr(dt, name)))["Examples"]
+
+
 @pytest.mark.parametrize("name", [name for name in EVERYWHERE if name not in MADE_BY_VERBS])
 def test_help_says_what_each_argument_means_and_what_it_is_where_nobody_passes_it(name):
     value = attribute(name)

@@ -199,6 +199,9 @@ def test_nor_does_what_a_verb_raises_later_or_warns_of() -> None:
         (lambda: dt.predict_to("out", None, None, colums="a"), "predict_to takes no colums=. Did you mean 'columns'"),
         (lambda: dt.publish_dataset(1, names="a"), "publish_dataset takes no names=. Did you mean 'name'"),
         (lambda: LinearRegression().fit(1, 2, weight=3), "fit takes no weight=. "),
+        (lambda: LogisticRegression(n_jobs=2), "LogisticRegression takes no n_jobs=. Use workers=."),
+        (lambda: LogisticRegression(penalty="l1"), "LogisticRegression takes no penalty=. Use C=, and l1_ratio=1.0"),
+        (lambda: Incremental(None, random_state=3), "Incremental takes no random_state=. Use seed=."),
     ],
 )
 def test_an_argument_that_there_is_not_has_the_nearest_one_named(call: Callable[[], Any], told: str) -> None:

@@ -25,7 +25,7 @@ def permuted(index: np.ndarray, length: np.ndarray, key: np.ndarray) -> np.ndarr
     -----
     A balanced Feistel network over the next even number of bits; what falls outside ``length`` walks on along its
     cycle until it is inside (Black and Rogaway, 2002: "Ciphers with arbitrary finite domains"), which takes fewer than
-    4 rounds on average. No memory but the arrays: a stored permutation of every partition would take 8 bytes a row.
+    4 rounds on average. No memory but the arrays: a stored permutation of every partition would take 8 bytes per row.
     """
     num_bits = np.frexp(length - 1)[1]  # exact on every machine, as a logarithm need not be
     half = np.maximum(1, (num_bits + 1) // 2).astype(np.uint64)

@@ -77,7 +77,7 @@ class LiveLine:
 
     Examples
     --------
-    >>> with LiveLine() as line:  # doctest: +SKIP
+    >>> with LiveLine() as line:
     ...     line.phase_done("prepared 1,100,000 rows", 12.3, "44 partitions")
     prepared 1,100,000 rows in 12.3 s (44 partitions)
     """

@@ -81,9 +81,9 @@ def files(
 
     Examples
     --------
-    >>> train = dt.files("train/*/*.jpg", label="folder", decode=to_224)                   # doctest: +SKIP
-    >>> test = dt.files("test/*/*.jpg", label="folder", decode=to_224, classes=train.classes)  # doctest: +SKIP
-    >>> dt.fit(model, train, validation_data=test, epochs=5, batch_size=64, workers=2)     # doctest: +SKIP
+    >>> train = dt.files("train/*/*.jpg", label="folder", decode=to_224)
+    >>> test = dt.files("test/*/*.jpg", label="folder", decode=to_224, classes=train.classes)
+    >>> dt.fit(model, train, validation_data=test, epochs=5, batch_size=64, workers=2)
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
     fs, found = listed(paths, storage_options)

@@ -43,8 +43,8 @@ def hdf5(paths: Any, *names: str, storage_options: Mapping[str, Any] | None = No
 
     Examples
     --------
-    >>> x, y = dt.hdf5("train-*.h5", "images", "labels")                                   # doctest: +SKIP
-    >>> dt.fit(model, x, y, epochs=5, batch_size=64, workers=2)                            # doctest: +SKIP
+    >>> x, y = dt.hdf5("train-*.h5", "images", "labels")
+    >>> dt.fit(model, x, y, epochs=5, batch_size=64, workers=2)
     """
     check_installed("Reading HDF5", "h5py", "pip install h5py")
     if not names:

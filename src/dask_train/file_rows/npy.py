@@ -38,7 +38,7 @@ def npy(paths: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
 
     Examples
     --------
-    >>> dt.fit(model, dt.npy("x-*.npy"), dt.npy("y-*.npy"), epochs=5, workers=2)           # doctest: +SKIP
+    >>> dt.fit(model, dt.npy("x-*.npy"), dt.npy("y-*.npy"), epochs=5, workers=2)
     """
     fs, found = listed(paths, storage_options)
     return rows_on_disk([_described(fs, path) for path in found], _read_npy)
@@ -71,7 +71,7 @@ def memmap(
 
     Examples
     --------
-    >>> tokens = dt.memmap("tokens.bin", dtype="uint16", row_shape=(1024,))                # doctest: +SKIP
+    >>> tokens = dt.memmap("tokens.bin", dtype="uint16", row_shape=(1024,))
     """
     fs, found = listed(paths, storage_options)
     kind, shape = np.dtype(dtype), tuple(int(size) for size in row_shape)

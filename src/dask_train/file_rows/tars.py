@@ -74,8 +74,8 @@ def tars(
 
     Examples
     --------
-    >>> train = dt.tars("s3://bucket/train-*.tar", label="cls", decode=to_224)             # doctest: +SKIP
-    >>> dt.fit(model, train, epochs=5, batch_size=64, workers=2)                           # doctest: +SKIP
+    >>> train = dt.tars("s3://bucket/train-*.tar", label="cls", decode=to_224)
+    >>> dt.fit(model, train, epochs=5, batch_size=64, workers=2)
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
     numbers = ClassNumbers.of(label, classes)

@@ -79,8 +79,8 @@ def tfrecords(
 
     Examples
     --------
-    >>> train = dt.tfrecords("s3://bucket/*.tfrecord", features="image", label="label")    # doctest: +SKIP
-    >>> dt.fit(model, train, epochs=5, batch_size=64, workers=2)                           # doctest: +SKIP
+    >>> train = dt.tfrecords("s3://bucket/*.tfrecord", features="image", label="label")
+    >>> dt.fit(model, train, epochs=5, batch_size=64, workers=2)
     """
     check_functions(decode=decode, augment=augment, on_error=on_error)
     if features is None and decode is None:
@@ -169,7 +169,7 @@ def to_tfrecords(
 
     Examples
     --------
-    >>> dt.to_tfrecords("s3://bucket/train", dask.bag.from_sequence([{"x": [1.0, 2.0], "y": 0}]))  # doctest: +SKIP
+    >>> dt.to_tfrecords("s3://bucket/train", dask.bag.from_sequence([{"x": [1.0, 2.0], "y": 0}]))
     """
     import dask
     from dask import delayed

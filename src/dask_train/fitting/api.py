@@ -156,11 +156,10 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     Parameters
     ----------
     model : keras.Model, torch.nn.Module, or an estimator of XGBoost, LightGBM or :mod:`dask_train.linear_model`
-        For the arguments of torch modules (``loss=``, ``optimizer=`` and the like) see ``docs/torch_modules.md``, of
-        boosted trees ``docs/boosted_trees.md``, of linear models ``docs/linear_models.md``. The rest is of Keras
-        models: compiled; sequential, functional or subclassed, with a ``train_step`` and a ``compute_loss`` of its own
-        or Keras'. Built here where it has no weights yet. It is sent to each worker, takes over what was trained at the
-        end, and keeps its optimizer's state, so a second ``fit`` continues.
+        ``docs/torch_modules.md``, ``docs/boosted_trees.md`` and ``docs/linear_models.md`` tell more of these kinds. A
+        Keras model is compiled: sequential, functional or subclassed, with a ``train_step`` and ``compute_loss`` of its
+        own or Keras'. Built here if it has no weights yet. It is sent to each worker, takes over what was trained, and
+        keeps its optimizer's state, so a second ``fit`` continues.
     x
         Inputs: a Dask or NumPy array, or a tensor, with rows along its first axis; a list, tuple or dict of them; a
         Dask or pandas frame; or a data set of :func:`dask_train.get_dataset`, which has targets and perhaps weights.
@@ -244,13 +243,20 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     name
         Beginning of the run's name. Default: "fit".
     log
-        Where scores, parameters, the model and the report go besides: ``dt.logging.MLflow(...)`` and its like, a
-        function of a score, or a list of these. Default: nowhere.
-    loss, optimizer, scheduler, scheduler_interval, metrics
-        For torch modules only, which need the first two; see ``docs/torch_modules.md``. Default: none.
+        Where scores, parameters, model and report go besides: ``dt.logging.MLflow(...)`` and its like, a function of a
+        score, or a list. Default: nowhere.
+    loss, optimizer
+        For torch modules only, which need both: a function of outputs and targets, such as
+        ``torch.nn.CrossEntropyLoss()``; and what makes an optimizer of parameters, such as
+        ``partial(torch.optim.Adam, lr=1e-3)``, or one of the module's own parameters. Default: none.
+    scheduler, scheduler_interval
+        For torch modules only: what makes a learning rate schedule of the optimizer (default: none), such as
+        ``partial(torch.optim.lr_scheduler.StepLR, step_size=5)``; and its step, "epoch" (default) or "step".
+    metrics
+        For torch modules only: a list or dict of torchmetrics and functions of outputs and targets. Default: none.
     qid, eval_set, eval_qid
-        For boosted trees only: query of each row, and rows that are scored; see ``docs/boosted_trees.md``. Default:
-        none.
+        For boosted trees only: the query of each row, for rankings; a list of ``(X, y)`` to score in each round; and
+        queries of these. Default: none.
     base_margin, sample_weight_eval_set, base_margin_eval_set, xgb_model
         For XGBoost only, as of its own ``fit``. Default: none.
     init_score, eval_names, eval_sample_weight, eval_init_score, eval_metric, eval_at, categorical_feature, init_model
@@ -278,9 +284,11 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
 
     Examples
     --------
-    >>> model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])  # doctest: +SKIP
-    >>> result = dt.fit(model, X, y, epochs=5, batch_size=128, workers=4)               # doctest: +SKIP
-    >>> result.history["accuracy"]                                                      # doctest: +SKIP
+    >>> model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    >>> result = dt.fit(model, X, y, epochs=5, batch_size=128, workers=4)
+    >>> result.history["accuracy"]
+    >>> dt.fit(module, X, y, loss=torch.nn.CrossEntropyLoss(), optimizer=partial(torch.optim.Adam, lr=1e-3))
+    >>> dt.fit(xgboost.XGBClassifier(), frame, label="outcome", validation_data=later)
     """
     given = dict(locals())
     settings, is_new = KerasSettings.of(given), resume == fit_checks.NEW_LEARNING_RATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from dask_train.arguments import takes
+from dask_train.collections.schema.category import CategoryColumn
+from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.frame_schema import names_in, schema_of
 from dask_train.driver.handle import Run
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.logged import params_of_estimator
@@ -105,7 +108,7 @@ def fit_linear(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     started: FitResult | Run[FitResult] = posed.start(
         run,
         workers,
-        finish=partial(_fitted, model=model, posed=posed),
+        finish=partial(_fitted, model=model, posed=posed, targets=_targets(x, settings.label)),
         task=task,
         params=params_of_estimator(model),
     )
@@ -186,7 +189,16 @@ def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
     return found
 
 
-def _fitted(result: Result, model: LinearEstimator, posed: Posed) -> LinearResult:
+def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
+    """Return the columns of a frame that are targets as they are, by which an evaluation finds them."""
+    if label is None:
+        return ()
+    found = schema_of("x", x, list(names_in(label)), ()).columns
+    return () if any(isinstance(each, CategoryColumn) for each in found) else found
+
+
+def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple[FrameColumn, ...]) -> LinearResult:
+    schema = model.schema_
     outcome = posed.taken(result)
     known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     if outcome is None:
@@ -200,6 +212,6 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed) -> LinearResul
         epoch=[] if outcome is None else outcome.epoch,
         all_reduce_s=np.nan,
         waiting_s=np.nan,
-        schema=model.schema_,
+        schema=None if schema is None else replace(schema, targets=targets),
         **known,
     )

@@ -49,8 +49,8 @@ def register_trainer(trainer: Trainer) -> None:
 
     Examples
     --------
-    >>> dt.register_trainer(KMeansTrainer())  # doctest: +SKIP
-    >>> dt.fit(KMeans(8), X, epochs=5, batch_size=1000, workers=2)  # doctest: +SKIP
+    >>> dt.register_trainer(KMeansTrainer())
+    >>> dt.fit(KMeans(8), X, epochs=5, batch_size=1000, workers=2)
     """
     given: Any = trainer
     kind = getattr(given, "model_class", None)

@@ -11,19 +11,25 @@ import numpy as np
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.frame_schema import FrameSchema, schema_of
+from dask_train.collections.schema.number import is_number
 
 
 def schema_to_learn(X: Any) -> FrameSchema | None:
-    """Describe a frame that has columns of categories; None of all else.
+    """Describe a frame of numbers, or one that has columns of categories; None of all else.
 
     Raises
     ------
     ValueError
         Dask does not know the categories of a column; or two columns have one name.
     """
-    if is_frame(X) and any(map(CategoryColumn.has, X.dtypes)):
+    if is_frame(X) and (any(map(CategoryColumn.has, X.dtypes)) or _is_of_numbers(X)):
         return schema_of("X", X, None, ())
     return None
+
+
+def _is_of_numbers(X: Any) -> bool:
+    """Return whether all columns are numbers, and can be told apart by their names."""
+    return all(map(is_number, X.dtypes)) and len(set(X.columns)) == len(X.columns)
 
 
 def with_indicators(X: Any, schema: FrameSchema) -> Any:
@@ -39,7 +45,8 @@ def with_indicators(X: Any, schema: FrameSchema) -> Any:
     Returns
     -------
     frame
-        Of float64 indicators ``"column[category]"`` in the order of the categories, and the other columns as they are.
+        Of float64 indicators ``"column[category]"`` in the order of the categories, and the other columns as they are;
+        the very frame where there are no categories.
 
     Raises
     ------
@@ -51,6 +58,8 @@ def with_indicators(X: Any, schema: FrameSchema) -> Any:
     import pandas as pd
 
     known = {column.name: column for column in schema.columns if isinstance(column, CategoryColumn)}
+    if not known:
+        return X
     names = [each for name in X.columns for each in _names(name, known.get(name))]
     if twice := [name for name, number in Counter(names).items() if number > 1]:
         raise ValueError(

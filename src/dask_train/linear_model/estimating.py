@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_train.arguments import check_flags
 from dask_train.collections.partition.form import is_frame
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 from dask_train.compat.sklearn import check_sample_weight
 from dask_train.errors import ClosedError
-from dask_train.input_errors import raises_at_the_call, warn_at_the_call
+from dask_train.input_errors import made_at_the_call, raises_at_the_call, warn_at_the_call
 from dask_train.linear_model.blocks import Prediction, by_block
 from dask_train.linear_model.categories import schema_to_learn, with_indicators
 from dask_train.linear_model.checks import check_workers
@@ -49,6 +49,12 @@ class LinearEstimator(BaseEstimator):
     n_features_in_: int
     schema_: FrameSchema | None
     workers: int | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a constructor name what it takes, where it is given something else."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            made_at_the_call(cls)
 
     @raises_at_the_call
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -163,9 +169,10 @@ class LinearEstimator(BaseEstimator):
             raise ValueError(f"y has the shape {y.shape}; it is (n,), a number or a label each. Pass y[:, 0].")
 
     def _learnt(self, X: Any) -> Any:
-        """Note the schema of a frame with categories, and return it with indicators; all else as it is."""
+        """Note the schema of a frame, and return it with indicators of its categories; all else as it is."""
         schema = schema_to_learn(X)
-        if schema != getattr(self, "schema_", None):  # coefficients of an earlier fit belong to its indicators
+        # Coefficients of an earlier fit belong to its indicators.
+        if _categories(schema) != _categories(getattr(self, "schema_", None)):
             for name in ("coef_", "classes_"):
                 self.__dict__.pop(name, None)
         self.schema_ = schema
@@ -206,6 +213,12 @@ class LinearEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _categories(schema: FrameSchema | None) -> FrameSchema | None:
+    """Return the columns of categories of a schema, if there are any."""
+    found = None if schema is None else only_categories(schema)
+    return found if found is not None and found.columns else None
 
 
 def warn(fitted: Fitted, task: Task | PenalisedSquares) -> None:

@@ -117,8 +117,8 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
 
     Examples
     --------
-    >>> df["outcome"] = dt.predict(model, df, features=["dep_delay", "distance"])        # doctest: +SKIP
-    >>> dt.predict(backbone, images, batch_size=64).to_zarr("features.zarr")             # doctest: +SKIP
+    >>> df["outcome"] = dt.predict(model, df, features=["dep_delay", "distance"])
+    >>> dt.predict(backbone, images, batch_size=64).to_zarr("features.zarr")
     """
     settings = PredictSettings.of(dict(locals()))
     options = checked_options(storage_options, model=model, schema=schema)

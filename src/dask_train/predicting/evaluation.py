@@ -177,6 +177,12 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     The same as one process gives with the same ``batch_size``, but for the last digits: partitions are evaluated in
     the batches that one process would take of all rows. Metrics have to keep sums over rows in their variables, as
     those of Keras do; others are refused. Rows at the ends of partitions, a batch at most, travel to one another.
+
+    Examples
+    --------
+    >>> dt.evaluate(model, X, y)["loss"]
+    >>> dt.evaluate("s3://bucket/model", frame)  # what result.save has written knows features and label
+    >>> dt.evaluate(module, X, y, loss=torch.nn.CrossEntropyLoss())
     """
     check_counts(batch_size=batch_size)
     known = schema_for(model, schema)

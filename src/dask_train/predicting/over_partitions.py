@@ -1,4 +1,4 @@
-"""``evaluate`` of any kind of model: a task a partition, and what they find joined, while it is shown how it goes."""
+"""``evaluate`` of any kind of model: one task per partition, what they find joined, and progress."""
 
 from __future__ import annotations
 

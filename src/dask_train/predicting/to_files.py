@@ -98,7 +98,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         array where the path ends with ``.zarr``, for which rows are cut evenly; else files ``part-00000.npy``, or
         ``.npz`` of models with several outputs.
     model, x, batch_size, features, method, columns, meta, schema, client
-        As :func:`~dask_train.predict` takes them, with the same defaults: 256 rows a batch, and what the model knows.
+        As :func:`~dask_train.predict` takes them, with the same defaults: 256 rows per batch, and what the model knows.
     overwrite
         Begin anew: predictions that are there are removed first, of whatever they are, and no other file. A folder
         with files and without predictions is refused in any case. Default: False.
@@ -137,6 +137,11 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     generators without a seed, or of delayed functions that are not ``pure=True``, has another token each time, so it
     can be resumed only in the session where it was begun. Where files have changed under the same path, pass
     ``overwrite=True``.
+
+    Examples
+    --------
+    >>> dt.predict_to("s3://bucket/scores", model, frame)
+    >>> dask.dataframe.read_parquet("s3://bucket/scores")
     """
     settings = PredictSettings.of(dict(locals()))
     path, client = _checked_path(path), settings.client
@@ -263,7 +268,7 @@ class Target:
 
 
 def _blocks(output: Any) -> Any:
-    """Return one delayed block a partition.
+    """Return one delayed block per partition.
 
     Optimized as a whole, Dask reads several files of few columns in one task.
     """

@@ -233,21 +233,19 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
 
     Examples
     --------
-    >>> def build(trial):                                                               # doctest: +SKIP
+    >>> def build(trial):
     ...     units = trial.suggest_int("units", 16, 256, log=True)
     ...     model = keras.Sequential([keras.Input((784,)), layers.Dense(units, "relu"), layers.Dense(10, "softmax")])
     ...     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     ...     return model
-    >>> found = dt.search(build, X, y, validation_data=(Xv, yv), trials=20, epochs=5)   # doctest: +SKIP
-    >>> found.best_params, found.best_model.evaluate(Xt, yt)                            # doctest: +SKIP
-    >>> def build(trial):                                                               # doctest: +SKIP
+    >>> found = dt.search(build, X, y, validation_data=(Xv, yv), trials=20, epochs=5)
+    >>> found.best_params, found.best_model.evaluate(Xt, yt)
+    >>> def build(trial):
     ...     rate = trial.suggest_float("rate", 1e-4, 1e-1, log=True)
     ...     adam = functools.partial(torch.optim.Adam, lr=rate)
     ...     return torch.nn.Linear(784, 10), {"loss": torch.nn.CrossEntropyLoss(), "optimizer": adam}
     >>> found = dt.search(build, X, y, validation_data=(Xv, yv), metric="val_loss", direction="minimize")
-    ...                                                                                 # doctest: +SKIP
     >>> found = dt.search(pipeline, X, y, params={"pca__n_components": [5, 10], "svc__C": [1, 10]}, cv=5)
-    ...                                                                                 # doctest: +SKIP
     """
     given = dict(locals())
     if params is not None or scoring is not None or cv is not None:

@@ -59,7 +59,8 @@ def publish_dataset(
         Of a frame or dict, which columns it is made of, as :func:`~dask_train.train` takes them. A frame without
         either keeps its columns by name, as a dict does; who opens it picks.
     override
-        Replace what has the name, once this one is computed: both take memory until then.
+        Replace what has the name, once this one is computed: both take memory until then. Default: False, which is an
+        error where the name is taken.
     client
         The task's own client in a Dask task, else ``distributed.default_client()``; where there is
         none, a local cluster is started.
@@ -87,8 +88,8 @@ def publish_dataset(
 
     Examples
     --------
-    >>> dt.publish_dataset(X, y, name="mnist")                               # doctest: +SKIP
-    >>> dt.train(worker, data=dt.get_dataset("mnist"))                       # doctest: +SKIP
+    >>> dt.publish_dataset(X, y, name="mnist")
+    >>> dt.train(worker, data=dt.get_dataset("mnist"))
     """
     _check_name(name)
     if not data:
@@ -152,6 +153,10 @@ def get_dataset(name: str, *, client: Client | None = None) -> published.Publish
         There is no client.
     DataError
         There is no such data set, it is none in shared memory, or a part of it is lost.
+
+    Examples
+    --------
+    >>> dt.fit(model, dt.get_dataset("mnist"), epochs=5)
     """
     _check_name(name)
     peer = Peer(client_here(client))
@@ -177,6 +182,11 @@ def list_datasets(*, client: Client | None = None) -> tuple[str, ...]:
     ------
     ValueError
         There is no client.
+
+    Examples
+    --------
+    >>> dt.list_datasets()
+    ('mnist',)
     """
     peer = Peer(client_here(client))
     names: tuple[str, ...] = peer.run(published.names, peer)
@@ -204,6 +214,10 @@ def unpublish_dataset(name: str, *, client: Client | None = None) -> Any:
         There is no client.
     DataError
         There is no such data set.
+
+    Examples
+    --------
+    >>> dt.unpublish_dataset("mnist")
     """
     _check_name(name)
     peer = Peer(client_here(client))
@@ -216,7 +230,7 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
     """Compute arrays into the shared memory of the Dask workers, which runs then use without another copy.
 
     Like Dask's ``persist``, but it waits, so that rows and types are known and errors are raised here; and rows of all
-    arrays lie together, in one block a partition.
+    arrays lie together, in one block per partition.
 
     Parameters
     ----------
@@ -245,8 +259,8 @@ def persist(*data: Any, client: Client | None = None, progress: bool | None = No
 
     Examples
     --------
-    >>> X, y = dt.persist(X, y)                                              # doctest: +SKIP
-    >>> dt.train(worker, data=(X, y))                                        # doctest: +SKIP
+    >>> X, y = dt.persist(X, y)
+    >>> dt.train(worker, data=(X, y))
     """
     if not data:
         raise ValueError("persist was given no data; pass arrays.")

@@ -220,7 +220,7 @@ class PublishedDataset(Shown):
         Returns
         -------
         dask.array.Array, or a tuple or dict of them
-            ``(num_rows, *row_shape)``, one block a partition. Blocks are read-only views of the shared memory in the
+            ``(num_rows, *row_shape)``, one block per partition. Blocks are read-only views of the shared memory in the
             Dask workers; the arrays keep the data set.
         """
         return self.segments.arrays()

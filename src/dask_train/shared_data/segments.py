@@ -68,7 +68,7 @@ class SharedSegments:
 
         Returns
         -------
-        A Dask array, a tuple or a dict of them, with known chunks: one block a partition, rows whole.
+        A Dask array, a tuple or a dict of them, with known chunks: one block per partition, rows whole.
         """
         arrays = self._arrays()
         if self.names is not None:

@@ -16,7 +16,7 @@ from dask_train.data.ledger import Ledger
 from dask_train.data.plan import Shuffle
 from dask_train.fitting.result import ledger_of_training
 from dask_train.fitting.settings import EpochSettings
-from dask_train.input_errors import raises_at_the_call
+from dask_train.input_errors import made_at_the_call, raises_at_the_call
 from dask_train.linear_model.collections import is_dask
 from dask_train.linear_model.columns import computed_in_shared_memory, together
 from dask_train.predicting.api import predict
@@ -39,6 +39,7 @@ def _has(name: str) -> Callable[[Any], bool]:
     return lambda self: hasattr(getattr(self, "estimator_", self.estimator), name)
 
 
+@made_at_the_call
 class Incremental(MetaEstimatorMixin, BaseEstimator):
     """An estimator with ``partial_fit``, which learns the rows of Dask collections batch by batch, each exactly once.
 
@@ -75,8 +76,8 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
     Examples
     --------
     >>> from sklearn.linear_model import SGDClassifier
-    >>> model = Incremental(SGDClassifier(), epochs=3).fit(X, y)                     # doctest: +SKIP
-    >>> model.predict(X)                                                             # doctest: +SKIP
+    >>> model = Incremental(SGDClassifier(), epochs=3).fit(X, y)
+    >>> model.predict(X)
     """
 
     estimator_: Any

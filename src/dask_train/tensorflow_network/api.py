@@ -79,7 +79,7 @@ def start_tensorflow(
     leave_servers: bool = False,
     **counts: int,
 ) -> TensorFlowNetwork:
-    """Raise a TensorFlow network inside the Dask worker processes, one task a Dask worker.
+    """Raise a TensorFlow network inside the Dask worker processes, one task per Dask worker.
 
     Parameters
     ----------
@@ -119,9 +119,9 @@ def start_tensorflow(
 
     Examples
     --------
-    >>> net = dt.start_tensorflow(client, ps=1, worker=4, scorer=1)  # doctest: +SKIP
-    >>> tf_spec, dask_spec = net                                     # doctest: +SKIP
-    >>> futures = net.submit("worker", train)                        # doctest: +SKIP
+    >>> net = dt.start_tensorflow(client, ps=1, worker=4, scorer=1)
+    >>> tf_spec, dask_spec = net
+    >>> futures = net.submit("worker", train)
     """
     checked = check_jobs(jobs, counts)
     _check_settings(on, queue_size)

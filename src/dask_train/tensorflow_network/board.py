@@ -233,9 +233,9 @@ def board(name: str, *, maxlen: int = 1000, client: Client | None = None) -> Boa
 
     Examples
     --------
-    >>> scores = dt.board("scores", maxlen=10)          # doctest: +SKIP
-    >>> scores.append(0.31)                             # doctest: +SKIP
-    >>> scores.wait_until(lambda s: s[-1] < 0.1, timeout_s=60)  # doctest: +SKIP
+    >>> scores = dt.board("scores", maxlen=10)
+    >>> scores.append(0.31)
+    >>> scores.wait_until(lambda s: s[-1] < 0.1, timeout_s=60)
     """
     if not isinstance(name, str):
         raise TypeError(f"A board's name is a string, not {name!r}.")

@@ -278,7 +278,7 @@ def check_dask_estimator(
     --------
     >>> from dask_train.linear_model import Ridge
     >>> from dask_train.testing import check_dask_estimator
-    >>> check_dask_estimator(Ridge(), client)  # doctest: +SKIP
+    >>> check_dask_estimator(Ridge(), client)
     """
     known, left_out = {check.__name__: check for check in CHECKS}, dict(expected_failed_checks or {})
     if unknown := left_out.keys() - known.keys():

@@ -182,10 +182,10 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
 
     Examples
     --------
-    >>> def worker(session):                                                 # doctest: +SKIP
+    >>> def worker(session):
     ...     for x, y in session.batches(epochs=3, batch_size=128):
     ...         session.report(loss=step(x, y))
-    >>> dt.train(worker, roles={"worker": 4}, data=(X, y), stop="loss < 0.1")  # doctest: +SKIP
+    >>> dt.train(worker, roles={"worker": 4}, data=(X, y), stop="loss < 0.1")
     """
     given = dict(locals())
     run, inputs = RunSettings.of(given), RunInputs(data=data, datasets=datasets, features=features, label=label)

@@ -79,13 +79,19 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, change, told):
         dt.fit(changed["estimator"], changed["X"], changed["Y"], workers=0, checkpoint=tmp_path, resume=True)
 
 
-def test_columns_of_a_frame_are_named():
+def test_columns_of_a_frame_are_named(tmp_path):
     wanted = model().fit(FRAME[["a", "b", "c"]], Y, FRAME["w"])
     by_name = {"label": "y", "sample_weight": "w"}
     for columns, width in (({}, 3), ({"features": ["a", "b", "c"]}, 3), ({"features": "b"}, 1)):
         result = dt.fit(found := model(), FRAME, workers=0, **by_name, **columns)
         assert found.coef_.shape == (1, width)
-        assert result.schema is None
+        assert [column.name for column in result.schema.columns] == (["b"] if width == 1 else ["a", "b", "c"])
+        assert [column.name for column in result.schema.targets] == ["y"]
+        result.save(tmp_path / "model")
+        saved = dt.predict(tmp_path / "model", FRAME).compute(scheduler="threads")  # other columns are left out
+        assert saved.tolist() == found.predict(FRAME[list(found.feature_names_in_)]).tolist()
+        score = found.score(FRAME[list(found.feature_names_in_)], Y)
+        assert dt.evaluate(tmp_path / "model", FRAME)["accuracy"] == pytest.approx(score)
     found = dt.fit(model(), FRAME, workers=0, **by_name).model
     np.testing.assert_allclose(found.coef_, wanted.coef_)
     assert found.feature_names_in_.tolist() == ["a", "b", "c"]

@@ -63,10 +63,12 @@ def test_categories_that_dask_does_not_know():
     assert turned["c[b]"].compute(scheduler="sync").tolist() == [1.0, 0.0, 1.0], "values are found all the same"
 
 
-def test_rows_without_categories_have_none():
+def test_rows_that_are_no_frame_of_numbers_or_categories_have_none():
     assert schema_to_learn(np.eye(2)) is None
     assert schema_to_learn(FRAME["c"]) is None
-    assert schema_to_learn(FRAME[["n", "m"]]) is None
+    assert schema_to_learn(FRAME[["n", "m"]].assign(text="a")) is None
+    assert schema_to_learn(FRAME[["n", "n"]]) is None
+    assert [column.name for column in schema_to_learn(FRAME[["n", "m"]]).columns] == ["n", "m"]
 
 
 @pytest.mark.parametrize(

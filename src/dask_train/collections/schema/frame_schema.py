@@ -41,8 +41,8 @@ class FrameSchema(Shown):
 
     Examples
     --------
-    >>> schema = dt.FrameSchema.of(frame, features=["carrier", "distance"])                # doctest: +SKIP
-    >>> dt.predict(model, later, schema=schema)                                            # doctest: +SKIP
+    >>> schema = dt.FrameSchema.of(frame, features=["carrier", "distance"])
+    >>> dt.predict(model, later, schema=schema)
     """
 
     columns: tuple[FrameColumn, ...]

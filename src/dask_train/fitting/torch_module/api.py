@@ -77,7 +77,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
 
     Examples
     --------
-    >>> result = dt.fit(  # doctest: +SKIP
+    >>> result = dt.fit(
     ...     module, X, y, loss=torch.nn.CrossEntropyLoss(), optimizer=torch.optim.Adam, epochs=5, batch_size=128
     ... )
     """

@@ -66,8 +66,8 @@ def from_vineyard(
 
     Examples
     --------
-    >>> data = dt.from_vineyard("mnist", features="x", label="y")            # doctest: +SKIP
-    >>> dt.fit(model, data, epochs=5)                                        # doctest: +SKIP
+    >>> data = dt.from_vineyard("mnist", features="x", label="y")
+    >>> dt.fit(model, data, epochs=5)
     """
     identifier = id_in(object_id)
     name = identifier or str(object_id)

@@ -47,8 +47,8 @@ class RankState:
     Examples
     --------
     >>> state = RankState()
-    >>> state.shared("centers", lambda: model.centers.copy(), model.set_centers)  # doctest: +SKIP
-    >>> state.own("random", lambda: rng.bit_generator.state, set_random)  # doctest: +SKIP
+    >>> state.shared("centers", lambda: model.centers.copy(), model.set_centers)
+    >>> state.own("random", lambda: rng.bit_generator.state, set_random)
     """
 
     def __init__(self) -> None:

@@ -27,10 +27,10 @@ class RoundLoop(SyncedLoop):
 
     Examples
     --------
-    >>> for number in loop.rounds(100):  # doctest: +SKIP
+    >>> for number in loop.rounds(100):
     ...     booster.update(number)
     ...     loop.round_done(loss=booster.loss())
-    >>> loop.rounds_done()  # doctest: +SKIP
+    >>> loop.rounds_done()
     """
 
     unit = "round"
