@@ -111,6 +111,7 @@ def http_port(dask_worker):
 
 def goes_on_unevenly(session):
     """Steps in which the ranks meet, until the run stops; the second one is slow."""
+    print("it begins", flush=True)
     for step, _ in enumerate(session.batches(epochs=100_000, batch_size=64)):
         if session.all_reduce(float(session.should_stop()), "max"):
             return
@@ -187,6 +188,7 @@ def test_a_reader_sees_a_run_live_looks_into_it_and_stops_it(apart, browser, pat
         waits.stop()
     page.press("Show its stacks")
     page.until("deep('pre').some(text => text.textContent.includes('goes_on_unevenly'))")
+    assert page.tell("deep('pre').some(text => text.textContent.match(/It printed last:[^]*it begins/))")
     page.press(f"Stop {run.id}")
     page.press("Press again")
     assert run.result(60).stop_reason == "it was stopped on the dashboard"

@@ -36,7 +36,15 @@ def demo(
     sync: bool,
     report: Path,
 ) -> None:
-    """Prepare MNIST with Dask and train on it with a TensorFlow network in the same workers."""
+    """Prepare MNIST with Dask and train on it with a TensorFlow network in the same workers.
+
+    \b
+    Exit status
+      0    the target was reached
+      1    it was not, or the run failed
+      2    the command line can't be understood
+      130  Ctrl-C
+    """
     if not report.parent.is_dir():  # seen now, not when the training is over
         told = f"The folder {report.parent} does not exist. Make it, or name another path."
         raise click.BadParameter(told, param_hint="--report")

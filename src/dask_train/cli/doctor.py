@@ -34,7 +34,12 @@ _MOST_ROWS = 16
 def doctor(as_json: bool, page: str | None, **options: Any) -> None:
     """Tell what a cluster can run, and what to change; without a scheduler, what this machine can.
 
-    The exit status is 1 where something is bad.
+    \b
+    Exit status
+      0    nothing is bad
+      1    something is bad, or the cluster does not answer
+      2    the command line can't be understood
+      130  Ctrl-C
     """
     from dask_train.doctor.diagnosis import diagnose
     from dask_train.doctor.examination import examine, examine_here

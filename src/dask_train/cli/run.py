@@ -51,7 +51,11 @@ class _RunCommand(click.Command):
     metavar="ROLE=MODULE:FUNCTION",
     help="What another role does; may be repeated.",
 )
-@click.option("--framework", metavar="NAME", help="tensorflow, torch or jax; without it, batches are NumPy arrays.")
+@click.option(
+    "--framework",
+    metavar="NAME",
+    help="tensorflow, torch, torchrun, jax, jax-distributed, xgboost, lightgbm. Default: batches are NumPy arrays.",
+)
 @click.option("--recovery", type=click.Choice(["role", "gang", "none"]), help="What is started again after a loss.")
 @click.option("--stop", multiple=True, metavar="RULE", help="Such as 'loss < 0.1'; may be repeated.")
 @click.option(

@@ -88,7 +88,7 @@ class Stacks:
 
         self._reader = reader
         self._select = Select(title="Role", width=200, options=[])
-        self._button = Button(label="Show its stacks", width=160, margin=(23, 5, 5, 5))
+        self._button = Button(label="Show its stacks and output", width=220, margin=(23, 5, 5, 5))
         self._button.on_click(self._press)
         self._text = PreText(
             text="", visible=False, sizing_mode="stretch_width", styles={"overflow": "auto", "max-height": "420px"}
@@ -151,7 +151,11 @@ def _alive(run: Any | None) -> dict[str, tuple[tuple[str, int], int]]:
 def picture_text(name: str, picture: Any) -> str:
     """Return a picture of a role, as ``dask_train.process.messages.Pictured`` has it, for people."""
     threads = [thread for thread in picture["stacks"].split("\n\n") if _OURS not in thread]
-    return (
+    parts = [
         f"{name}, process {picture['pid']}, is {picture['state']}: {picture['doing']} since {picture['for_s']:g} s, "
-        f"{picture['steps']} batches\n\n" + ("\n\n".join(threads) or "No stacks: the process does not answer.")
-    )
+        f"{picture['steps']} batches",
+        *(threads or ["No stacks: the process does not answer."]),
+    ]
+    if printed := picture.get("printed", "").rstrip():
+        parts += [f"It printed last:\n{printed}"]
+    return "\n\n".join(parts)

@@ -235,7 +235,7 @@ class Accounted(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Pictured(Message):
-    """What the process does: its state for the kernel, its last word, since when, and its Python stacks."""
+    """What the process does: its state for the kernel, its last word, since when, its stacks, what it printed last."""
 
     pid: int
     state: str
@@ -243,6 +243,7 @@ class Pictured(Message):
     for_s: float
     steps: int
     stacks: str
+    printed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dask_train.data.account import read_account
+from dask_train.masking import masked
 from dask_train.process.child import STACKS_S, Child, Starting
 from dask_train.process.launch import Launch, Preload
 from dask_train.process.messages import Message, Pictured, Progress
@@ -20,6 +21,8 @@ from dask_train.process.output import Output
 from dask_train.process.templates import GivenUpError
 from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptors_of, encode
 
+# How much of what a role printed last a picture of it has, in bytes.
+PRINTED_BYTES = 4096
 # Between two attempts to hand descriptors over to a process that does not read just now.
 ROOM_S = 0.01
 
@@ -244,7 +247,7 @@ class RoleChild:
     # Looking into it
 
     async def picture(self) -> Pictured:
-        """Return what the process is doing: its state, its last word, the Python stacks of its threads."""
+        """Return what the process is doing: its state, its last word, its threads' stacks, what it printed last."""
         pid, doing, stacks = self.pid, self.doing or "in its function", ""
         if pid:
             before = self._child.ask_for_stacks()
@@ -259,6 +262,7 @@ class RoleChild:
             for_s=round(asyncio.get_running_loop().time() - self.doing_since, 1),
             steps=self.steps,
             stacks=stacks,
+            printed=masked(self.output.since(0, PRINTED_BYTES)[1]),
         )
 
 

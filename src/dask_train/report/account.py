@@ -61,9 +61,11 @@ class MetricCurves(NamedTuple):
         found: dict[str, dict[str, list[tuple[int, float]]]] = {}
         for name, values in self.values.items():
             prefix = max((each for each in self.sets if name.startswith(each)), key=len, default="")
+            # Of reports each name counts its own; an epoch that has no value of a metric is one of the first.
+            numbers = range(len(values)) if self.unit == REPORT else self.epoch[-len(values) :]
             points = [
                 (number + 1, float(value))
-                for number, value in zip(self.epoch[-len(values) :], values, strict=False)
+                for number, value in zip(numbers, values, strict=False)
                 if isinstance(value, int | float)
             ]
             if points:

@@ -63,6 +63,9 @@ def test_stacks_come_from_the_roles_agent(shown):
         "worker 0, process 7, is sleeping: reading since 1 s, 3 batches\n\nThread 2:\n  File 'mine.py', line 2"
     )
     assert not shown.button("Show its stacks").disabled
+    shown.press("Show its stacks")
+    shown.tell(Pictured(**told, stacks="", printed="loss 0.5\nloss 0.4\n"))
+    assert text.text.endswith("No stacks: the process does not answer.\n\nIt printed last:\nloss 0.5\nloss 0.4")
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for(shown, monkeypatch):

@@ -76,7 +76,9 @@ def test_what_functions_reported_is_its_history_and_is_drawn(tmp_path):
     places = {"worker/0": "tcp://a:1"}
     found = result(scores=scores, attempts=[Attempt(number=0, started=10.0, ended=14.0, places=places)])
     assert found.history == {"loss": [2.0, 0.5], "scorer/loss": [0.7]}
-    assert [axes.get_title() for axes in found.plot().axes] == ["loss", "scorer/loss"]
+    loss, scorer = found.plot().axes
+    assert (loss.get_title(), scorer.get_title()) == ("loss", "scorer/loss")
+    assert [line.get_xdata().tolist() for line in (*loss.lines, *scorer.lines)] == [[1, 2], [1]]
     page = found.report(tmp_path / "page.html").read_text()
     for words in ("train-1, 2 reports", "its roles returned", "scorer/loss", "worker 0"):
         assert words in page
