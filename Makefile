@@ -27,7 +27,7 @@ SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
 AT_ONCE := $(MAKE) --no-print-directory --jobs $(words $(BACKENDS)) --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help canary .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard data demo demo-keras test test-stores test-vineyard test-slow check lint types imports docs tutorial pictures dist device-wheels minimum lock clean
+.PHONY: help canary .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard data demo demo-keras test test-stores test-vineyard test-slow check lint types imports docs tutorial pictures dist extras device-wheels minimum lock clean
 .PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS)
 
 help:  ## list the targets
@@ -143,7 +143,7 @@ tutorial: data  ## run docs/tutorial.ipynb anew; the site shows the outputs that
 pictures: data  ## draw the pictures of the gallery anew, in docs/pictures/gallery
 	$(BIN)/python tests/docs/gallery/pictures.py
 
-dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare environment
+dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare environment, and with two extras
 	@version=$$(sed -n 's/^version: //p' CITATION.cff); \
 	for tag in $$(git tag --points-at HEAD 2>/dev/null); do [ "$$tag" = "v$$version" ] \
 		|| { echo "The tag $$tag is not of the version $$version in CITATION.cff."; exit 1; }; done
@@ -153,6 +153,10 @@ dist: .venv-docs  ## wheel and sdist, in dist/; the wheel is tried in a bare env
 	build/bare/bin/python $(PIP_ONCE) dist/*.whl
 	build/bare/bin/python tests/bare_install.py
 	build/bare/bin/dask train --help
+	$(PYTHON) tests/extras_install.py dist/*.whl linear lightgbm
+
+extras: dist  ## the wheel with each extra in an environment of its own, where its page's first program runs; for each night
+	$(PYTHON) tests/extras_install.py dist/*.whl
 
 # pip takes a platform's name exactly, and wheels name several.
 DEVICE_PLATFORMS := $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64 _2_5_x86_64 1_x86_64)

@@ -32,9 +32,11 @@ imports this package in milliseconds. Once distributed is imported, Keras models
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dask_train.extras import warn_elsewhere
 from dask_train.printing import set_up_logger
 from dask_train.settings.after_import import call_after_import
 
@@ -260,5 +262,6 @@ def _let_torch_modules_travel() -> None:
 
 
 set_up_logger()  # now: programs may change it from here on
+warn_elsewhere(sys.platform)
 call_after_import("distributed", _let_keras_models_travel)
 call_after_import("torch", _let_torch_modules_travel)

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
+
+
+def warn_elsewhere(platform: str) -> None:
+    """Warn where dask-train was never tried: on all systems but Linux.
+
+    Parameters
+    ----------
+    platform
+        As ``sys.platform``.
+    """
+    if platform != "linux":
+        system = {"darwin": "macOS", "win32": "Windows"}.get(platform, platform)
+        warnings.warn(
+            f"dask-train runs on Linux, and was not tried on {system}: its processes share memory and wait as Linux "
+            "lets them. Use Linux, WSL 2, a container, or a notebook on a cluster.",
+            stacklevel=2,
+        )
 
 
 class MissingPackageError(ImportError):

@@ -20,6 +20,7 @@ from dask_train.demo.main_job import run_main_job
 from dask_train.demo.pictures import save_pictures
 from dask_train.demo.pipeline import DemoSettings
 from dask_train.driver.result import Attempt
+from dask_train.extras import warn_elsewhere
 
 ROOT = Path(__file__).parents[2]
 X = np.ones((4, 2))
@@ -96,6 +97,13 @@ def test_every_extra_that_is_named_is_there() -> None:
     source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     named = {*re.findall(r"""install_command\(["'](\w+)""", source)}
     assert {"plots", "search", "linear", "tensorflow", "torch"} <= named <= set(extras)
+
+
+@pytest.mark.parametrize(("platform", "named"), [("darwin", "macOS"), ("win32", "Windows"), ("aix", "aix")])
+def test_other_systems_than_linux_are_warned_of(platform: str, named: str) -> None:
+    with pytest.warns(UserWarning, match=f"runs on Linux, and was not tried on {named}: "):
+        warn_elsewhere(platform)
+    warn_elsewhere("linux")
 
 
 def test_pages_install_from_a_clone() -> None:
