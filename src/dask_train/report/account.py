@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from dask_train.extras import check_installed, install_command
-from dask_train.report.charts import values_of
 from dask_train.report.html import write_report
 from dask_train.report.record import Metric, RoleTimeline, RunRecord, Score, Span
+from dask_train.scores import values_of
 
 # What the numbers of a run's own functions are counted by.
 REPORT = "report"
