@@ -53,7 +53,7 @@ def with_paths(paths: Sequence[str], predicted: Any, classes: Sequence[str] | No
         for block, (start, stop) in zip(matrix.to_delayed().ravel(), pairwise(bounds), strict=True)
     ]
     meta = pd.DataFrame(np.empty((0, len(names)), array.dtype), pd.Index([], dtype=object, name="path"), names)
-    return dd.from_delayed(parts, meta=meta, verify_meta=False)
+    return dd.from_delayed(parts, meta=meta)  # without the check of meta Dask could make no array of it
 
 
 def _names(width: int, classes: Sequence[str] | None, *, given: bool) -> list[Any]:

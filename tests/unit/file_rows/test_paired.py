@@ -19,6 +19,7 @@ def test_rows_are_named_by_paths_and_columns_by_classes(array):
     assert (found.index.name, found.index.tolist(), list(found.columns)) == ("path", PATHS, ["a", "b", "c"])
     assert found.to_numpy().tolist() == PREDICTED.tolist()
     assert frame.dtypes.equals(found.dtypes)
+    assert frame.to_dask_array().compute(scheduler="synchronous").tolist() == PREDICTED.tolist()
     assert frame.idxmax(axis=1).compute(scheduler="synchronous").tolist() == ["a", "b", "c", "a", "a"]
 
 
