@@ -17,6 +17,7 @@ from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.kinds import column_for, column_from_json
 from dask_train.collections.schema.values import value_from_json, value_to_json
 from dask_train.compat.dask import meta_of
+from dask_train.stores import checked_options, reaching
 
 # Raised when files of later versions can't be read by earlier ones.
 FORMAT = 1
@@ -86,22 +87,27 @@ class FrameSchema(Shown):
         found = [one for one in self.targets if isinstance(one, CategoryColumn)]
         return found[0].categories.tolist() if len(found) == 1 else None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
         """Write the schema into a JSON file, which ``schema=`` of :func:`dask_train.predict` takes.
 
         Parameters
         ----------
         path
-            A local file.
+            A file or URL.
+        storage_options
+            Keywords for the file system of a URL, such as credentials. They are not shown. Default: none.
 
         Raises
         ------
         TypeError
             A category is of a type that JSON has no place for.
+        ValueError
+            The store can't be written.
         """
-        text = json.dumps(self.to_json(), indent=1)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        options = checked_options(storage_options, path=path)
+        content = json.dumps(self.to_json(), indent=1).encode()
+        with reaching("path", path, options) as (fs, place):
+            fs.pipe_file(place, content)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as JSON holds it, values of categories exactly.

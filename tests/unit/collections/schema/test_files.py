@@ -27,6 +27,14 @@ def test_a_schema_is_found_wherever_it_is_saved(tmp_path: Path) -> None:
     assert schema_from(schema_to_json(None)) is None
 
 
+def test_a_schema_is_saved_by_url_with_its_options(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/deeper/schema.json"
+    SCHEMA.save(url, storage_options={"auto_mkdir": True})
+    assert read_schema(url) == SCHEMA
+    with pytest.raises(ValueError, match="storage_options are for an object store, and path is the local path"):
+        SCHEMA.save(tmp_path / "schema.json", storage_options={"key": "hidden"})
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{"])
 def test_what_is_no_schema_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "schema.json").write_text(content)
