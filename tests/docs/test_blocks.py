@@ -278,16 +278,28 @@ PIECES: dict[Place, Piece] = {
     ),
     ("docs/files.md", 2): Piece(given=PICTURES + "pictures('train')", then="assert files.shape == (2, 224, 224, 3)"),
     ("docs/files.md", 3): Piece(
+        given="import keras\nimport numpy as np",
+        then="row = np.arange(6.0).reshape(1, 2, 3)\n"
+        "drawn = [float(np.asarray(augment(row, np.random.default_rng(seed)))[0, 0, 0]) for seed in range(9)]\n"
+        "assert set(drawn) == {0.0, 3.0}",
+    ),
+    ("docs/files.md", 4): Piece(
         given=PICTURES + "pictures('train')\nimport os, tarfile\n"
         "path = next(Path('train').rglob('*.jpg')); Path('0.cls').write_text('1')\n"
         "with tarfile.open('train-0.tar', 'w') as archive:\n    archive.add(path, '0.jpg'); archive.add('0.cls')",
         then="assert train.row_shape == (40, 30, 3)",
     ),
-    ("docs/files.md", 4): Piece(
+    ("docs/files.md", 5): Piece(
         given=PICTURES + "pictures('train')\nimport dask.bag\n"
         "image = next(Path('train').rglob('*.jpg')).read_bytes()\n"
         "dt.to_tfrecords('train', dask.bag.from_sequence([{'image': image, 'label': 1}]))",
         then="assert train.row_shape == (40, 30, 3)",
+    ),
+    ("docs/files.md", 6): Piece(
+        given="import dask_train as dt\nfrom pathlib import Path\n"
+        "Path('rows-0.jsonl').write_text('{\"a\": 1.5, \"b\": 2.0}\\n')\n"
+        "def model(rows):\n    return rows.sum(axis=1)",
+        then="assert scores.compute().tolist() == [3.5]",
     ),
     ("docs/hyperparameter_search.md", 0): Piece(
         given=DATA.format(columns=784), then="assert len(found.trials_dataframe()) == 2"

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import dask
 import numpy as np
 from dask import delayed
+from dask.tokenize import tokenize
+
+from dask_train.collections.partition.form import Picks, open_form
+from dask_train.collections.partition.kinds import is_row_array
+from dask_train.collections.partition.part import part
+from dask_train.collections.partition.plan import Read, make_plan
+from dask_train.collections.partition.reading import read
+from dask_train.collections.pickled import carried
+from dask_train.compat.dask import meta_of
 
 
 def bag_opened(what: str, data: Any) -> Any:
@@ -31,13 +42,130 @@ def bag_opened(what: str, data: Any) -> Any:
     return [make(what, number, names, part) for number, part in enumerate(parts)]
 
 
+def first_row(what: str, bag: Any) -> Any:
+    """Return the first row of a bag of dicts as a frame of pandas of the first partition's dtypes, delayed.
+
+    Raises
+    ------
+    ValueError
+        When it is computed: there is none, or it is no dict.
+    """
+    return delayed(carried(_first, what), pure=False)(bag.to_delayed()[0])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BagRows:
+    """A bag of dicts, of which the first row is known.
+
+    Attributes
+    ----------
+    frame
+        A Dask frame, a partition of it for each one of the bag. Columns of arrays are objects.
+    first
+        The first row, a frame of pandas.
+    """
+
+    frame: Any = field(repr=False)
+    first: Any = field(repr=False)
+
+    @classmethod
+    def of(cls, what: str, bag: Any, first: Any) -> BagRows:
+        """Return a bag with its first row; nothing is computed.
+
+        Parameters
+        ----------
+        what
+            How errors call it.
+        bag
+            As :func:`bag_opened` takes it.
+        first
+            What :func:`first_row` has given.
+        """
+        import dask.dataframe as dd
+
+        texts = [name for name in first if first[name].dtype == object and isinstance(first[name].iloc[0], str)]
+        meta = first[:0].astype(dict.fromkeys(texts, "string"))
+        make = delayed(carried(_alike, what, meta), pure=False)
+        # Of the same bag the same keys: dt.predict_to knows the rows again by them.
+        name = f"bag-rows-{tokenize(what, bag.name, meta)}"
+        parts = [make(n, each, dask_key_name=f"{name}-{n}") for n, each in enumerate(bag.to_delayed())]
+        with dask.config.set({"dataframe.convert-string": False}):  # else Dask makes text of arrays
+            frame = dd.from_delayed(parts, meta=meta)
+        return cls(frame=frame, first=first)
+
+    def holds_arrays(self, names: Sequence[Any]) -> bool:
+        """Return whether one of these columns holds arrays rather than numbers or text."""
+        values = (self.first[name].iloc[0] for name in names if name in self.first.columns)
+        return any(np.ndim(value) > 0 for value in values)
+
+    def arrays(self, what: str, frame: Any, arrays: Sequence[Any]) -> list[Any]:
+        """Return columns as Dask arrays of unknown length, a block for each partition; nothing is computed.
+
+        Parameters
+        ----------
+        what
+            How errors call it.
+        frame
+            :attr:`frame`, or what its columns have been made.
+        arrays
+            As :class:`~dask_train.collections.partition.form.Picks` has them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A name is unknown, or columns don't make one matrix.
+        """
+        import dask.array as da
+
+        picks: Picks = {"arrays": list(arrays), "is_tuple": True}
+        plan: dict[str, Any] = {**make_plan(what, open_form(what, meta_of(frame), picks)), "picks": picks}
+        like = [_like(what, one, self.first) for one in plan["reads"]]
+        make = delayed(carried(_arrays, plan, [(row.dtype.str, row.shape[1:]) for row in like]), pure=False)
+        name = f"bag-arrays-{tokenize(frame, plan)}"
+        parts = [make(n, each, dask_key_name=f"{name}-{n}") for n, each in enumerate(frame.to_delayed())]
+        found = []
+        for place, row in enumerate(like):
+            blocks = [da.from_delayed(each[place], (np.nan, *row.shape[1:]), row.dtype) for each in parts]
+            found.append(da.concatenate(blocks, allow_unknown_chunksizes=True))
+        return found
+
+
+def _like(what: str, one: Read, first: Any) -> np.ndarray:
+    """Return rows of the dtype and the shape of those that a partition becomes."""
+    columns = one["columns"] or []
+    if is_row_array(columns[0]):
+        return read(f"the first row of {what}", one, [first])
+    if one["matrix"]:
+        return np.empty((0, len(columns)), one["matrix"])
+    return np.empty(0, columns[0]["dtype"])
+
+
+def _arrays(plan: Mapping[str, Any], like: Sequence[tuple[str, tuple[int, ...]]], number: int, frame: Any) -> Any:
+    found = part(list, plan, number, frame)
+    if not len(frame):
+        return [np.empty((0, *row_shape), dtype) for dtype, row_shape in like]
+    for array, one, (dtype, row_shape) in zip(found, plan["reads"], like, strict=True):
+        if (array.dtype.str, array.shape[1:]) != (dtype, row_shape):
+            raise ValueError(
+                f"Rows of {one['columns'][0]['name']!r} in partition {number} of {plan['what']}, a bag, are "
+                f"{array.dtype} {array.shape[1:]}, and the first row is {np.dtype(dtype)} {row_shape}. Give all rows "
+                "one dtype and shape."
+            )
+    return found
+
+
 def is_bag(data: object) -> bool:
     """Return whether data is a Dask bag; does not import ``dask.bag``."""
     return any(kind.__module__ == "dask.bag.core" and kind.__name__ == "Bag" for kind in type(data).__mro__)
 
 
-def _names(what: str, part: Any) -> list[str]:
-    first = next(iter(part), None)
+def _first(what: str, rows: Any) -> Any:
+    rows = list(rows)  # of numbers the first one may be whole, and the others floats
+    return _frame(what, 0, _names(what, rows), rows)[:1]
+
+
+def _names(what: str, rows: Any) -> list[str]:
+    first = next(iter(rows), None)
     if not isinstance(first, Mapping):
         told = "has no row" if first is None else f"holds a {type(first).__name__}"
         raise ValueError(
@@ -47,10 +175,10 @@ def _names(what: str, part: Any) -> list[str]:
     return list(first)
 
 
-def _frame(what: str, number: int, names: Sequence[str], part: Any) -> Any:
+def _frame(what: str, number: int, names: Sequence[str], rows: Any) -> Any:
     import pandas as pd
 
-    rows = list(part)
+    rows = list(rows)
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping) or set(row) != set(names):
             has = ", ".join(map(repr, row)) if isinstance(row, Mapping) else f"no dict, but a {type(row).__name__}"
@@ -59,6 +187,34 @@ def _frame(what: str, number: int, names: Sequence[str], part: Any) -> Any:
                 f"{', '.join(map(repr, names))}. Give all rows the same names."
             )
     return pd.DataFrame({name: _column(what, number, name, [row[name] for row in rows]) for name in names})
+
+
+def _alike(what: str, meta: Any, number: int, rows: Any) -> Any:
+    """Return a partition as a frame of the first one's dtypes, in which no value becomes another."""
+    frame = _frame(what, number, list(meta.columns), rows)
+    for name, dtype in meta.dtypes.items():
+        column = frame[name]
+        if column.dtype == dtype:
+            continue
+        if len(column) and not (_holds(dtype, column.dtype, column) or _is_text(dtype, column)):
+            raise ValueError(
+                f"Values of {name!r} in partition {number} of {what}, a bag, are {column.dtype}, and those of the "
+                f"first one are {dtype}. Give all rows one kind, such as floats."
+            )
+        frame[name] = column.astype(dtype)
+    return frame
+
+
+def _holds(dtype: Any, of: Any, column: Any) -> bool:
+    """Return whether numbers of a column keep their values in another dtype."""
+    if not (isinstance(of, np.dtype) and isinstance(dtype, np.dtype)) or dtype.hasobject:
+        return False
+    rounds = dtype.kind in "fc" and of.kind in "iu" and of.itemsize == 8  # NumPy calls it safe
+    return np.can_cast(of, dtype, "safe") and not (rounds and (column.abs() > 2.0**53).any())
+
+
+def _is_text(dtype: Any, column: Any) -> bool:
+    return dtype == "string" and column.dtype == object and isinstance(column.iloc[0], str)
 
 
 def _column(what: str, number: int, name: str, values: list[Any]) -> Any:

@@ -13,6 +13,7 @@ from dask.tokenize import tokenize
 from dask_train.arguments import CheckedSettings, converted_by, positive_int
 from dask_train.cluster.clients import client_or_none
 from dask_train.cluster.sealed import Sealed
+from dask_train.collections.bags import is_bag
 from dask_train.collections.blocks import arrays_by_block
 from dask_train.collections.schema.conformer import check_no_categories
 from dask_train.collections.schema.frame_schema import FrameSchema
@@ -20,12 +21,14 @@ from dask_train.compat.dask import meta_of
 from dask_train.config import PredictLimits
 from dask_train.data.structure import filled
 from dask_train.input_errors import raises_at_the_call
+from dask_train.predicting.bags import as_rows
 from dask_train.predicting.inputs import Inputs, inputs_of
 from dask_train.predicting.model import predictor
 from dask_train.predicting.saved_models import opened_model
 from dask_train.predicting.sent_models import as_collection, on_dask
 from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import array_block, chosen, frame_block, series_or_frame
+from dask_train.shared_data.segments import is_data_set
 from dask_train.spelling import by_caller, named
 from dask_train.stores import checked_options
 
@@ -59,17 +62,18 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     x
         A Dask or NumPy array with rows along its first axis, of any rank, and of text too for Keras on TensorFlow; a
         tuple, list or dict of them, for models of several inputs (a function or module gets a tuple as arguments, a
-        dict as arguments by name); a Dask or pandas frame, or one of its columns. Axes besides the first are put into
-        one chunk each. Arrays of several inputs are cut as the first. NumPy arrays and frames of pandas travel in the
-        graph: scatter or persist large ones first.
+        dict as arguments by name); a Dask or pandas frame, or one of its columns; files of :func:`~dask_train.files`
+        and the like; a data set of :func:`~dask_train.get_dataset`; or a Dask bag of dicts, whose first partition is
+        computed at the call. Axes besides the first are put into one chunk each. Arrays of several inputs are cut as
+        the first. NumPy arrays and frames of pandas travel in the graph: scatter or persist large ones first.
     batch_size
         Rows that go through a Keras model or a torch module at a time. It changes no result, but for the last digits.
         Default: 256.
     features
-        Columns of a frame: a list gives a matrix ``(n, len(features))``, a name gives that column, a dict of both an
-        array for each input. Estimators and functions get a frame of these columns, or the column. Default: those that
-        the model was fitted with, where it has a schema; else all, by their names for a Keras model whose inputs are a
-        dict, else as a matrix.
+        Columns of a frame or a bag: a list gives a matrix ``(n, len(features))``, a name gives that column, a dict of
+        both an array for each input. Estimators and functions get a frame of these columns, or the column. Default:
+        those that the model was fitted with, where it has a schema; else all, by their names for a Keras model whose
+        inputs are a dict, else as a matrix.
     method
         Method of an estimator, such as ``"predict_proba"``. Default: ``"predict"``.
     columns
@@ -96,7 +100,8 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     Dask array, Series or DataFrame
         The same rows in the same partitions, with the same index and divisions. Arrays of ``(num_rows, *row_shape)``
         with the row chunks of ``x``, as the model's outputs are put together: one, a list or a dict. A frame gives a
-        Series where there is one number per row, else a DataFrame. An awaitable with an asynchronous client.
+        Series where there is one number per row, else a DataFrame. So does a bag, whose index begins anew in each
+        partition; but features that hold arrays give arrays. An awaitable with an asynchronous client.
 
     Raises
     ------
@@ -214,10 +219,11 @@ def prepared(
     """
     limits, schema, columns = PredictLimits.from_dask_config(), settings.schema, settings.columns
     model, known = opened_model(model, schema, options)
-    if schema is not None and not hasattr(meta_of(x), "iloc"):
+    if schema is not None and not (hasattr(meta_of(x), "iloc") or is_bag(x) or is_data_set(x)):
         raise ValueError(f"schema= describes the columns of a frame, and x is a {type(x).__name__}. Leave it out.")
     travels = settings.client is not None
     found = predictor(model, method=settings.method, meta=settings.meta, travels=travels, compiled=compiled)
+    x = as_rows(named("x"), x, settings.client)
     if known is None and not found.finds_categories:
         check_no_categories(named("x"), x, settings.features, ())
     inputs = inputs_of(

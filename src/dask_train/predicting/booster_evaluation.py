@@ -15,10 +15,13 @@ from dask_train.arguments import CheckedSettings, checked_by, takes
 from dask_train.cluster.clients import client_or_none
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.schemas import schema_for
+from dask_train.predicting.bags import as_rows
 from dask_train.predicting.model import predictor
 from dask_train.predicting.over_partitions import (
+    as_collections,
     as_known,
     as_task,
+    check_classes,
     joined,
     lengths_of,
     opened,
@@ -76,7 +79,8 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
         It predicts as :func:`dask_train.predict` lets it: by its best round where early stopping has found one.
     x, y
         Features and targets: Dask or NumPy arrays, or a frame for ``x``, with ``label=``. Or for ``x`` a data set of
-        :func:`~dask_train.get_dataset`, which has the others.
+        :func:`~dask_train.get_dataset`, or files of :func:`~dask_train.files` and the like, which have the others; or a
+        Dask bag of dicts, with ``label=``.
     **given
         Fields of :class:`BoosterEvaluation`.
 
@@ -98,14 +102,15 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
     targets and weights, and the metrics are called there, once: so they need not be means over rows.
     """
     settings = BoosterEvaluation.of(given)
-    columns = settings.sample_weight, settings.features, settings.label
-    x, y, sample_weight, features, label = opened(x, y, *columns)
-    named = _named(settings.metrics, weighs=sample_weight is not None)
+    columns, known = (settings.sample_weight, settings.features, settings.label), schema_for(model, settings.schema)
     client = client_or_none(settings.client)
+    check_classes(x, known)
+    x, y = as_collections(x, y)
+    x, y, sample_weight, features, label = opened(as_rows("x", x, client), y, *columns)
+    named = _named(settings.metrics, weighs=sample_weight is not None)
     check_progress(progress_of(settings.verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None)
-    known, by_value = schema_for(model, settings.schema), found.finds_categories
-    x, features = as_known(x, sample_weight, features, label, known, finds_categories=by_value)
+    x, features = as_known(x, sample_weight, features, label, known, finds_categories=found.finds_categories)
     parts = parts_of(x, y, sample_weight, features, label)
     weight = sample_weight if isinstance(sample_weight, str) else None
     block = partial(predicted_block, Call.of_rows(1), features, label, weight)

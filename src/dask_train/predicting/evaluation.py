@@ -19,7 +19,6 @@ from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.partition.form import is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
-from dask_train.collections.source import OwnRows
 from dask_train.config import PredictLimits
 from dask_train.data.structure import leaves
 from dask_train.fitting.backends import BACKENDS
@@ -29,10 +28,13 @@ from dask_train.fitting.kinds import by_kind_of_model
 from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.torch_module.settings import ModuleEvaluation
 from dask_train.input_errors import raises_at_the_call
+from dask_train.predicting.bags import as_rows
 from dask_train.predicting.model import predictor
 from dask_train.predicting.over_partitions import (
+    as_collections,
     as_known,
     as_task,
+    check_classes,
     joined,
     lengths_of,
     opened,
@@ -47,7 +49,7 @@ from dask_train.predicting.server.values import Call
 from dask_train.predicting.tasks import counted_block, joined_blocks, logs, num_rows, scored_block
 from dask_train.report.progress import check_progress, progress_of
 from dask_train.shared_data.parts import PART
-from dask_train.shared_data.segments import SharedSegments
+from dask_train.shared_data.segments import SharedSegments, is_data_set
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -138,8 +140,9 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     x, y, sample_weight
         Inputs, targets and weights of rows, as ``model.evaluate`` takes them: Dask or NumPy arrays; tuples, lists or
         dicts of them for models of several inputs and outputs; a frame for ``x``, with ``label=``, or with columns
-        that were cut from it; or for ``x`` a data set of :func:`~dask_train.get_dataset`. Default of ``y`` and weights:
-        none.
+        that were cut from it; or for ``x`` a data set of :func:`~dask_train.get_dataset`, files of
+        :func:`~dask_train.files` and the like, or a Dask bag of dicts with ``features=`` and ``label=``. Default of
+        ``y`` and weights: none.
     batch_size
         Rows that go through a Keras model at a time. Default: 256.
     features, label
@@ -192,10 +195,10 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     client = client_or_none(client)
     check_progress(progress_of(verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None, compiled=True)
-    label = _label_for(known, x, y, label)
     if found.scores is not None:
         call = Call.of_rows(batch_size)
-        x, y, sample_weight, features, label = opened(x, y, sample_weight, features, label)
+        x, y, sample_weight, features, label = opened(as_rows("x", x, client), y, sample_weight, features, label)
+        label = _label_for(known, x, y, label)
         num_features = found.value.num_features
         if known is not None and known.features is not None and is_frame(x):
             num_features = len(known.columns)  # of dask_train.linear_model fewer than coefficients
@@ -206,6 +209,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         lazy = partial(_scored, partial(scored_block, call, found.scores, features, label, sample_weight), parts)
         finish: Callable[[Any], Any] = partial(results, found.scores)
     else:
+        label = _label_for(known, x, y, label)
         data = _data_for(found.model, x, y, sample_weight, features, label, known)
         call = Call(verb="evaluate", columns=data.columns, batch_size=batch_size)
         parts, lengths = _parts(data)
@@ -221,34 +225,6 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         return shown(client, *lazy(model), lengths, finish, verbose)
 
     return cast(dict[str, float], until_kept(now))
-
-
-def check_classes(x: Any, known: FrameSchema | None) -> None:
-    """See that labels of files mean what the model has learnt.
-
-    Raises
-    ------
-    ValueError
-        They number other classes.
-    """
-    if isinstance(x, OwnRows):
-        Conformer(known).classes("x", x.classes)
-
-
-def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return inputs and targets, those of files as Dask arrays.
-
-    Raises
-    ------
-    ValueError
-        There are targets besides.
-    """
-    if not isinstance(x, OwnRows):
-        return x, y
-    if y is not None:
-        raise ValueError(f"x is a {type(x).__name__}, which has its labels. Leave y out.")
-    rows = x.to_dask()
-    return rows if isinstance(rows, tuple) else (rows, None)
 
 
 def _label_for(known: FrameSchema | None, x: Any, y: Any, label: Any) -> Any:
@@ -271,7 +247,7 @@ def _data_for(
     weights = None if names_columns(sample_weight) else sample_weight
     for what, each in (("x", x), ("y", y), ("sample_weight", weights)):
         for value in leaves(each):
-            if not (hasattr(value, "iloc") or np.ndim(value) or is_bag(value)):
+            if not (hasattr(value, "iloc") or is_bag(value) or is_data_set(value) or np.ndim(value)):
                 raise TypeError(
                     f"{what} has {value!r}; pass arrays, or a tuple or dict of them where there are several."
                 )

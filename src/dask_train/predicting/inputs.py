@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from dask_train.collections.bags import BagRows
 from dask_train.collections.blocks import with_whole_rows
 from dask_train.collections.frames import in_order, in_own_order
 from dask_train.collections.partition.form import Picks, is_frame, open_form, resolved
 from dask_train.collections.partition.plan import make_plan
-from dask_train.collections.schema.conformer import unknown_categories
+from dask_train.collections.schema.conformer import Conformer, unknown_categories
 from dask_train.collections.schema.conforming import Pairs, conformed, matched
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import OwnRows
 from dask_train.compat.dask import has_meta, meta_of
 from dask_train.data.columns import TEXT, Column, Columns
+from dask_train.data.structure import filled, leaves
 from dask_train.data.text import may_be_text
-from dask_train.fitting.data import columns_for, places_of
+from dask_train.fitting.data import columns_for, fit_data, places_of
+from dask_train.shared_data.segments import is_data_set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +65,9 @@ def inputs_of(
     what
         How errors call it.
     x
-        As :func:`~dask_train.predict` takes it.
+        As :func:`~dask_train.predict` takes it; a bag as :func:`~dask_train.predicting.bags.as_rows` has made it.
     features
-        Columns of a frame.
+        Columns of a frame or a bag.
     as_frames
         Whether the model takes frames as they are.
     takes_text
@@ -82,9 +85,15 @@ def inputs_of(
     if isinstance(x, OwnRows):
         rows = x.to_dask()
         x = rows[0] if isinstance(rows, tuple) else rows  # labels are not predicted from
+    if is_data_set(x):
+        x, features = _of_data_set(what, x, features, Conformer(schema, learns=False, coded=not as_frames)), None
+    bag = x if isinstance(x, BagRows) else None
+    x = x if bag is None else bag.frame
     if hasattr(x, "iloc") or _is_dask_frame(x):
         x, features, known = _as_known(what, _as_dask(x), features, schema, as_frames=as_frames)
-        return _of_frame(what, x, features, as_frames=as_frames, takes_text=takes_text, model=model, known=known)
+        if bag is None or not bag.holds_arrays(list(names_in(features)) or list(x.columns)):
+            return _of_frame(what, x, features, as_frames=as_frames, takes_text=takes_text, model=model, known=known)
+        x, features = _arrays_of(what, bag, x, features, model), None
     if features is not None:
         raise ValueError(f"features={features!r} names columns, and {what} is a {type(x).__name__}, which has none.")
     places, values = Columns.of(x)
@@ -107,6 +116,19 @@ def inputs_of(
         ]
     )
     return Inputs(columns=columns, arrays=arrays)
+
+
+def _of_data_set(what: str, x: Any, features: Any, like: Conformer) -> Any:
+    """Return inputs that lie in shared memory as a structure of Dask arrays of them."""
+    columns = fit_data(what, x, None, None, features=features, like=like).columns
+    return filled(columns.features, leaves(x.segments.arrays()).__getitem__)
+
+
+def _arrays_of(what: str, bag: BagRows, x: Any, features: Any, model: Any) -> Any:
+    """Return columns of a bag, of which some hold arrays, as a structure of Dask arrays."""
+    picks: list[Any] = []
+    places = places_of(columns_for(model, x, None, features, None)[0], picks)
+    return filled(places, bag.arrays(what, x, picks).__getitem__)
 
 
 def _as_dask(x: Any) -> Any:

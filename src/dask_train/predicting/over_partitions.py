@@ -11,12 +11,14 @@ from dask import delayed
 
 from dask_train.cluster.gathered import counting, gathered, gathered_later
 from dask_train.cluster.sealed import Sealed
+from dask_train.collections.bags import BagRows
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
 from dask_train.collections.partition.form import chosen, is_frame
 from dask_train.collections.schema.conformer import Conformer, check_no_categories
 from dask_train.collections.schema.conforming import conformed, matched
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.frame_schema import FrameSchema, names_in
+from dask_train.collections.source import OwnRows
 from dask_train.data.structure import leaves
 from dask_train.fitting.data import fit_data
 from dask_train.printing import SafeFile
@@ -34,13 +36,15 @@ FAN_IN = 16
 
 
 def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Arrays in place of a data set of ``get_dataset``, which has targets and perhaps weights; others as they are.
+    """Return arrays in place of a data set of ``get_dataset``, and of a bag a frame, or arrays; others as they are.
 
     Raises
     ------
-    ValueError
-        It is not a matrix of features and a column of targets.
+    TypeError, ValueError
+        It is not a matrix of features and a column of targets, or a bag has no such columns.
     """
+    if isinstance(x, BagRows):
+        return _opened_bag(x, y, sample_weight, features, label)
     segments = segments_in(x) if y is None else None
     if segments is None:
         return x, y, sample_weight, features, label
@@ -55,6 +59,48 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
     arrays = leaves(segments.arrays())
     x, y, sample_weight = [None if place is None else arrays[place] for place in places]
     return x, y, sample_weight, None, None
+
+
+def _opened_bag(x: BagRows, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
+    if y is not None or not (sample_weight is None or isinstance(sample_weight, str)):
+        raise ValueError(
+            f"{named('x')} is a bag, whose rows have targets and weights with them: name those, {passed('label')} and "
+            f"{passed('sample_weight')}, and leave y out."
+        )
+    names = list(names_in(features)) or [name for name in x.frame.columns if name not in (label, sample_weight)]
+    if label is None or not x.holds_arrays(names):
+        return x.frame, y, sample_weight, features, label
+    picks = [features, label, *([] if sample_weight is None else [sample_weight])]
+    found = x.arrays(named("x"), x.frame, picks)
+    return found[0], found[1], None if sample_weight is None else found[2], None, None
+
+
+def check_classes(x: Any, known: FrameSchema | None) -> None:
+    """See that labels of files mean what the model has learnt.
+
+    Raises
+    ------
+    ValueError
+        They number other classes.
+    """
+    if isinstance(x, OwnRows):
+        Conformer(known).classes("x", x.classes)
+
+
+def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return inputs and targets, those of files as Dask arrays.
+
+    Raises
+    ------
+    ValueError
+        There are targets besides.
+    """
+    if not isinstance(x, OwnRows):
+        return x, y
+    if y is not None:
+        raise ValueError(f"x is a {type(x).__name__}, which has its labels. Leave y out.")
+    rows = x.to_dask()
+    return rows if isinstance(rows, tuple) else (rows, None)
 
 
 def as_known(

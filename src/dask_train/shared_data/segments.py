@@ -126,6 +126,11 @@ def lost(what: str, partition: int, num_partitions: int) -> DataError:
     )
 
 
+def is_data_set(data: Any) -> bool:
+    """Return whether a value is a data set, as of :func:`~dask_train.get_dataset`; arrays of its columns are none."""
+    return isinstance(getattr(data, "segments", None), SharedSegments)  # a frame may have a column of that name
+
+
 def segments_in(data: Any, *, decodes: bool = False) -> SharedSegments | None:
     """Return the segments of which a value is all columns, and nothing else; None for any other value.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import dask
 import dask.bag as db
 import numpy as np
 import pytest
@@ -56,3 +57,27 @@ def test_batches_of_columns_by_name(client):
     result = run(data=bag, features=["a", "b"], label="label")
     found = [pair for rank in result.results["worker"] for x, y in rank for pair in zip(map(tuple, x), y, strict=True)]
     assert sorted(found) == [((number, number / 2), number % 2) for number in range(30)]
+
+
+@dask.config.set({"train.predict.idle": "100ms"})  # the Dask workers are those of other tests, too
+def test_predictions_and_scores_are_those_of_the_arrays(client):
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
+    wanted = module(torch.from_numpy(X)).detach().numpy()
+    bag = db.from_sequence([{"x": x, "y": y} for x, y in zip(X, Y, strict=True)], npartitions=6)
+    predicted = dt.predict(module, bag, features="x", client=client)
+    np.testing.assert_allclose(predicted.compute(), wanted, rtol=1e-5, atol=1e-6)
+    numbers = db.from_sequence([dict(zip("abcd", map(float, x), strict=True)) for x in X], npartitions=6)
+    predicted = dt.predict(module, numbers, features=list("abcd"), client=client)
+    np.testing.assert_allclose(predicted.compute(), wanted, rtol=1e-5, atol=1e-6)
+    run = partial(dt.evaluate, module, loss=torch.nn.MSELoss(), client=client, verbose=0)
+    assert run(bag, features="x", label="y") == {"loss": pytest.approx(np.mean((wanted - Y) ** 2), rel=1e-5)}
+
+
+def test_a_task_predicts_a_bag(client):
+    def task():
+        rows = db.from_sequence([{"a": float(number)} for number in range(5)], npartitions=2)
+        return dt.predict(lambda part: 2 * part["a"], rows).compute().tolist()
+
+    futures = [client.submit(task, pure=False) for _ in range(4)]  # more than there are threads
+    assert client.gather(futures) == [[0.0, 2.0, 4.0, 6.0, 8.0]] * 4

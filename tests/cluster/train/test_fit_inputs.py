@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import keras
@@ -154,6 +155,28 @@ def test_a_published_data_set_and_a_stream(client, alone):
     model = made()
     data = da.from_array(x[:160], chunks=(50, 3)), da.from_array(y[:160], chunks=50)
     check(dt.fit(model, *data, streaming=2, **settings), model, alone)
+
+
+@dask.config.set({"train.predict.idle": "100ms"})  # the Dask workers are those of other tests, too
+def test_a_published_data_set_is_predicted_and_evaluated(client, alone):
+    (x, y), (_, model) = rows(), alone
+    wanted = model.predict(x, verbose=0)
+    frame = dd.from_pandas(pd.DataFrame(x, columns=list("abc")).assign(y=y), npartitions=2)
+    published = {
+        "rows": ([da.from_array(x, chunks=50), da.from_array(y, chunks=50)], {}),
+        "frame": ([frame], {"features": list("abc"), "label": "y"}),
+    }
+    for name, (given, settings) in published.items():
+        dt.publish_dataset(*given, name=name, client=client, **settings)
+        try:
+            data = dt.get_dataset(name, client=client)
+            found = dt.predict(model, data, client=client).compute()
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+            scores = dt.evaluate(model, data, client=client, verbose=0)
+            assert scores == pytest.approx(model.evaluate(x, y, return_dict=True, verbose=0), rel=1e-5)
+            del data
+        finally:
+            dt.unpublish_dataset(name, client=client)
 
 
 def test_a_split_of_arrays_and_a_model_without_weights(client, alone):

@@ -193,7 +193,7 @@ def test_what_can_not_be_is_refused(regression: LinearRegression) -> None:
     for arguments, error, text in (
         ((object(), X), TypeError, "model is a object; pass a Keras model"),
         ((regression, 7), TypeError, "x has a int; pass Dask or NumPy arrays, or one frame"),
-        ((regression, db.from_sequence([{"a": 1.0}])), TypeError, r"of dicts make one: bag\.to_dataframe\(\)"),
+        ((regression, (db.from_sequence([{"a": 1.0}]),)), TypeError, r"of dicts make one: bag\.to_dataframe\(\)"),
         ((regression, (X, X[1:])), ValueError, "have 100, 99 rows"),
         (("model.h5", X), ValueError, r"'model\.h5'; a model file is one that model\.save"),
     ):

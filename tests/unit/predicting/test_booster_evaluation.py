@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -45,6 +47,16 @@ def test_rows_have_weights_and_columns_names(booster: xgboost.Booster) -> None:
     )
     frame = dd.from_pandas(pd.DataFrame(X, columns=list("abc")).assign(y=Y, w=WEIGHTS), npartitions=3)
     assert dt.evaluate(named, frame, label="y", sample_weight="w", metrics=metrics) == wanted
+
+
+def test_rows_of_files_have_their_targets(booster: xgboost.Booster, tmp_path: Path) -> None:
+    for number, (x, y) in enumerate(zip(X, Y, strict=True)):
+        (tmp_path / f"{number:03}-{y}.bin").write_bytes(x.tobytes())
+    files = dt.files(tmp_path / "*.bin", label=lambda path: int(path[-5]), decode=np.frombuffer)
+    wanted = {"log_loss": pytest.approx(log_loss(Y, booster.predict(xgboost.DMatrix(X))), rel=1e-6)}
+    assert dt.evaluate(booster, files, metrics=[log_loss]) == wanted
+    with pytest.raises(ValueError, match="x is a FileRows, which has its labels"):
+        dt.evaluate(booster, files, Y, metrics=[log_loss])
 
 
 def test_without_targets_there_is_nothing_to_compare_with(booster: xgboost.Booster) -> None:

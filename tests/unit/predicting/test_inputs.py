@@ -40,6 +40,11 @@ def test_arrays_keep_their_structure_and_rows_are_made_whole():
     assert (found.frame, found.plan) == (None, None)
 
 
+def test_a_column_may_be_named_as_what_a_data_set_has():
+    found = inputs(FRAME[["a"]].rename(columns={"a": "segments"}), features=["segments"])
+    assert kinds(found) == [("<i8", (1,))]
+
+
 @pytest.mark.parametrize(
     ("x", "features", "error", "says"),
     [
