@@ -59,8 +59,15 @@ def test_batches_of_columns_by_name(client):
     assert sorted(found) == [((number, number / 2), number % 2) for number in range(30)]
 
 
-@dask.config.set({"train.predict.idle": "100ms"})  # the Dask workers are those of other tests, too
-def test_predictions_and_scores_are_those_of_the_arrays(client):
+@pytest.fixture
+def processes_end_soon():
+    """Processes in which a model predicts end soon: the Dask workers are those of other tests, too."""
+    with dask.config.set({"train.predict.idle": "100ms"}):
+        yield
+
+
+@pytest.mark.slow  # two kinds of processes are started
+def test_predictions_and_scores_are_those_of_the_arrays(client, processes_end_soon):
     torch.manual_seed(3)
     module = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
     wanted = module(torch.from_numpy(X)).detach().numpy()

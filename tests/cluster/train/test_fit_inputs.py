@@ -157,8 +157,14 @@ def test_a_published_data_set_and_a_stream(client, alone):
     check(dt.fit(model, *data, streaming=2, **settings), model, alone)
 
 
-@dask.config.set({"train.predict.idle": "100ms"})  # the Dask workers are those of other tests, too
-def test_a_published_data_set_is_predicted_and_evaluated(client, alone):
+@pytest.fixture
+def processes_end_soon():
+    """Processes in which a model predicts end soon: the Dask workers are those of other tests, too."""
+    with dask.config.set({"train.predict.idle": "100ms"}):
+        yield
+
+
+def test_a_published_data_set_is_predicted_and_evaluated(client, alone, processes_end_soon):
     (x, y), (_, model) = rows(), alone
     wanted = model.predict(x, verbose=0)
     frame = dd.from_pandas(pd.DataFrame(x, columns=list("abc")).assign(y=y), npartitions=2)
