@@ -153,7 +153,7 @@ class Splitter:
 
 @pytest.mark.parametrize("wide", [False, True], ids=["array", "frame"])
 def test_folds_are_made_of_targets_alone_and_see_the_shape_of_the_features(wide, monkeypatch):
-    monkeypatch.setattr(SharedSegments, "arrays", lambda self: tuple(SimpleNamespace(name=n) for n in range(3)))
+    monkeypatch.setattr(SharedSegments, "array", lambda self, number: SimpleNamespace(name=number))
     x, segments = (FRAME[["a", "b"]], published((), (), ())) if wide else (X, published((3,), ()))
     columns = data_of(x, Y).columns
     cv, client = Splitter(), Client()
