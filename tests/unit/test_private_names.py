@@ -24,6 +24,7 @@ OURS = {
     "_data",
     "_example",
     "_failure",
+    "_go_on_among",
     "_link",
     "_meeting",
     "_peer",

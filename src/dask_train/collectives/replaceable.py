@@ -50,8 +50,13 @@ class Formation:
 class ReplacingRun(Protocol):
     """The run, as a group sees it whose ranks are replaced."""
 
-    def form(self) -> Formation:
+    def form(self, size: int = 0) -> Formation:
         """Meet all ranks, those that were replaced among them.
+
+        Parameters
+        ----------
+        size
+            How many they are to be; 0 for one that comes new, which meets whom the others wait for.
 
         Raises
         ------
@@ -77,12 +82,12 @@ class State:
     shared
         What all ranks have, from the function that :meth:`ReplaceableGroup.border` was given.
     own
-        What was the lost rank's own there, as it was mirrored.
+        What was the lost rank's own there, as it was mirrored; None for one that comes in no one's place.
     """
 
     border: int
     shared: Any
-    own: bytes
+    own: bytes | None
 
 
 class _PeerLostError(Exception):
@@ -90,7 +95,7 @@ class _PeerLostError(Exception):
 
 
 class ReplaceableGroup(ProcessGroup):
-    """The ranks of one host that agree at every step, where a lost rank is replaced in place.
+    """The ranks of one host that agree at every step, where a lost rank is replaced in place, and others may join.
 
     The trainer marks borders: places between two calls at which the state of all ranks is known. Between two borders
     only what is a rank's own may change.
@@ -107,7 +112,8 @@ class ReplaceableGroup(ProcessGroup):
     Attributes
     ----------
     received
-        The state from which this rank continues in place of a lost one; None for one that begins as all others do.
+        The state from which this rank continues in place of a lost one, or as one that has joined; None for one that
+        begins as all others do.
     """
 
     _look_s = _LOOK_S
@@ -117,6 +123,7 @@ class ReplaceableGroup(ProcessGroup):
         self._attempts = formation.attempts
         self._run, self._calls = run, Calls()
         self._border: int | None = None
+        self._num_mirrored = self.size  # ranks that have a mirror at the border; others have joined there
         self._mirrored: dict[int, bytes | None] = {}  # the last two
         self._give: Callable[[], Any] = lambda: None
         self._is_inside = self._has_begun = self._is_checked = False  # calls are checked once a rank was replaced
@@ -148,8 +155,17 @@ class ReplaceableGroup(ProcessGroup):
 
     def border(self, number: int, give: Callable[[], Any]) -> None:
         """Note that this rank's state is the one of this border; ``give`` returns what of it all ranks have."""
-        self._border, self._give = number, give
+        self._border, self._give, self._num_mirrored = number, give, self.size
         self._calls.begin_again()
+
+    def meet_others(self, size: int) -> None:
+        """Go on with so many ranks, of which those that join get the state of the border, at which all are.
+
+        Ranks from that number on have left, and do not call this. Channels that depend on the number are made anew by
+        whoever has them.
+        """
+        self._calls.begin_again()
+        self._meet_again(size)
 
     def confirm(self) -> None:
         """Wait until all have come here."""
@@ -268,9 +284,9 @@ class ReplaceableGroup(ProcessGroup):
             raise _PeerLostError
         super()._look(place, started)
 
-    def _met(self) -> Formation:
+    def _met(self, size: int) -> Formation:
         try:
-            formation = self._run.form()
+            formation = self._run.form(size)
         except (DaskTrainError, ValueError, OSError) as error:
             self._run.start_all_again(f"workers could not meet again: {error}")
         if len(formation.hosts.groups) > 1:
@@ -278,10 +294,10 @@ class ReplaceableGroup(ProcessGroup):
             self._run.start_all_again("a worker can be replaced in place on one host only, and there are several")
         return formation
 
-    def _meet_again(self) -> None:
-        """Meet until no rank is lost meanwhile."""
+    def _meet_again(self, size: int = 0) -> None:
+        """Meet until no rank is lost meanwhile; as many as before where no number is told."""
         while True:
-            formation = self._met()
+            formation = self._met(size or self.size)
             with suppress(_PeerLostError):
                 self._take_up(formation)
                 return
@@ -294,6 +310,8 @@ class ReplaceableGroup(ProcessGroup):
             if self._memory is not self._old:
                 self._memory.close()
             self._memory, self._attempts = formation.memory, formation.attempts
+            hosts = formation.hosts
+            self.size, self._groups, self._group = len(hosts.addresses), hosts.groups, hosts.group_of(self.rank)
         self._channels.clear()
         self._placed.clear()
         self._held.clear()
@@ -304,7 +322,7 @@ class ReplaceableGroup(ProcessGroup):
             data = self._state_for_newcomers()
             if self._border is None and data is not None:
                 state, calls = self._unpacked(data)
-                self._mirrors.put(state.border, state.own)
+                self._mirrors.put(state.border, state.own)  # of one that joins: none before it has begun
             self._wait()
         if self._border is None and data is not None:  # not before all have come so far
             self.received, self._border, self._mirrored = state, state.border, {state.border: state.own}
@@ -333,9 +351,9 @@ class ReplaceableGroup(ProcessGroup):
     def _given(self, lack: Sequence[int]) -> bytes:
         assert self._border is not None
         assert self._old is not None
-        mirrors = Mirrors(self._old)
-        own = {rank: mirrors.read(rank, self._border) for rank in lack}
-        missing = [rank for rank, state in own.items() if state is None]
+        mirrors, there = Mirrors(self._old), range(self._old.num_ranks)
+        own = {rank: mirrors.read(rank, self._border) if rank in there else None for rank in lack}
+        missing = [rank for rank, state in own.items() if state is None and rank < self._num_mirrored]
         if missing:
             self._run.start_all_again(f"what was worker {missing[0]}'s own is not in its mirror")
         return pickle.dumps((self._border, self._give(), own, self._calls.told()), protocol=5)

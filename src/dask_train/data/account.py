@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_FIELDS = 7
+_FIELDS = 8
 _RECORD_BYTES = 8 * _FIELDS
 # The batch size of rows that were taken without batches, whole partitions at a time.
 WHOLE = -1
@@ -32,6 +32,8 @@ class BatchRange:
         The first batch.
     taken, done
         How many batches it was given, and how many it came back from.
+    size
+        Number of ranks that shared these batches. Default: 0, as many as the run began with.
     """
 
     dataset: int
@@ -41,11 +43,12 @@ class BatchRange:
     first: int
     taken: int = 0
     done: int = 0
+    size: int = 0
 
     @classmethod
     def of(cls, record: Sequence[int]) -> BatchRange:
-        """Return the stretch that :func:`read_account` has told of."""
-        return cls(**dict(zip(cls.__dataclass_fields__, record, strict=True)))
+        """Return the stretch that :func:`read_account` has told of; checkpoints of earlier versions have no sizes."""
+        return cls(**dict(zip(cls.__dataclass_fields__, record, strict=False)))
 
 
 class Account:
@@ -71,7 +74,7 @@ class Account:
             size = self._num + _GROWTH
             os.ftruncate(self._descriptor, size * _RECORD_BYTES)
             self._map = np.frombuffer(mmap.mmap(self._descriptor, size * _RECORD_BYTES), np.int64).reshape(-1, _FIELDS)
-        values = (stretch.dataset, stretch.turn, stretch.epoch, stretch.batch_size, stretch.first, 0, 0)
+        values = (stretch.dataset, stretch.turn, stretch.epoch, stretch.batch_size, stretch.first, 0, 0, stretch.size)
         self._map[self._num] = values
         self._num += 1
         return self._num - 1
@@ -100,9 +103,12 @@ class Account:
             self.done(self._left.pop())
 
     def covered(self) -> list[list[int]]:
-        """Return the fields of each :class:`BatchRange`, as they are where all that was taken is kept."""
+        """Return the fields of each :class:`BatchRange`, as they are where all that was taken is kept.
+
+        Without sizes: who goes on with it may be other ranks, who all have what it says.
+        """
         records = self._map[: self._num].copy()
-        records[:, 6] = records[:, 5]
+        records[:, 6], records[:, 7] = records[:, 5], 0
         found: list[list[int]] = records.tolist()
         return found
 

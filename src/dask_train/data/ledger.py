@@ -141,7 +141,7 @@ def balance(
     accounts
         By role and rank, the stretches of each attempt.
     counts
-        How many there are of each role.
+        How many there are of each role, where a stretch does not say it.
     num_rows
         Rows of each data set: of a role's own by ``(role, 0)``, of a published one by ``("", number)``.
     covered
@@ -200,7 +200,7 @@ def _line(
     """Count rows by attempt: a role may begin again before the batch at which the earlier one was lost."""
 
     def rows(stretch: BatchRange, first: int, stop: int) -> int:
-        return share_rows(total, stretch.batch_size, rank, size, first, stop)
+        return share_rows(total, stretch.batch_size, rank, stretch.size or size, first, stop)
 
     def once(stretches: Iterable[BatchRange]) -> int:
         """Return rows of the batches that they came back from, each counted once."""

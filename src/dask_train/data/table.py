@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -37,3 +38,13 @@ class Table:
     def num_rows(self) -> int:
         """Rows of all partitions."""
         return int(self.lengths.sum())
+
+    def host_of(self, rank: int) -> int:
+        """Return the host of a rank; one that has joined later is on that of the first, as runs grow on one host."""
+        return int(self.host_of_rank[rank if rank < len(self.host_of_rank) else 0])
+
+    def among(self, size: int) -> Self:
+        """Return the same table for so many ranks."""
+        if len(self.host_of_rank) == size:
+            return self
+        return replace(self, host_of_rank=np.array([self.host_of(rank) for rank in range(size)], np.int64))

@@ -102,20 +102,26 @@ class Dispatch:
             case commands.StartRole():
                 use = self._devices.use_of((command.role, command.rank), command.address)
                 return messages.StartProcess(
-                    roles_on_host=self._roles_on_host(command.address), device=use.entry, num_sharing=use.num_sharing
+                    roles_on_host=self._roles_on_host(command.address),
+                    device=use.entry,
+                    num_sharing=use.num_sharing,
+                    counts=command.counts,
+                    joins=command.joins,
                 )
             case commands.LoadData():
                 return messages.Load()
             case commands.EnterFunction():
                 return messages.Go(peers=self._peers(), timeout_s=self._job.plan.rendezvous_s)
-            case commands.Meet() | commands.TellOfLoss():
+            case commands.Meet() | commands.TellOfLoss() | commands.TellSize():
                 return self._of_peers(command)
             case commands.AskToStop():
                 return messages.Stop(reason=command.reason)
             case _:
                 return messages.Kill()
 
-    def _of_peers(self, command: commands.Meet | commands.TellOfLoss) -> Message:
+    def _of_peers(self, command: commands.Meet | commands.TellOfLoss | commands.TellSize) -> Message:
+        if isinstance(command, commands.TellSize):
+            return messages.Resize(size=command.size)
         if isinstance(command, commands.TellOfLoss):
             return messages.PeerLost(peer=command.peer, lost_attempt=command.lost_attempt)
         return messages.Met(
@@ -140,7 +146,7 @@ class Dispatch:
         told = (roles[of.key].address, of.role, number)
         if told not in self._told:
             self._told.add(told)
-            ranks = [roles[of.role, rank].address for rank in range(self._job.plan.counts[of.role])]
+            ranks = [roles[of.role, rank].address for rank in range(self._course.state.plan.counts[of.role])]
             table = data.table(of.role, ranks)
             where = [[address for address in holders if address not in self._lost] for holders in data.where]
             message = messages.DataSetPlaces(role=of.role, number=number, table=table, keys=data.keys, where=where)
@@ -263,6 +269,7 @@ class Dispatch:
         wanted = [[role, rank, self._job.needs.get(role, {})] for role, rank in command.roles]
         request = uuid.uuid4().hex
         asked = f"{self._wanted(command)} can't be placed"
+        beside = None if command.beside is None else self._course.state.roles[command.beside].address
         while True:
             left_s = deadline - time.monotonic()
             answer = await self._peer.ask(
@@ -272,6 +279,7 @@ class Dispatch:
                 roles=wanted,
                 on=self._job.on,
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
+                host="" if beside is None else self._hosts.get(beside, ""),
                 devices=await self._devices.request(self._job.on),
             )
             status = answer["status"]
@@ -295,7 +303,9 @@ class Dispatch:
                 change = "Wait for what uses the cluster, add Dask workers, or raise train.placement.timeout."
             roles = [list(key) for key in command.roles]
             await self._peer.ask("train_run_free", run=self._job.id, roles=roles)
-            self._course.happened(events.NoRoom(time=self._course.now(), wanted=f"{asked}.", why=why, change=change))
+            self._course.happened(
+                events.NoRoom(time=self._course.now(), wanted=f"{asked}.", why=why, change=change, roles=command.roles)
+            )
             return
 
     def _wanted(self, command: commands.PlaceRoles) -> str:

@@ -19,6 +19,7 @@ from dask_train.driver.history import INTERRUPTED
 from dask_train.driver.loop import Driver
 from dask_train.driver.preflight import pickled
 from dask_train.driver.printed import Printed
+from dask_train.driver.resizing import check_resize, resize
 from dask_train.driver.result import Result, leave_result
 from dask_train.driver.run_errors import error_of
 from dask_train.driver.scores import Scores
@@ -195,6 +196,38 @@ class Run(Generic[R]):
         with Path(path).open("w") as file:
             file.writelines(f"{json.dumps(line)}\n" for line in to_record(history.first, history.log))
 
+    @raises_at_the_call
+    @frees_its_thread
+    def resize(self, workers: int, timeout_s: float = 0.0) -> Any:
+        """Change the number of workers, from the end of the step in hand.
+
+        Workers that join get weights and optimizer state from the others, which keep theirs; those that leave do so in
+        order. Global batches stay the same: each row is still trained once in an epoch. It waits until the run has so
+        many workers.
+
+        Parameters
+        ----------
+        workers
+            How many, at least 2.
+        timeout_s
+            How long to wait for room for those that join, in seconds. Default: 0, there has to be room now.
+
+        Returns
+        -------
+        None; an awaitable of it with an asynchronous client.
+
+        Raises
+        ------
+        ValueError, TypeError
+            So many workers can't train it, or the run is none of ``dt.fit(..., recovery="in_place")`` with several.
+        PlacementError
+            There is no room for more, or those that were to join were lost. The run continues with as many as before.
+        ClosedError
+            The run is over.
+        """
+        check_resize(self._driver, workers)
+        return self._peer.run(resize, self._driver, workers, timeout_s)
+
     # How it ends
 
     @frees_its_thread
@@ -337,7 +370,7 @@ class Run(Generic[R]):
             finally:
                 del error  # its traceback has this frame, which would keep it and all that the run had
         results: dict[str, list[Any]] = {}
-        for key in self._driver.job.plan.role_keys():
+        for key in self._driver.state.plan.role_keys():
             results.setdefault(key[0], []).append(history.returned(key))
         result = history.result(results, self._driver.data.num_rows(), finish.what)
         return result if self._finish is None else self._finish(result)

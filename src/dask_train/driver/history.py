@@ -100,6 +100,7 @@ class History:
         self.attempts: list[Attempt] = []
         self.log: list[tuple[events.Event, tuple[commands.Command, ...]]] = []
         self.first: RunState
+        self._joined: set[Key] = set()  # roles that the run began without
         self.outcome = ""
         self.driver_error: BaseException | None = None
         self.closed = False
@@ -137,11 +138,16 @@ class History:
             self.log += [(frequent, ()) for frequent in self._unlogged.values()]
             self._unlogged.clear()
             self.log.append((event, todo))
-        again = {key: role.attempt for key, role in after.roles.items() if role.attempt != before.roles[key].attempt}
+        self._joined |= after.roles.keys() - before.roles.keys()
+        again = {
+            key: role.attempt
+            for key, role in after.roles.items()
+            if key in before.roles and role.attempt != before.roles[key].attempt
+        }
         for key in again:  # what it returned before no longer counts
             self.results.pop(key, None)
             self.raised.pop(key, None)
-        if len(again) == len(after.roles):
+        if len(again) == len(after.plan.role_keys()):
             self._all_at_once.append(again)
         if after.num_restarts > before.num_restarts:
             self.attempts[-1].ended, self.attempts[-1].reason = event.time, after.losses[-1]
@@ -281,7 +287,9 @@ class History:
                         if role == key[0]
                         for stretch in left_out(map(BatchRange.of, records), own, same_run=run == self._job.id)
                     )
-        keys = [key for key in self._job.plan.role_keys() if key in accounts or key in covered]
+        keys = [
+            key for key in (*self._job.plan.role_keys(), *sorted(self._joined)) if key in accounts or key in covered
+        ]
         known = {key: accounts.get(key, {}).values() for key in keys}
         ledger = balance(known, self._job.plan.counts, num_rows, covered)
         return replace(ledger, skipped=sum(self._skipped.values()))

@@ -51,6 +51,8 @@ class Job:
         How long the client may be silent until the scheduler ends the run.
     params
         What the run was asked to do, by name: for places of scores, and for those who compare runs.
+    resizes
+        Raises where so many workers can't train what the run trains; None: their number stays.
     refuses
         Tells errors of its roles that are raised as they are; None: none are.
     """
@@ -70,6 +72,7 @@ class Job:
     gpus: str | int | None = None
     client_s: float = 300.0
     params: Mapping[str, Any] = field(default_factory=dict)
+    resizes: Callable[[int], None] | None = None
     refuses: Callable[[BaseException], bool] | None = None
 
     def started(self) -> Start:

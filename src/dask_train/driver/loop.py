@@ -57,6 +57,7 @@ class Driver(Course):
         self._shield = Shield(peer)
         self._rule_seen = 0
         self._num_waits = 0
+        self.resizing = asyncio.Lock()  # one change of the number of workers after the other
         self._noted: dict[str, Any] = {}
         self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet
         self.trials: deque[dict[str, Any]] = deque(maxlen=TOLD_TRIALS)  # of a search, that it was handed last
@@ -95,7 +96,7 @@ class Driver(Course):
     def _let_data_go(self, before: RunState) -> None:
         """Forget what processes read that have ended, whoever has told of that, and what their roles have left."""
         for key, role in self.state.roles.items():
-            was = before.roles[key]
+            was = before.roles.get(key, role)
             if (was.phase in ALIVE and role.phase not in ALIVE) or role.attempt != was.attempt:
                 self.data.left(*key)
 

@@ -43,7 +43,7 @@ class Printed:
         ValueError
             The run has none of them.
         """
-        plan = self._driver.job.plan
+        plan = self._driver.state.plan
         keys = [key for key in plan.role_keys() if key[0] == (role or key[0])]
         keys = [key for key in keys if rank is None or key[1] == rank]
         if not keys:

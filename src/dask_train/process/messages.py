@@ -109,9 +109,13 @@ class WentOn(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Meets(Message):
-    """The role waits for all training roles, to do something together; they reach it at ``address``."""
+    """The role waits for all training roles, to do something together; they reach it at ``address``.
+
+    ``size`` is how many they are to be where that is known, and else 0.
+    """
 
     address: str
+    size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,12 +271,15 @@ class WorkerLost(Message):
 class StartProcess(Message):
     """Start the role process, one of so many on this host.
 
-    ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`.
+    ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`. ``counts`` are how
+    many there are of each role, where these are others than at first. It ``joins`` where the others train already.
     """
 
     roles_on_host: int
     device: str | None = None
     num_sharing: int = 1
+    counts: Mapping[str, int] = field(default_factory=dict)
+    joins: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,6 +329,13 @@ class PeerLost(Message):
 
     peer: int
     lost_attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize(Message):
+    """So many of this role are to train from the next sync point on."""
+
+    size: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,6 +390,7 @@ class Begin(Message):
     """Who the process is, and what it is to do, under which settings; framework and function are pickled.
 
     Where it ``needs_device``, it was given one, and must not compute on CPUs. Large results go into the ``letterbox``.
+    It ``joins`` where the others train already.
     """
 
     me: RoleInfo
@@ -387,6 +402,7 @@ class Begin(Message):
     settings: Settings = field(default_factory=Settings)
     needs_device: bool = False
     letterbox: LetterboxPlace | None = None
+    joins: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

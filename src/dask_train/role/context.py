@@ -22,10 +22,12 @@ from dask_train.role.time_spent import TimeSpent
 class Link(Protocol):
     """The way from a session to its agent; no call of it waits for anybody, but those for data.
 
-    ``spent`` is the account of the role's time, which is told with its progress.
+    ``spent`` is the account of the role's time, which is told with its progress. ``wanted_size`` is how many of this
+    role are to train, where the run was asked for another number while it trains; 0 where it was not.
     """
 
     spent: TimeSpent
+    wanted_size: int
 
     @property
     def stop_reason(self) -> str:
@@ -64,8 +66,8 @@ class Link(Protocol):
     def leave(self, stream: Stream) -> None:
         """Say that no more groups of this epoch are needed."""
 
-    def meet(self, address: str) -> Met:
-        """Wait until all training roles wait for each other: where they are."""
+    def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:
+        """Wait until all training roles, or so many, wait for each other: where they are. One that joins waits long."""
 
     def lost_attempt(self, peer: int) -> int:
         """Return the last start of a training role whose process is gone, by its number among them; -1 for none."""

@@ -44,8 +44,13 @@ class DataSet:
         self._buffers = Buffers(context.framework.empty)
         self._num_turns = 0
         self._some_row: Callable[[], tuple[np.ndarray, ...]] | None = None
-        self._rank, self._size = context.rank, context.size
+        self._rank, self._is_whole = context.rank, False
         self.num_rows, self.schema = table.num_rows, table.schema.in_batch
+
+    @property
+    def _size(self) -> int:
+        """Return how many ranks share the rows now."""
+        return 1 if self._is_whole else self._context.size
 
     def __len__(self) -> int:
         """Refuse: a reader of rows by number, as torch's ``DataLoader``, needs another view of the data.
@@ -76,9 +81,9 @@ class DataSet:
             Open for as long as this one.
         """
         found = copy.copy(self)
-        host = int(self._table.host_of_rank[self._context.rank])
+        host = self._table.host_of(self._context.rank)
         found._table = replace(self._table, host_of_rank=np.array([host]))
-        found._rank, found._size = 0, 1
+        found._rank, found._is_whole = 0, True
         return found
 
     def rows_by_number(self) -> RowsByNumber:
@@ -185,6 +190,10 @@ class DataSet:
         """
         return self._turn(self._partitions(self._num_turns))
 
+    def continue_turn(self) -> None:
+        """Let the next turn through the data count as the last one, which is left, and continues among other ranks."""
+        self._num_turns = max(0, self._num_turns - 1)
+
     @property
     def partition_numbers(self) -> np.ndarray:
         """The numbers in the collection, int64 ascending, of what :meth:`partitions` gives."""
@@ -230,7 +239,9 @@ class DataSet:
         self, epochs: int, batch_size: int, shuffle: Shuffle, seed: int, start: tuple[int, int], turn: int
     ) -> Generator[Any, None, None]:
         context, account = self._context, self._context.account
-        num_batches = -(-self.num_rows // batch_size)
+        num_batches, size = -(-self.num_rows // batch_size), self._size
+        told_size = 0 if self._is_whole else size  # all rows count as what they would be among all
+        host_of_rank = self._table.among(size).host_of_rank
         for epoch in range(start[0], epochs):
             first = start[1] if epoch == start[0] else 0
             plan = EpochPlan(
@@ -240,13 +251,15 @@ class DataSet:
                 plan,
                 batch_size=batch_size,
                 rank=self._rank,
-                size=self._size,
+                size=size,
                 owner=self._table.owner,
-                host_of_rank=self._table.host_of_rank,
+                host_of_rank=host_of_rank,
                 first=first,
             )
             stretch = account.begin(
-                BatchRange(dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first)
+                BatchRange(
+                    dataset=self._number, turn=turn, epoch=epoch, batch_size=batch_size, first=first, size=told_size
+                )
             )
             with self._read(order, plan, turn) as (batches, some_row):
                 batch_number = first

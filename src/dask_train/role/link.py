@@ -34,6 +34,7 @@ from dask_train.process.messages import (
     Progress,
     Question,
     Reported,
+    Resize,
     RowsWanted,
     Stop,
     StreamLeft,
@@ -65,6 +66,7 @@ class SocketLink:
         self._closing = False
         self._stopped = threading.Event()
         self.stop_reason = ""
+        self.wanted_size = 0
         self.steps = 0
         self._rows = 0
         self.spent = TimeSpent()
@@ -239,17 +241,26 @@ class SocketLink:
         """Tell that no more groups are needed."""
         self.tell(StreamLeft(stream=stream))
 
-    def meet(self, address: str) -> Met:
+    def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:
         """Wait for the other training roles, which wait for this one.
+
+        Parameters
+        ----------
+        address
+            Where they reach it.
+        size
+            How many they are to be. Default: 0, as many as the run has, or as the others wait for.
+        joins
+            Whether the others train, and come when they have ended what is in hand: they have the run's deadlines.
 
         Raises
         ------
         StalledError
             They do not within ``train.progress.timeout``.
         """
-        self.tell(Meets(address=address))
+        self.tell(Meets(address=address, size=size))
         try:
-            return self._met.get(timeout=self._patience_s)
+            return self._met.get(timeout=None if joins else self._patience_s)
         except queue.Empty:
             raise StalledError(
                 f"The other training roles did not all come to a collective call within {self._patience_s:g} s.",
@@ -323,6 +334,8 @@ class SocketLink:
                 self._values.put(message.value)
             case Met():
                 self._met.put(message)
+            case Resize():
+                self.wanted_size = message.size
             case PeerLost():
                 self._lost[message.peer] = max(message.lost_attempt, self.lost_attempt(message.peer))
             case Answer():

@@ -71,7 +71,7 @@ def run_role(end: int, account: int) -> None:
                 account=batches,
                 checkpoint=checkpoints,
                 scratch=Path(start.scratch),
-                meeting=Meeting(link, me, enter.timeout_s, enter.patience_s),
+                meeting=Meeting(link, me, enter.timeout_s, enter.patience_s, joins=start.joins),
             )
             session = Session(link, me, equipment)
             link.spent.begin()

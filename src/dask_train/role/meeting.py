@@ -35,10 +35,12 @@ class Meeting:
         How long the others may take to come, once all are known to be on their way, in seconds.
     patience_s
         How long they may take to come to any call, in seconds.
+    joins
+        Whether the others train already. Default: false.
     """
 
-    def __init__(self, link: Link, me: RoleInfo, timeout_s: float, patience_s: float) -> None:
-        self._link, self._me = link, me
+    def __init__(self, link: Link, me: RoleInfo, timeout_s: float, patience_s: float, *, joins: bool = False) -> None:
+        self._link, self._me, self._joins = link, me, joins
         self._timeout_s, self._patience_s = timeout_s, patience_s
         self._group: CheckedCollectives | None = None
         self._meeting = threading.Lock()
@@ -80,16 +82,22 @@ class Meeting:
         memory = SharedMemory(SharedMemory.create(), 0, 1)
         return ProcessGroup(Hosts.of(["here:0"]), 0, memory, None, self._patience_s)
 
-    def _met_at(self, holder: socket.socket) -> Met:
+    def _met_at(self, holder: socket.socket, size: int = 0) -> Met:
         """Tell the run that this role waits for the others, and return where all are."""
-        me = self._me
-        met = self._link.meet(address_of(me.host, holder))
+        me, joins = self._me, self._joins
+        self._joins = False
+        met = self._link.meet(address_of(me.host, holder), size, joins=joins)
         if met.error:
             raise ValueError(f"{me.role} {me.rank} waits for the other training roles, and {met.error}.")
         return met
 
-    def form(self) -> Formation:
+    def form(self, size: int = 0) -> Formation:
         """Meet all training roles of a run whose lost ones are replaced in place, those that were replaced among them.
+
+        Parameters
+        ----------
+        size
+            How many they are to be. Default: 0, whom the others wait for.
 
         Raises
         ------
@@ -100,7 +108,7 @@ class Meeting:
         """
         rank = self._me.members.index((self._me.role, self._me.rank))
         with hold_port() as holder:
-            met = self._met_at(holder)
+            met = self._met_at(holder, size)
             hosts = Hosts.of(met.addresses)
             memory = meet(hosts, rank, met.secret, self._timeout_s)
         return Formation(hosts=hosts, rank=rank, memory=memory, attempts=met.attempts)

@@ -72,6 +72,14 @@ class Session(Collective, Checkpointing):
         again = f", attempt {self.attempt}" if self.attempt else ""
         return f"<Session of {self.role} {self.rank}, one of {self.size}{again}>"
 
+    def _go_on_among(self, size: int) -> None:
+        """Share what follows among so many of this role, which alone trains: a turn through the data goes on so."""
+        if size == self.size:
+            return
+        self.size = self.world_size = self._context.size = size
+        if self._data is not None:
+            self._data.continue_turn()
+
     @property
     def global_rows(self) -> int:
         """Rows of the current global batch over all ranks, for weights; 0 before the first."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 Key = tuple[str, int]
@@ -28,10 +29,14 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceRoles(Command):
-    """Find room for these roles, all or none, within ``timeout_s``; in place of the room that they had, if any."""
+    """Find room for these roles, all or none, within ``timeout_s``; in place of the room that they had, if any.
+
+    It is on the host of the role that they are to be ``beside``, if any.
+    """
 
     roles: tuple[Key, ...]
     timeout_s: float
+    beside: Key | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +58,14 @@ class RoleCommand(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class StartRole(RoleCommand):
-    """Start the role process on its Dask worker."""
+    """Start the role process on its Dask worker.
+
+    ``counts`` are how many there are of each role, where these are others than at the beginning; it ``joins`` where the
+    others train already.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    joins: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +96,13 @@ class TellOfLoss(RoleCommand):
 
     peer: int
     lost_attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellSize(RoleCommand):
+    """Tell the first worker how many there are to be from the next sync point on."""
+
+    size: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dask_train.run import events, lost_roles
+from dask_train.run import events, lost_roles, resizing
 from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.state import ALIVE, Phase, RolePhase, name_of
 from dask_train.run.state_update import StateUpdate
@@ -43,9 +43,10 @@ def _launching(turn: StateUpdate) -> None:
     missing = _late(turn, RolePhase.STARTING, turn.plan.launch_s)
     starting = sum(role.phase in (RolePhase.PLACING, RolePhase.STARTING) for role in turn.roles.values())
     if missing:
-        num_up = len(turn.roles) - starting
+        num_roles = len(turn.plan.role_keys())
         where = "; ".join(f"{name_of(key)} on {turn.roles[key].address}" for key in missing)
-        what = f"Only {num_up} of {len(turn.roles)} roles started within {turn.plan.launch_s:g} s; missing: {where}."
+        num_up = f"Only {num_roles - starting} of {num_roles} roles started"
+        what = f"{num_up} within {turn.plan.launch_s:g} s; missing: {where}."
         cause = "Their Dask workers may be busy, paused or short of memory, or the framework is slow to import there."
         _end_launch(turn, missing, what, cause, "Look at the Dask workers' logs, or raise train.launch.timeout.")
     elif not starting and turn.time - turn.progressed > turn.plan.progress_s:  # all are up, so they wait for data
@@ -72,6 +73,9 @@ def _late_replacements(turn: StateUpdate) -> None:
         lost_roles.give_up(turn, key, f"its data did not reach it within {turn.plan.progress_s:g} s.")
     limit_s = turn.plan.rendezvous_s + RENDEZVOUS_MARGIN_S
     meeting = _late(turn, RolePhase.MEETING, limit_s)
+    if any(key in resizing.joining(turn) for key in meeting):
+        resizing.give_up_unless_told(turn, f"{name_of(meeting[0])} did not begin within {limit_s:g} s.")
+    meeting = [key for key in meeting if turn.roles[key].phase is RolePhase.MEETING]
     if meeting:
         names = ", ".join(map(name_of, meeting))
         what = f"{names} did not meet the other roles within {turn.plan.rendezvous_s:g} s."
@@ -105,7 +109,8 @@ def late(turn: StateUpdate) -> list[Key]:
 
 
 def _stalled(turn: StateUpdate) -> None:
-    placing = any(role.phase is RolePhase.PLACING for role in turn.roles.values())
+    joining = resizing.joining(turn)
+    placing = any(role.phase is RolePhase.PLACING for key, role in turn.roles.items() if key not in joining)
     if placing:
         return
     if turn.time - turn.last_progress() > turn.plan.progress_s:

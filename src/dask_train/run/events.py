@@ -40,11 +40,15 @@ class Placed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NoRoom(Event):
-    """The scheduler won't find room; ``wanted`` is what was asked for, and ``why`` what stands in the way."""
+    """The scheduler won't find room for ``roles``.
+
+    ``wanted`` is what was asked for, and ``why`` what stands in the way.
+    """
 
     wanted: str
     why: str
     change: str
+    roles: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +83,13 @@ class AwaitsClient(RoleEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class RoleMeets(RoleEvent):
-    """The role waits for all training roles, to do something together; they reach it at ``address``."""
+    """The role waits for all training roles, to do something together; they reach it at ``address``.
+
+    ``size`` is how many they are to be where that is known, and else 0.
+    """
 
     address: str
+    size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +160,15 @@ class StopAsked(Event):
     """A rule is met, a role or a user asks the run to end in order."""
 
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResizeAsked(Event):
+    """The user asks for another number of workers; room may be waited for as long as ``timeout_s``."""
+
+    number: int
+    size: int
+    timeout_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dask_train.run import events
+from dask_train.run import events, resizing
 from dask_train.run.commands import DiagnoseRoles, Finish, Key, PlaceRoles, TellOfLoss, Verdict
 from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
@@ -27,6 +27,8 @@ def failed(turn: StateUpdate, event: events.RoleFailed) -> None:
         return
     turn.move(event.key, RolePhase.GONE)
     if turn.phase in _GOING_DOWN or _needed_no_more(turn, [event.key]):
+        return
+    if not resizing.not_missed(turn, [event.key], f"{name_of(event.key)} raised {event.error}"):
         return
     if event.launching and turn.phase is Phase.LAUNCHING:  # it has met nobody yet, so the fault is its own
         turn.end(_blame(Verdict.LAUNCH, event.key, f"{name_of(event.key)} could not start: {event.error}"))
@@ -139,7 +141,7 @@ def _lose(turn: StateUpdate, keys: Sequence[Key], cause: str, *, in_place: bool 
     ends_in_order = turn.phase in _GOING_DOWN or _needed_no_more(turn, keys)
     for key in keys:
         turn.move(key, RolePhase.GONE)
-    if ends_in_order:
+    if ends_in_order or not (keys := resizing.not_missed(turn, keys, cause)):
         return
     _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), raised=False, in_place=in_place)
 
@@ -167,13 +169,14 @@ def _mend(
         turn.do(PlaceRoles(roles=tuple(keys), timeout_s=turn.plan.launch_s))
     else:
         turn.suspicion = None
+        resizing.end(turn, f"all workers start again, as many as there were: {cause}")
         turn.enter(Phase.RESTARTING)
         turn.kill_all()
 
 
 def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:
     """Tell those who go on that they wait for others in vain, and will meet their successors."""
-    members = turn.plan.training_keys()
+    members = resizing.members(turn)
     for key in members:
         if key not in keys and turn.roles[key].phase in (RolePhase.MEETING, RolePhase.RUNNING):
             for lost in keys:
@@ -183,6 +186,8 @@ def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:
 def restart_needed(turn: StateUpdate, event: events.RestartNeeded) -> None:
     """Start all again, since a role can't go on where another one was replaced in place."""
     if turn.phase in _GOING_DOWN or turn.roles[event.key].phase not in ALIVE:
+        return
+    if event.key not in resizing.members(turn):
         return
     cause = f"{name_of(event.key)} could not continue in place: {event.why}."
     _mend(turn, [event.key], cause, _blame(Verdict.ROLE_LOST, event.key, cause), raised=False, in_place=False)
@@ -203,8 +208,8 @@ def _others_can_go_on(turn: StateUpdate, keys: Sequence[Key]) -> bool:
     """Return whether the other training roles can go on in place: they have met on a host, and none has returned."""
     if not (turn.plan.in_place and turn.met and turn.on_one_host and turn.suspicion is None):
         return False
-    members = turn.plan.training_keys()
-    others = [turn.roles[key].phase for key in members if key not in keys]
+    members = resizing.members(turn)
+    others = [turn.roles[key].phase for key in members if key not in keys and not resizing.has_left(turn, key)]
     ended = (RolePhase.RETURNED, RolePhase.KILLED, RolePhase.GONE)
     return set(keys) <= set(members) and RolePhase.RUNNING in others and not any(each in ended for each in others)
 

@@ -115,8 +115,9 @@ class Role:
         When it came to this phase, when it last made progress, and when it was last looked into because it made none.
     awaits_client
         Whether it waits for a value of the client's.
-    meets_at
-        Where it waits for the other training roles; empty while it does not.
+    meets_at, meets_size
+        Where it waits for the other training roles; empty while it does not. And how many they are to be; 0 where it
+        does not know.
     """
 
     phase: RolePhase = RolePhase.PLACING
@@ -130,6 +131,37 @@ class Role:
     looked_into: float = 0.0
     awaits_client: bool = False
     meets_at: str = ""
+    meets_size: int = 0
+
+
+class ResizePhase(StrEnum):
+    """How far another number of workers is."""
+
+    STARTING = "those that join are started"
+    TOLD = "the workers have been told"
+    SETTLED = "it is so, or can't be"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize:
+    """Another number of workers that was asked for.
+
+    Attributes
+    ----------
+    number
+        Which request it is.
+    size
+        How many there are to be.
+    phase
+        How far it is.
+    why
+        Why it can't be; empty where it can.
+    """
+
+    number: int
+    size: int
+    phase: ResizePhase = ResizePhase.STARTING
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +194,10 @@ class RunState:
         Whether all partitions are computed.
     met
         Whether the training roles have met, and wait for each other from then on, as where the plan says so.
-    on_one_host
-        Whether they have met on one host.
+    on_one_host, met_on
+        Whether they have met on one host, and on which.
+    resize
+        The number of workers that was asked for last while the run trains; None where none was.
     progressed
         When anything last made progress.
     losses
@@ -189,6 +223,8 @@ class RunState:
     data_ready: bool = False
     met: bool = False
     on_one_host: bool = False
+    met_on: str = ""
+    resize: Resize | None = None
     progressed: float = 0.0
     losses: tuple[str, ...] = ()
     num_restarts: int = 0

@@ -22,7 +22,8 @@ class StateUpdate:
         self.phase, self.since = state.phase, state.since
         self.roles = dict(state.roles)
         self.data_ready = state.data_ready
-        self.met, self.on_one_host = state.met, state.on_one_host
+        self.met, self.on_one_host, self.met_on = state.met, state.on_one_host, state.met_on
+        self.resize = state.resize
         self.progressed = state.progressed
         self.losses = state.losses
         self.num_restarts = state.num_restarts
@@ -60,7 +61,8 @@ class StateUpdate:
     def place_anew(self, key: Key) -> None:
         """Let a role wait for room for its next attempt."""
         attempt = self.roles[key].attempt + 1
-        self.move(key, RolePhase.PLACING, attempt=attempt, address="", peer="", pid=0, awaits_client=False, meets_at="")
+        forgotten: dict[str, Any] = {"address": "", "peer": "", "pid": 0, "awaits_client": False}
+        self.move(key, RolePhase.PLACING, attempt=attempt, meets_at="", meets_size=0, **forgotten)
 
     def made_progress(self, key: Key) -> None:
         """Note that a role moves."""

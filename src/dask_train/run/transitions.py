@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dask_train.run import deadlines, events, lost_roles
+from dask_train.run import deadlines, events, lost_roles, resizing
 from dask_train.run.commands import (
     AskToStop,
     Command,
@@ -57,13 +57,13 @@ def _placed(turn: StateUpdate, event: events.Placed) -> None:
         return
     keys = [key for key in keys if turn.roles[key].phase is RolePhase.PLACING]
     if turn.phase is Phase.PLACING:
-        if len(keys) < len(turn.roles):  # granted to one role before all were to start again, and taken back since
+        if len(keys) < len(turn.plan.role_keys()):  # granted to one before all were to start again, taken back since
             return
         turn.enter(Phase.LAUNCHING)
     turn.progressed = event.time
     for key in keys:
         turn.move(key, RolePhase.STARTING, address=event.places["/".join(map(str, key))], loaded=False)
-        turn.tell(StartRole, key)
+        turn.tell(StartRole, key, counts=resizing.counts_of(turn), joins=key in resizing.joining(turn))
         if turn.data_ready and key[0] in turn.plan.with_data:
             turn.tell(LoadData, key)
 
@@ -71,6 +71,10 @@ def _placed(turn: StateUpdate, event: events.Placed) -> None:
 def _no_room(turn: StateUpdate, event: events.NoRoom) -> None:
     if not any(role.phase is RolePhase.PLACING for role in turn.roles.values()):  # nobody waits for it any more
         return
+    if set(event.roles) & set(resizing.joining(turn)):
+        resizing.give_up_unless_told(turn, f"{event.wanted} {event.why}")
+        if turn.resize is not None and turn.resize.why:
+            return
     if turn.phase is Phase.COMPLETING:
         turn.note(f"{turn.losses[-1]} There was no room to replace it: {event.why}")
         for key in [key for key, role in turn.roles.items() if role.phase is RolePhase.PLACING]:
@@ -117,7 +121,7 @@ def _let_go(turn: StateUpdate) -> None:
     """Start the functions of all roles together when a gang is launched; of a replacement, as soon as it is ready."""
     waiting = [key for key, role in turn.roles.items() if role.phase is RolePhase.READY and turn.has_data(key)]
     if turn.phase is Phase.LAUNCHING:
-        if len(waiting) < len(turn.roles):
+        if len(waiting) < len(turn.plan.role_keys()):
             return
         turn.enter(Phase.RUNNING)
     if turn.phase in (Phase.RUNNING, Phase.COMPLETING):
@@ -132,6 +136,7 @@ def _started(turn: StateUpdate, event: events.RoleStarted) -> None:
     if turn.roles[event.key].phase is RolePhase.MEETING:
         turn.move(event.key, RolePhase.RUNNING)
         turn.made_progress(event.key)
+        resizing.tell_again(turn, event.key)
 
 
 def _progressed(turn: StateUpdate, event: events.Progressed) -> None:
@@ -147,29 +152,34 @@ def _client_waits(turn: StateUpdate, event: events.ClientWaits) -> None:
 
 
 def _meets(turn: StateUpdate, event: events.RoleMeets) -> None:
-    turn.change(event.key, meets_at=event.address)
+    turn.change(event.key, meets_at=event.address, meets_size=event.size)
+    resizing.wait(turn)
     _let_meet(turn)
 
 
 def _let_meet(turn: StateUpdate) -> None:
     """Tell training roles that wait for each other where all are, once all do; or that one has returned."""
-    members = turn.plan.training_keys()
+    other_number = resizing.meeting(turn)
+    members = other_number or turn.plan.training_keys()
     waiting = {key: turn.roles[key].meets_at for key in members if turn.roles[key].meets_at}
-    returned = next((key for key in members if turn.roles[key].phase is RolePhase.RETURNED), None)
+    ended = [key for key in members if turn.roles[key].phase is RolePhase.RETURNED]
+    returned = next((key for key in ended if not resizing.is_to_leave(turn, key)), None)
     told: dict[str, Any]
     if returned is not None:
         told = {"error": f"{name_of(returned)} has returned, and takes part in no collective call any more"}
-    elif len(waiting) == len(members):
+    elif len(waiting) == len(members) and (other_number or resizing.waits_as_before(turn)):
         told = {"addresses": tuple(waiting.values())}
-        turn.met = True
-        turn.on_one_host = len({address.rpartition(":")[0] for address in waiting.values()}) == 1
+        hosts = {address.rpartition(":")[0] for address in waiting.values()}
+        turn.met, turn.on_one_host, turn.met_on = True, len(hosts) == 1, min(hosts)
         if turn.plan.in_place:
             told["attempts"] = tuple(turn.roles[key].attempt for key in members)
     else:
         return
     for key in waiting:
         turn.tell(Meet, key, **told)
-        turn.change(key, meets_at="")
+        turn.change(key, meets_at="", meets_size=0)
+    if other_number:
+        resizing.done(turn)
 
 
 def _ended(turn: StateUpdate, event: events.RoleEnded) -> None:
@@ -177,8 +187,10 @@ def _ended(turn: StateUpdate, event: events.RoleEnded) -> None:
         return
     turn.move(event.key, RolePhase.RETURNED)
     turn.made_progress(event.key)
+    if event.key in turn.plan.training_keys() and not resizing.is_to_leave(turn, event.key):
+        resizing.end(turn)
     _let_meet(turn)
-    training = [role.phase for (name, _), role in turn.roles.items() if name in turn.plan.training]
+    training = [turn.roles[key].phase for key in turn.plan.training_keys()]
     if turn.phase is Phase.RUNNING and all(phase is RolePhase.RETURNED for phase in training):
         turn.enter(Phase.COMPLETING)
         for key, role in turn.roles.items():
@@ -191,6 +203,7 @@ def _ended(turn: StateUpdate, event: events.RoleEnded) -> None:
 def _stop_asked(turn: StateUpdate, event: events.StopAsked) -> None:
     if turn.phase in (Phase.STOPPING, Phase.ENDING):
         return
+    resizing.give_up_unless_told(turn, f"the run stops: {event.reason}")
     turn.enter(Phase.STOPPING)
     turn.suspicion = None
     turn.ending = Finish(verdict=Verdict.OK, what=event.reason)
@@ -278,6 +291,7 @@ _ACTIONS: dict[type[events.Event], Callable[[StateUpdate, Any], None]] = {
     events.RoleMeets: _meets,
     events.RoleEnded: _ended,
     events.StopAsked: _stop_asked,
+    events.ResizeAsked: resizing.asked,
     events.DriverFailed: _driver_failed,
     events.Diagnosed: _diagnosed,
     events.RoleFailed: lost_roles.failed,

@@ -28,6 +28,7 @@ class PlacementRequest:
     roles: list[tuple[Key, dict[str, float]]]
     on: list[str] | None
     devices: DeviceRequest = field(default_factory=DeviceRequest)
+    host: str = ""
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
@@ -49,12 +50,14 @@ class Gang:
         self.runs = runs
         self.waiting: list[PlacementRequest] = []
 
-    def capacities(self, on: list[str] | None) -> list[Capacity]:
-        """Return the Dask workers as they are now, or those of ``on`` that are there."""
+    def capacities(self, on: list[str] | None, host: str = "") -> list[Capacity]:
+        """Return the Dask workers as they are now, or those of ``on`` that are there; of that host, if one is named."""
         workers = self.scheduler.workers
         candidates = list(workers.values()) if on is None else [workers[a] for a in on if a in workers]
         found = []
         for ws in candidates:
+            if host not in ("", ws.host):
+                continue
             capacity = Capacity(ws.address, ws.host, ws.nthreads)
             capacity.declared = dict(ws.resources)
             capacity.resources = {name: total - ws.used_resources.get(name, 0) for name, total in ws.resources.items()}
@@ -75,7 +78,7 @@ class Gang:
         A run that starts lost roles again is first in line, and nobody is served between the room that it gives back
         for them and the room that it asks for; else the first one that waits would take its place.
         """
-        capacities = self.capacities(request.on)
+        capacities = self.capacities(request.on, request.host)
         if why := never(request.needs, capacities):
             return why
         num_devices = sum(request.with_device)
@@ -94,7 +97,7 @@ class Gang:
         """Grant what fits, in order: a small run does not overtake a large one that waits."""
         while self.waiting:
             request = self.waiting[0]
-            capacities = self.capacities(request.on)
+            capacities = self.capacities(request.on, request.host)
             own = self._own(request, capacities) if request.run.shares else 0
             num_threads = sum(capacity.threads for capacity in capacities)
             room = self._device_room(request)
@@ -122,7 +125,7 @@ class Gang:
     def why(self, request: PlacementRequest) -> str:
         """Return what a request waits for."""
         ahead = self.waiting.index(request) if request in self.waiting else 0
-        text = why_waiting(request.needs, self.capacities(request.on), self._holders())
+        text = why_waiting(request.needs, self.capacities(request.on, request.host), self._holders())
         if num_devices := sum(request.with_device):
             held = len(self._device_room(request).held)
             text += f" {num_devices} of them need a GPU, and {held} GPUs are used by other runs."

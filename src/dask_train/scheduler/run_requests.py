@@ -84,8 +84,11 @@ class RunRequests:
         on: list[str] | None,
         timeout_s: float,
         devices: dict[str, Any] | None = None,
+        host: str = "",
     ) -> dict[str, Any]:
         """Room for roles, ``[role, rank, needs]``; asked again with the same ``request`` until it is granted.
+
+        Where a ``host`` is named, there and nowhere else.
 
         ``devices`` are as :meth:`DeviceRequest.of <.devices.DeviceRequest.of>` reads them, with the offers of all Dask
         workers that the driver knows by now.
@@ -98,7 +101,7 @@ class RunRequests:
             if unknown := [address for address in on or () if address not in self.scheduler.workers]:
                 return {"status": "unknown", "addresses": unknown, "known": list(self.scheduler.workers)}
             wanted = [((role, rank), dict(needs)) for role, rank, needs in roles]
-            known = PlacementRequest(entry, wanted, None if on is None else list(on), DeviceRequest.of(devices))
+            known = PlacementRequest(entry, wanted, None if on is None else list(on), DeviceRequest.of(devices), host)
             if why := self.gang.ask(known):
                 return {"status": "never", "why": why}
             self._requests[run, request] = known

@@ -40,7 +40,7 @@ class InProcessLink:
 
     def __init__(self, job: Job, history: History, data: InProcessData) -> None:
         self._job, self._history, self._data = job, history, data
-        self.spent = TimeSpent()
+        self.spent, self.wanted_size = TimeSpent(), 0
         self._began = time.monotonic()
         self._reason = ""
         self._rule_seen = 0
@@ -125,7 +125,7 @@ class InProcessLink:
         """Never asked: nothing is streamed."""
         raise NotImplementedError
 
-    def meet(self, address: str) -> Met:
+    def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:
         """Never asked: there is one rank."""
         raise NotImplementedError
 

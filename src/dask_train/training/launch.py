@@ -115,6 +115,7 @@ def launch(
         settings=settings,
         preload=_preload(adapter),
         runs_on_host=run.runs_on_host,
+        resizes=run.resizes if run.window is None else None,
         gpus=run.gpus,
         client_s=Deadlines.from_dask_config().client_s,
         params={**counts, "framework": adapter.name, **(params or {})},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -63,6 +63,8 @@ class RunSettings(CheckedSettings):
         Show how the run goes; None does so in terminals and notebooks.
     runs_on_host
         Number of runs like this one that share the cores of each host.
+    resizes
+        Raises where so many workers can't train what the run trains. None: their number stays.
     """
 
     streaming: bool | int = checked_by(check_streaming, False)
@@ -79,6 +81,7 @@ class RunSettings(CheckedSettings):
     log: list[Logger] = converted_by(check_log, None)
     progress: bool | None = unlisted(None)
     runs_on_host: int = unlisted(1)
+    resizes: Callable[[int], None] | None = unlisted(None)
 
     def __post_init__(self) -> None:
         """Check all fields, and what they mean together.

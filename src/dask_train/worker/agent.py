@@ -46,6 +46,7 @@ from dask_train.process.messages import (
     Progress,
     Question,
     Reported,
+    Resize,
     RoleProcess,
     RowsWanted,
     StartProcess,
@@ -195,7 +196,7 @@ class Agent:
                 me=RoleInfo(
                     role=child.role,
                     rank=child.rank,
-                    counts=self.brief.counts,
+                    counts=command.counts or self.brief.counts,
                     training=self.brief.training,
                     host=host,
                     num_threads=num_threads,
@@ -209,6 +210,7 @@ class Agent:
                 settings=self.brief.settings,
                 scratch=child.scratch,
                 needs_device=self.brief.needs_devices and bool(command.device),
+                joins=command.joins,
             )
         )
 
@@ -350,6 +352,7 @@ _OBEYED: dict[type[Message], Callable[[Agent, RoleChild, Any], None]] = {
     Value: lambda _, child, command: child.tell(command),
     Met: lambda _, child, command: child.tell(command),
     PeerLost: lambda _, child, command: child.tell(command),
+    Resize: lambda _, child, command: child.tell(command),
     Kill: lambda _agent, child, _command: child.kill(),
     Diagnose: Agent._diagnose,
     DataSetFound: Agent._data_set_found,

@@ -62,7 +62,7 @@ class RoleData:
         if dataset == 0:  # a process begins; one that was killed before may have groups open
             self.gone(role, rank)
         table, told = self._tables[dataset, role]
-        host = int(table.host_of_rank[rank])
+        host = table.host_of(rank)
         known = self._holdings.get((dataset, role, host))
         if known is not None and known[1].done() and (known[1].cancelled() or known[1].exception() is not None):
             self._holdings.pop((dataset, role, host))[0].close()  # a role that begins anew may find what was missing
@@ -79,7 +79,7 @@ class RoleData:
         if (dataset, role) not in self._tables:
             return None
         table, _ = self._tables[dataset, role]
-        holding, _ = self._holdings[dataset, role, int(table.host_of_rank[rank])]
+        holding, _ = self._holdings[dataset, role, table.host_of(rank)]
         return Mapped(table=table, held=holding.held, descriptors=holding.descriptors)
 
     async def open_group(self, role: str, rank: int, computed: GroupComputed, progressed: Callable[[], None]) -> Mapped:
@@ -101,7 +101,7 @@ class RoleData:
         for old in [number for number in groups if number < computed.needed_from]:
             groups.pop(old).close()
         holding = Holding(table, keys, self._around, {key: where for _, key, where in computed.parts})
-        mine = [number for number in keys if table.owner[number] == table.host_of_rank[rank]]
+        mine = [number for number in keys if table.owner[number] == table.host_of(rank)]
         try:
             await holding.hold(mine, progressed, self._patience_s)
             if self._groups.get((role, rank), {}).get(stream) is not groups:
@@ -139,7 +139,7 @@ class RoleData:
         """
         table, _ = self._tables[stream.dataset, role]
         if not table.window:
-            holding, _ = self._holdings[stream.dataset, role, int(table.host_of_rank[rank])]
+            holding, _ = self._holdings[stream.dataset, role, table.host_of(rank)]
             return await holding.rows(partition, row, self._patience_s)
         columns: list[np.ndarray] = []
         missing = np.ones(len(partition), bool)

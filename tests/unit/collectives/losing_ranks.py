@@ -18,11 +18,11 @@ class RestartError(Exception):
 
 
 class Course:
-    """A run: lets ranks meet when all are there, and knows who is lost."""
+    """A run: lets ranks meet when all are there, and knows who is lost; at most ``most`` may be asked for."""
 
-    def __init__(self, size):
-        self.size, self.number = size, 0
-        self.lock, self.attempts, self.lost = threading.Condition(), [0] * size, {}
+    def __init__(self, size, most=None):
+        self.size, self.number, self.most = size, 0, most or size
+        self.lock, self.attempts, self.lost = threading.Condition(), [0] * self.most, {}
         self.waiting, self.told, self.is_over = {}, {}, False
 
     def end(self, rank):
@@ -35,24 +35,35 @@ class Course:
     def end_all(self):
         """All are to start again, and nobody does here."""
         with self.lock:
-            self.lost, self.is_over = dict.fromkeys(range(self.size), 99), True
+            self.lost, self.is_over = dict.fromkeys(range(self.most), 99), True
             self.lock.notify_all()
+
+    def let_meet(self):
+        """Let those meet that wait for each other: newcomers for whoever waits."""
+        for size in sorted({wanted or self.size for wanted in self.waiting.values()}):
+            ranks = range(size)
+            if not all(self.waiting.get(each, -1) in (0, size) for each in ranks):
+                continue
+            if size != self.size and not any(self.waiting[each] for each in ranks):
+                continue
+            self.number, self.size = self.number + 1, size
+            key = f"{os.getpid()}-{id(self)}-{self.number}"
+            places = tuple(f"10.0.0.9:{key}-{each}" for each in ranks)
+            for each in ranks:
+                self.told[each] = places, tuple(self.attempts[:size])
+                del self.waiting[each]
+            self.lock.notify_all()
+            return
 
     def of(self, rank):
         """What the group of a rank sees of the run."""
         course = self
 
         class Run:
-            def form(self):
+            def form(self, size=0):
                 with course.lock:
-                    course.waiting[rank] = True
-                    if len(course.waiting) == course.size:
-                        course.number += 1
-                        key = f"{os.getpid()}-{id(course)}-{course.number}"
-                        places = tuple(f"10.0.0.9:{key}-{each}" for each in range(course.size))
-                        course.told = {each: (places, tuple(course.attempts)) for each in course.waiting}
-                        course.waiting = {}
-                        course.lock.notify_all()
+                    course.waiting[rank] = size
+                    course.let_meet()
                     assert course.lock.wait_for(lambda: rank in course.told or course.is_over, 60.0)
                     if course.is_over:
                         raise RestartError("all end")
@@ -85,4 +96,4 @@ def lived(in_threads, course, life):
             except Lost:
                 course.end(rank)
 
-    return in_threads(*(lambda rank=rank: lives(rank) for rank in range(course.size)))
+    return in_threads(*(lambda rank=rank: lives(rank) for rank in range(course.most)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,3 +148,11 @@ def test_what_is_in_a_checkpoint_counts_once():
     assert (ledger.read, ledger.trained, ledger.repeated, ledger.dropped) == (40, 40, 0, 0)
     nothing_since = balance({("worker", 1): []}, counts, rows, {("worker", 1): [stretch(0, 0, 3)]})
     assert (nothing_since.read, nothing_since.trained) == (15, 15)
+
+
+def test_a_stretch_counts_with_the_number_of_ranks_that_shared_it():
+    first, then = replace(stretch(0, 0, 2), size=2), replace(stretch(0, 2, 3), size=3)
+    accounts = {("worker", rank): [[first, then] if rank < 2 else [then]] for rank in range(3)}
+    ledger = balance(accounts, {"worker": 2}, {("worker", 0): 46})
+    assert [line.trained for line in ledger.lines] == [10 + 8, 10 + 8, 10]
+    assert ledger.dropped == 0

@@ -132,17 +132,17 @@ def test_what_is_taken_is_accounted_for(laid_out, session):
     taken = iter(one.batches(epochs=2, batch_size=3))
     for _ in range(6):
         next(taken)
-    assert read_account(file) == [[0, 0, 0, 3, 0, 4, 4], [0, 0, 1, 3, 0, 2, 1]]
+    assert read_account(file) == [[0, 0, 0, 3, 0, 4, 4, 2], [0, 0, 1, 3, 0, 2, 1, 2]]
     taken.close()  # as the end of a loop that is left
     other = one.batches(batch_size=4)
     next(other)
-    assert read_account(file)[1] == [0, 0, 1, 3, 0, 2, 2]
+    assert read_account(file)[1] == [0, 0, 1, 3, 0, 2, 2, 2]
     with suppress(RuntimeError):
         for _ in one.batches(batch_size=4, start=(0, 1)):
             raise RuntimeError
     one._account.seal()  # as where the function raises
     other.close()
-    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0], [0, 2, 0, 4, 1, 1, 0]]
+    assert read_account(file)[2:] == [[0, 1, 0, 4, 0, 1, 0, 2], [0, 2, 0, 4, 1, 1, 0, 2]]
     os.close(file)
 
 
@@ -312,3 +312,32 @@ def test_a_loader_of_torch_is_told_what_it_can_read(laid_out, session):
     with pytest.raises(TypeError, match=r"For a DataLoader of torch, pass session\.torch_dataset"):
         len(data)
     assert data, "it is no empty container"
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_turn_that_is_left_goes_on_among_other_ranks_and_each_row_comes_once(laid_out, session, shuffle):
+    accounts = [os.memfd_create("account") for _ in range(3)]
+    data = laid_out(Y)
+    ranks = [session(rank=rank, data=data, account=Account(accounts[rank])) for rank in range(2)]
+    joined = session(rank=2, counts={"worker": 3}, data=data, account=Account(accounts[2]))
+    given = {"batch_size": 3, "epochs": 2, "shuffle": shuffle, "seed": 7}
+    wanted = [batch.tolist() for batch in session(counts={"worker": 1}, data=laid_out(Y, ranks=1)).batches(**given)]
+    turns, found = [one.batches(**given) for one in ranks], []
+    for _ in range(2):
+        found.append(sorted(row for turn in turns for row in next(turn).tolist()))
+    for one, turn in zip(ranks, turns, strict=True):
+        one._go_on_among(3)
+        turn.close()
+    turns = [one.batches(**given, start=(0, 2)) for one in (*ranks, joined)]
+    for shares in zip(*turns, strict=True):
+        found.append(sorted(row for share in shares for row in share.tolist()))
+    assert found == [sorted(batch) for batch in wanted]
+    of_each = {
+        ("worker", rank): [[BatchRange.of(record) for record in read_account(account)]]
+        for rank, account in enumerate(accounts)
+    }
+    assert [(each.turn, each.size) for each in of_each["worker", 0][0]] == [(0, 2), (0, 3), (0, 3)]
+    ledger = balance(of_each, {"worker": 2}, {("worker", 0): 10})
+    assert (ledger.trained, ledger.dropped, ledger.repeated) == (20, 0, 0)
+    for account in accounts:
+        os.close(account)

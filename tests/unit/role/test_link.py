@@ -37,6 +37,7 @@ from dask_train.process.messages import (
     Progress,
     Ready,
     Reported,
+    Resize,
     RowsWanted,
     Started,
     Stop,
@@ -500,3 +501,19 @@ def test_values_come_in_order_until_the_run_stops(ends, in_background):
     for _ in range(2):
         with pytest.raises(ClosedError, match="No value comes any more: enough"):
             link.receive(None)
+
+
+def test_another_number_of_workers_is_heard_and_one_that_joins_waits_as_long_as_it_takes(ends, in_background):
+    link, agent = ends
+    assert link.wanted_size == 0
+    link.wait_at_most(0.01)
+    joining = in_background(lambda: link.meet("h:1", joins=True))
+    assert (agent.next(Meets).address, joining.done()) == ("h:1", False)
+    agent.say(Resize(size=3))
+    agent.say(Met(addresses=["h:1"], error="", secret=b""))
+    assert joining.result(60).addresses == ["h:1"]
+    assert link.wanted_size == 3
+    agent.say(Met(addresses=["h:1"], error="", secret=b""))
+    link.wait_at_most(60.0)
+    link.meet("h:1", 3)
+    assert agent.next(Meets).size == 3

@@ -30,7 +30,7 @@ class Run:
         self.num_asked = 0
 
     def link(self, rank: int) -> Any:
-        def meet(address: str) -> Met:
+        def meet(address: str, size: int = 0, *, joins: bool = False) -> Met:
             self.num_asked += 1
             self.addresses[rank] = address
             self._all.wait(LONG_S)

@@ -85,6 +85,8 @@ def test_every_kind_of_event_is_found_again(a_run):
         **texts,
         "places": {},
         "pid": 3,
+        "number": 0,
+        "size": 2,
         "launching": False,
         "waits": True,
         "awaits": True,

@@ -274,3 +274,14 @@ def test_more_devices_than_there_are_can_never_be_given(cluster):
         "2 roles need a GPU each, and the Dask workers have 1 GPU"
     )
     assert cluster.gang.waiting == []
+
+
+def test_room_on_one_host_is_on_no_other(cluster):
+    for address, worker in cluster.scheduler.workers.items():
+        worker.host = f"host of {address}"
+    found, more = cluster.request("r1", 2), cluster.request("r1", 1, first=2)
+    found.host = more.host = "host of b"
+    for request in (found, more):
+        assert cluster.gang.ask(request) == ""
+    assert (list(found.granted.values()), more.granted) == (["b", "b"], {})
+    assert "0 of 2 are free" in cluster.gang.why(more)

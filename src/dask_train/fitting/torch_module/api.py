@@ -112,6 +112,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         run = replace(run, client=client_or_local(run.client, workers or 0))
         workers = workers or default_fit_workers(run.client, run.on, run.gpus)
     assert workers is not None
+    run = replace(run, resizes=partial(fit_checks.check_share, settings.rows))
     task = prepared.task(workers, of_run(run))
     start: Any = run_in_process if settings.in_process else launch
     started: FitResult | Run[FitResult] = start(

@@ -25,6 +25,7 @@ from dask_train.trainers.common.guard import Guard
 from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.sync_point import LeftError
 
 # The notice for a module that the user has compiled.
 NOT_COMPILED = (
@@ -51,7 +52,10 @@ def fit_module_synchronously(task: ModuleTask, session: Session, shown: Shown | 
             stack.callback(worker.loop.settle)
         if shown is not None:
             shown(worker.loop)
-        return worker.fit()
+        try:
+            return worker.fit()
+        except LeftError:
+            return None
 
 
 def evaluate_synchronously(task: ModuleTask, session: Session) -> dict[str, Any] | None:
@@ -121,6 +125,7 @@ class ModuleWorker:
         state = RankState().own("buffers", self._buffers.own, self._buffers.set_own, may_begin_anew=True)
         state.shared("training", self._state, lambda state: own.restore(opened(state)))
         state.shared("metrics", self._metrics.state, self._go_on_counting, within_epoch=True, led=True)
+        loop.on_resize(self._buffers.average, loop.deal_again)
         loop.keep(state)
         for epoch in loop.epochs():
             if loop.position.batch == 0:

@@ -24,11 +24,15 @@ class Agreement(ABC):
         Number of this rank, and how many there are.
     replaceable
         The group, where a lost rank is replaced in place; else None.
+    resizes
+        Whether other ranks go on from here: told by the first one before :meth:`flags`, and known to all behind it,
+        where ranks are replaced in place.
     """
 
     rank: int
     size: int
     replaceable: ReplaceableGroup | None = None
+    resizes: bool = False
 
     @abstractmethod
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
@@ -74,7 +78,7 @@ class Agreement(ABC):
 
 
 class GroupAgreement(Agreement):
-    """Over a group of replicas, whose flags go through memory that is made once.
+    """Over a group of replicas, whose flags go through memory that is made once; others may join the group.
 
     Parameters
     ----------
@@ -83,18 +87,25 @@ class GroupAgreement(Agreement):
     """
 
     def __init__(self, replicas: ProcessGroup) -> None:
-        self._replicas, self.rank, self.size = replicas, replicas.rank, replicas.size
+        self._replicas, self.rank = replicas, replicas.rank
         self.replaceable = replicas if isinstance(replicas, ReplaceableGroup) else None
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Return how many ranks there are now."""
+        return self._replicas.size
 
     @cached_property
     def _flags(self) -> SumBuffer:
-        return self._replicas.channel([(2,)], np.float64)
+        return self._replicas.channel([(2 if self.replaceable is None else 3,)], np.float64)
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
         """Return the flags of the first rank."""
         if self.size == 1:
             return save, stop
-        (found,) = self._replicas.broadcast(self._flags, [np.array([save, stop], np.float64)])
+        told = [save, stop] if self.replaceable is None else [save, stop, self.resizes]
+        (found,) = self._replicas.broadcast(self._flags, [np.array(told, np.float64)])
+        self.resizes = len(found) > 2 and bool(found[2])
         return bool(found[0]), bool(found[1])
 
     @property

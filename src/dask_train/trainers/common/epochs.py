@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dask_train.data.account import BatchRange
@@ -87,14 +88,23 @@ class Epochs:
             start=divmod(position, self.batches_of_data),
         )
 
-    def taken(self, first: int, stop: int, batch_size: int) -> list[BatchRange]:
-        """Batches of so many rows from one position to another (excluded), as the ledger counts."""
+    def taken(self, first: int, stop: int, batch_size: int, size: int = 0) -> list[BatchRange]:
+        """Batches of so many rows from one position to another (excluded), as the ledger counts, of ``size`` ranks."""
         found = []
         while first < stop:
             epoch, batch = divmod(first, self.batches_of_data)
             some = min(self.batches_of_data - batch, stop - first)
             found.append(
-                BatchRange(dataset=0, turn=0, epoch=epoch, batch_size=batch_size, first=batch, taken=some, done=some)
+                BatchRange(
+                    dataset=0,
+                    turn=0,
+                    epoch=epoch,
+                    batch_size=batch_size,
+                    first=batch,
+                    taken=some,
+                    done=some,
+                    size=size,
+                )
             )
             first += some
         return found
@@ -110,6 +120,32 @@ class Epochs:
             f"epoch ends with the data, here {which} after {short} steps. Leave steps_per_epoch out to go through all "
             "of the data in each epoch."
         )
+
+
+class Turns(Iterator[Any]):
+    """A rank's share of each batch that is left, which may be dealt anew, among other ranks.
+
+    Parameters
+    ----------
+    begin
+        Returns an iterator, to be closed, from where training is.
+    """
+
+    def __init__(self, begin: Callable[[], Any]) -> None:
+        self._begin, self._batches = begin, begin()
+
+    def __next__(self) -> Any:
+        """Return the next share."""
+        return next(self._batches)
+
+    def deal_again(self) -> None:
+        """Leave what was read ahead, and go on from where training is."""
+        self._batches.close()
+        self._batches = self._begin()
+
+    def close(self) -> None:
+        """End reading."""
+        self._batches.close()
 
 
 def in_whole_calls(num_steps: int, steps_per_execution: int) -> int:

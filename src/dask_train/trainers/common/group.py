@@ -41,6 +41,7 @@ def process_group(task: Patient, session: Session) -> Iterator[ProcessGroup]:
         formation = session._meeting.form() if session.meeting is None else None
         if formation is not None and len(formation.hosts.groups) == 1:
             group = stack.enter_context(closing(ReplaceableGroup(session._meeting, formation, task.patience_s)))
+            session._go_on_among(group.size)
             stack.enter_context(session._link.spent.following(group))
             yield group
             return

@@ -71,6 +71,16 @@ class Borders:
         self._is_proven = is_proven
         self._group.border(border, lambda: (self._state.take_alike(), alike))
 
+    def settle(self, border: int, led: dict[str, Any] | None) -> None:
+        """Mirror what is this rank's own at a border that is reached without a step, before a call confirms it."""
+        self._mirrored = None
+        self._group.mirror(border, None if self._is_refused else self._packed(self._own(), led))
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether a step has shown that what is mirrored before a border stays until then."""
+        return self._is_proven
+
     def refuse(self) -> None:
         """Mirror nothing from now on: then a loss of this rank is one of all."""
         self._is_refused = True

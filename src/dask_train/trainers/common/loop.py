@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+from dask_train.collectives.replaceable import State
 from dask_train.data.account import BatchRange
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.comparing import check_same
-from dask_train.trainers.common.epochs import Epochs
+from dask_train.trainers.common.epochs import Epochs, Turns
 from dask_train.trainers.common.score_names import scores_of
-from dask_train.trainers.common.sync_point import Position, SyncedLoop, mode_unknown
+from dask_train.trainers.common.sync_point import LeftError, Position, SyncedLoop, mode_unknown
 from dask_train.trainers.common.task import LoopTask
 
 # How often scores are reported between the ends of epochs.
@@ -60,6 +62,9 @@ class TrainingLoop(SyncedLoop):
         self._epochs = Epochs.of(task, session.num_rows, steps_per_execution)
         super().__init__(task, session, agreement, self._epochs, check=check, mode_of=mode_of)
         self._turns: Iterator[Any] = iter(())
+        self._before_resize: Callable[[], Any] = tuple
+        self._after_resize: Callable[[], Any] = tuple
+        self._sizes: list[tuple[int, int]] = []  # since the beginning: number of ranks, and their first batch
         self._is_told = False
         self._reported_s = time.monotonic()
 
@@ -83,12 +88,28 @@ class TrainingLoop(SyncedLoop):
 
         Every epoch ends with a call of :meth:`epoch_done`.
         """
-        with closing(self._epochs.batches(self._session, self._task, self._place)) as turns:
+        with closing(self.turns()) as turns:
             self._turns = turns
             while self.position.epoch < self._task.epochs and not self.stopped:
                 yield self.position.epoch
                 assert self._is_told, "epoch_done() is called after each epoch"
                 self._is_told = False
+
+    def turns(self) -> Turns:
+        """Return this rank's share of each batch from where training is, to be closed."""
+        return Turns(lambda: self._epochs.batches(self._session, self._task, self._place))
+
+    def on_resize(self, before: Callable[[], Any], after: Callable[[], Any]) -> None:
+        """Have something done where other ranks go on from a sync point.
+
+        Parameters
+        ----------
+        before
+            Called in all ranks: what only those have that leave goes to the others.
+        after
+            Called in those that stay: what depends on the number of ranks is made anew, batches are dealt again.
+        """
+        self._before_resize, self._after_resize = before, after
 
     def batches(self) -> Iterator[Any]:
         """Give this rank's share of each batch that is left of the epoch; ends early where the run is to stop.
@@ -157,9 +178,60 @@ class TrainingLoop(SyncedLoop):
         self._report("epoch", epoch, scores, num_steps=self.num_steps)
         return self._pass_sync_point(epoch_ends=True)
 
+    @property
+    def _border(self) -> int:
+        return super()._border + max(0, len(self._sizes) - 1)  # each change of the number of ranks has one of its own
+
+    def _alike(self) -> dict[str, Any]:
+        return {**super()._alike(), "sizes": list(self._sizes)}
+
+    def _take_place(self, received: State) -> None:
+        _, alike = received.shared
+        self._sizes = list(alike["sizes"])
+        super()._take_place(received)
+
+    def _wants_other_size(self) -> bool:
+        if self._agreement.replaceable is None or self.position.epoch >= self._task.epochs:
+            return False
+        return self._session._link.wanted_size not in (0, self._agreement.size)
+
+    def _resize(self) -> None:
+        """Go on with as many ranks as the first one was told.
+
+        All come to a border of its own, which is mirrored before anyone leaves. There those that join begin.
+
+        Raises
+        ------
+        LeftError
+            This one leaves.
+        """
+        agreement, group, borders = self._agreement, self._agreement.replaceable, self._borders
+        assert group is not None
+        assert borders is not None
+        size: int = agreement.of_first(self._session._link.wanted_size)
+        self._before_resize()
+        if not self._sizes:
+            self._sizes.append((agreement.size, self._place_of(self.start)))
+        self._sizes.append((size, self._place))
+        borders.settle(self._border, self._led())
+        group.confirm()
+        if agreement.rank >= size:
+            raise LeftError
+        borders.begin(self._border, {**self._alike(), "is_passed": True}, is_proven=borders.is_proven)
+        group.meet_others(size)
+        self._session._go_on_among(size)
+        self._after_resize()
+        group.confirm()
+
+    def deal_again(self) -> None:
+        """Deal the batches that are left among the ranks that there are now."""
+        assert isinstance(self._turns, Turns)
+        self._turns.deal_again()
+
     def _let_go(self) -> None:
         super()._let_go()
         self._turns = iter(())
+        self._before_resize = self._after_resize = tuple
 
     def _warning(self) -> str | None:
         return self._epochs.warning()
@@ -177,5 +249,10 @@ class TrainingLoop(SyncedLoop):
         return self._epochs.first(position.epoch) + position.batch
 
     def _taken_by_all(self) -> dict[int, list[BatchRange]]:
-        taken = self._epochs.taken(self._place_of(self.start), self._place, self._task.batch_size)
-        return dict.fromkeys(range(self._agreement.size), taken)
+        begun = self._sizes or [(self._agreement.size, self._place_of(self.start))]
+        found: dict[int, list[BatchRange]] = {}
+        for (size, first), (_, stop) in itertools.pairwise([*begun, (0, self._place)]):
+            taken = self._epochs.taken(first, stop, self._task.batch_size, size)
+            for rank in range(size):
+                found.setdefault(rank, []).extend(taken)
+        return found

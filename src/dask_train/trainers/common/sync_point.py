@@ -47,6 +47,10 @@ class Position:
     steps: int = 0
 
 
+class LeftError(Exception):
+    """This rank is not among those that go on, and ends in order."""
+
+
 class SyncedLoop(ABC):
     """The loop of one rank, as far as it does not matter what a step is: what happens between two of them.
 
@@ -181,12 +185,17 @@ class SyncedLoop(ABC):
         rank's own state changes.
         """
         if self._borders is not None:
-            self._borders.mirror(self.position.steps + 1, self._led())
+            self._borders.mirror(self._border + 1, self._led())
 
     def _at_border(self) -> None:
         """Note that this rank is between two steps, before the sync point: a new one in its place begins here."""
         if self._borders is not None:
-            self._borders.reached(self.position.steps, self._led(), self._alike())
+            self._borders.reached(self._border, self._led(), self._alike())
+
+    @property
+    def _border(self) -> int:
+        """The number of the last border."""
+        return self.position.steps
 
     def _alike(self) -> dict[str, Any]:
         """Return what the loops of all ranks have alike."""
@@ -208,17 +217,18 @@ class SyncedLoop(ABC):
         shared, alike = received.shared
         self.position, self.start, self._saved_steps = alike["position"], alike["start"], alike["saved_steps"]
         self._state.restore_some(shared)
-        own: OwnState = pickle.loads(received.own)  # noqa: S301 - of a worker of this run
-        if own.led is not None:
-            parts, led = own.led
-            self._state.restore_some(parts)
-            self.history, self._epochs_told, self._read = led["history"], led["epochs"], led["read"]
-            self._checkpointer.steps = led["checkpoint_steps"]
-        self._state.restore_mirrored(pickle.loads(own.parts))  # noqa: S301 - as above
-        self._behind_step = self.position.steps > self.start.steps
+        if received.own is not None:
+            own: OwnState = pickle.loads(received.own)  # noqa: S301 - of a worker of this run
+            if own.led is not None:
+                parts, led = own.led
+                self._state.restore_some(parts)
+                self.history, self._epochs_told, self._read = led["history"], led["epochs"], led["read"]
+                self._checkpointer.steps = led["checkpoint_steps"]
+            self._state.restore_mirrored(pickle.loads(own.parts))  # noqa: S301 - as above
+        self._behind_step = self.position.steps > self.start.steps and not alike.get("is_passed")
         self._agreement.restore(alike["agreed"])
         assert self._borders is not None
-        self._borders.begin(self.position.steps, alike, is_proven=self._behind_step)
+        self._borders.begin(received.border, alike, is_proven=self._behind_step)
 
     def start_all_again(self, why: str) -> NoReturn:
         """Let all ranks start again, from the last checkpoint, as this one can't take the place of a lost one."""
@@ -259,7 +269,8 @@ class SyncedLoop(ABC):
         applied = self._taken_by_all()
         for run, _, before in self._read:
             if run == self._task.run:  # an earlier attempt, whose workers may have taken their accounts with them
-                applied = {rank: [*before.get(rank, []), *taken] for rank, taken in applied.items()}
+                ranks = sorted({*before, *applied})
+                applied = {rank: [*before.get(rank, []), *applied.get(rank, [])] for rank in ranks}
         return Outcome(
             header=header,
             history=self._told_history(),
@@ -340,10 +351,21 @@ class SyncedLoop(ABC):
         if self.leads:
             save = self._checkpointer.due(self.position.steps, epoch_ends=epoch_ends)
             stop = self._session.should_stop()
+            self._agreement.resizes = self._wants_other_size()
         save, self.stopped = self._agreement.flags(save, stop)
         if save or (self.stopped and not epoch_ends and self._task.checkpoint is not None):
             self._save()
+        if self._agreement.resizes and not self.stopped:
+            self._resize()
         return self.stopped
+
+    def _wants_other_size(self) -> bool:
+        """Return whether other ranks are to go on from this sync point; in the first rank."""
+        return False
+
+    def _resize(self) -> None:
+        """Go on with other ranks."""
+        raise AssertionError("only loops over batches have other ranks join")
 
     def _save(self) -> None:
         """Take a checkpoint: all ranks tell what is their own, the first one writes."""

@@ -49,7 +49,8 @@ def session(monkeypatch):
         ranks = hosts.group_of(rank)
         memory = SharedMemory(SharedMemory.create() if file is None else file, ranks.index(rank), len(ranks))
         memories.append(memory)
-        return SimpleNamespace(rank=rank, meeting=(hosts, memory), _link=SimpleNamespace(spent=TimeSpent()))
+        link = SimpleNamespace(spent=TimeSpent())
+        return SimpleNamespace(rank=rank, meeting=(hosts, memory), _link=link, _go_on_among=lambda _: None)
 
     yield of
     for memory in memories:

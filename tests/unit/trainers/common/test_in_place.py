@@ -95,7 +95,7 @@ class Session:
 
     def __init__(self, folder, scratch, rank, run):
         self.rank, self._folder, self.scratch = rank, folder, scratch
-        self._link = SimpleNamespace(spent=TimeSpent(), start_all_again=run.start_all_again)
+        self._link = SimpleNamespace(spent=TimeSpent(), start_all_again=run.start_all_again, wanted_size=0)
 
     def batches(self, *, epochs, batch_size, shuffle, seed, start):
         for epoch in range(start[0], epochs):

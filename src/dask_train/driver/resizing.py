@@ -1,0 +1,73 @@
+"""Another number of workers of a run that trains: asked for by whoever holds the run, and waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dask_train.driver.loop import Driver
+from dask_train.errors import ClosedError, PlacementError
+from dask_train.run import events
+from dask_train.run.resizing import ROLE
+from dask_train.run.state import Phase, Resize, ResizePhase
+
+# Fewer are not resized: one worker computes its steps in another way than several.
+LEAST = 2
+_FOR = "run.resize() is for dt.fit(..., recovery='in_place') of torch modules with several workers, without streaming="
+
+
+def check_resize(driver: Driver, workers: int) -> None:
+    """See that a run may have so many workers.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It may not.
+    """
+    job = driver.job
+    if job.resizes is None or not job.plan.in_place:
+        raise ValueError(f"Run {job.id} keeps its number of workers: {_FOR}.")
+    if isinstance(workers, bool) or not isinstance(workers, int):
+        raise TypeError(f"workers is {workers!r}; pass a whole number of at least {LEAST}.")
+    if workers < LEAST:
+        raise ValueError(
+            f"workers is {workers}; a run of several workers goes on with {LEAST} at least. Start another one with "
+            "workers=1 from its checkpoint."
+        )
+    job.resizes(workers)
+
+
+async def resize(driver: Driver, workers: int, timeout_s: float) -> None:
+    """Let a run go on with so many workers, and wait until it does; one request after the other.
+
+    Raises
+    ------
+    PlacementError
+        It goes on with as many as before.
+    ClosedError
+        It is over.
+    """
+    async with driver.resizing:
+        await _until(driver, lambda: driver.state.phase is Phase.RUNNING and driver.state.met)
+        before = driver.state.resize
+        number = 0 if before is None else before.number + 1
+        time = driver.now()
+        driver.happened(events.ResizeAsked(time=time, number=number, size=workers, timeout_s=timeout_s))
+        await _until(driver, lambda: _is_settled(driver.state.resize, number))
+        assert driver.state.resize is not None
+        if why := driver.state.resize.why:
+            count = driver.state.plan.counts[ROLE]
+            raise PlacementError(
+                f"Run {driver.job.id} goes on with {count} workers, and not with {workers}.",
+                f"{why[:1].upper()}{why[1:].rstrip('.')}.",
+                "Wait for room, add Dask workers on the host of the run, or pass timeout_s= to wait for them here.",
+            )
+
+
+def _is_settled(resize: Resize | None, number: int) -> bool:
+    return resize is not None and resize.number == number and resize.phase is ResizePhase.SETTLED
+
+
+async def _until(driver: Driver, met: Callable[[], bool]) -> None:
+    await driver.until(lambda: driver.over or met())
+    if driver.over:
+        raise ClosedError(f"Run {driver.job.id} is over: {driver.history.outcome}.")

@@ -1,0 +1,182 @@
+"""Another number of workers while a run trains: who starts, who is told, and when the run has that number.
+
+Those that join are started beside the run, until they wait for the others. Only then the first worker is told, and all
+meet anew at the end of its step. Before it is told nothing that goes wrong with them is of any concern to the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dask_train.run import events
+from dask_train.run.commands import Free, Key, PlaceRoles, TellSize
+from dask_train.run.state import Phase, Resize, ResizePhase, Role, RolePhase
+from dask_train.run.state_update import StateUpdate
+
+# Of the roles that train, the one whose number may change.
+ROLE = "worker"
+_FIRST = (ROLE, 0)
+
+
+def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
+    """Start those that are to join; where some are to leave, tell so."""
+    if _ongoing(turn) is not None:
+        return
+    turn.resize = Resize(number=event.number, size=event.size)
+    if turn.phase is not Phase.RUNNING or not (turn.met and turn.plan.in_place):
+        _settle(turn, "it does not train")
+    elif not turn.on_one_host:
+        _settle(turn, "its workers are on several hosts")
+    elif event.size == turn.plan.counts[ROLE]:
+        _settle(turn)
+    elif not (keys := joining(turn)):
+        _tell_first(turn)
+    else:
+        for key in keys:
+            if key in turn.roles:
+                turn.place_anew(key)
+            else:
+                turn.roles[key] = Role(since=turn.time, progressed=turn.time)
+        turn.do(PlaceRoles(roles=keys, timeout_s=event.timeout_s, beside=_FIRST))
+
+
+def joining(turn: StateUpdate) -> tuple[Key, ...]:
+    """Return the roles that are to join, until they have."""
+    resize = _ongoing(turn)
+    return () if resize is None else tuple((ROLE, rank) for rank in range(turn.plan.counts[ROLE], resize.size))
+
+
+def is_to_leave(turn: StateUpdate, key: Key) -> bool:
+    """Return whether a role has been told to leave, and the others have not gone on without it yet."""
+    resize = _told(turn)
+    return resize is not None and key[0] == ROLE and resize.size <= key[1] < turn.plan.counts[ROLE]
+
+
+def has_left(turn: StateUpdate, key: Key) -> bool:
+    """Return whether a role that was told to leave has done so."""
+    return is_to_leave(turn, key) and turn.roles[key].phase is RolePhase.RETURNED
+
+
+def members(turn: StateUpdate) -> tuple[Key, ...]:
+    """Return the training roles that wait for each other, in the order of their ranks: some may be about to join."""
+    told = joining(turn) if _told(turn) is not None else ()
+    return (*turn.plan.training_keys(), *told)
+
+
+def counts_of(turn: StateUpdate) -> dict[str, int]:
+    """Return how many there are of each role, where that is another number than at the beginning."""
+    if turn.resize is None:
+        return {}
+    size = max(turn.plan.counts[ROLE], turn.resize.size if _ongoing(turn) else 0)
+    return {**turn.plan.counts, ROLE: size}
+
+
+def wait(turn: StateUpdate) -> None:
+    """Tell the first worker, once all that join wait for the others."""
+    resize, keys = _ongoing(turn), joining(turn)
+    if resize is None or resize.phase is not ResizePhase.STARTING or not keys:
+        return
+    places = [turn.roles[key].meets_at for key in keys]
+    if not all(places):
+        return
+    if {place.rpartition(":")[0] for place in places} != {turn.met_on}:
+        give_up(turn, "there is room for more workers on other hosts only")
+    else:
+        _tell_first(turn)
+
+
+def meeting(turn: StateUpdate) -> tuple[Key, ...]:
+    """Return the roles that meet anew, if they all wait for each other in their new number."""
+    resize = _told(turn)
+    if resize is None:
+        return ()
+    keys = tuple((ROLE, rank) for rank in range(resize.size))
+    met = all(turn.roles[key].meets_at and turn.roles[key].meets_size in (0, resize.size) for key in keys)
+    return keys if met and any(turn.roles[key].meets_size for key in keys) else ()
+
+
+def waits_as_before(turn: StateUpdate) -> bool:
+    """Return whether those that wait do so for as many as there were, as where one was lost before it was told."""
+    if _told(turn) is None:
+        return True
+    count = turn.plan.counts[ROLE]
+    return any(turn.roles[key].meets_size == count for key in turn.plan.training_keys())
+
+
+def done(turn: StateUpdate) -> None:
+    """Note that the run goes on with the number that was asked for."""
+    resize = _told(turn)
+    assert resize is not None
+    left = [(ROLE, rank) for rank in range(resize.size, turn.plan.counts[ROLE])]
+    turn.plan = replace(turn.plan, counts={**turn.plan.counts, ROLE: resize.size})
+    _settle(turn)
+    _let_go(turn, left)
+
+
+def not_missed(turn: StateUpdate, keys: Sequence[Key], cause: str) -> list[Key]:
+    """Return those of lost roles that the run misses: not those that have left it, or have not joined it yet."""
+    known, joins = turn.plan.role_keys(), joining(turn)
+    waited_for = joins if _told(turn) is not None else ()
+    missed = [key for key in keys if key in known or key in waited_for]
+    for key in keys:
+        if key not in missed:
+            turn.move(key, RolePhase.GONE)
+    if any(key in joins and key not in missed for key in keys):
+        give_up(turn, cause)
+    return missed
+
+
+def give_up(turn: StateUpdate, why: str) -> None:
+    """Go on with as many as there are; those that were to join end."""
+    keys = joining(turn)
+    _settle(turn, why)
+    _let_go(turn, keys)
+
+
+def give_up_unless_told(turn: StateUpdate, why: str) -> None:
+    """Go on with as many as there are, unless some have heard of another number."""
+    if (resize := _ongoing(turn)) is not None and resize.phase is ResizePhase.STARTING:
+        give_up(turn, why)
+
+
+def end(turn: StateUpdate, why: str = "the run has come to its end") -> None:
+    """Give up what goes on, whoever has heard of it: nobody meets any more in that number."""
+    if _ongoing(turn) is not None:
+        give_up(turn, why)
+
+
+def tell_again(turn: StateUpdate, key: Key) -> None:
+    """Tell a first worker that has taken a lost one's place."""
+    if key == _FIRST and _told(turn) is not None:
+        _tell_first(turn)
+
+
+def _let_go(turn: StateUpdate, keys: Sequence[Key]) -> None:
+    """Give back the room of roles that have left, or do not join; those end that do not end by themselves."""
+    placed = tuple(key for key in keys if turn.roles[key].phase is not RolePhase.PLACING)
+    for key in keys:
+        role = turn.roles[key]
+        if role.phase is not RolePhase.RUNNING or role.meets_at:  # else it has left, and is about to return
+            turn.forget(key)
+    if placed:
+        turn.do(Free(roles=placed))
+
+
+def _tell_first(turn: StateUpdate) -> None:
+    assert turn.resize is not None
+    turn.resize = replace(turn.resize, phase=ResizePhase.TOLD)
+    turn.tell(TellSize, _FIRST, size=turn.resize.size)
+
+
+def _settle(turn: StateUpdate, why: str = "") -> None:
+    assert turn.resize is not None
+    turn.resize = replace(turn.resize, phase=ResizePhase.SETTLED, why=why)
+
+
+def _ongoing(turn: StateUpdate) -> Resize | None:
+    return None if turn.resize is None or turn.resize.phase is ResizePhase.SETTLED else turn.resize
+
+
+def _told(turn: StateUpdate) -> Resize | None:
+    return turn.resize if turn.resize is not None and turn.resize.phase is ResizePhase.TOLD else None

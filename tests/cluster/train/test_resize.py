@@ -1,0 +1,243 @@
+"""``run.resize`` of ``fit(recovery="in_place")``: workers of a torch module join and leave while it is trained."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import torch
+import torchmetrics
+
+import dask_train as dt
+from dask_train.run.state import ResizePhase
+
+ROWS, BATCH_SIZE, EPOCHS = 173, 16, 3  # 11 steps an epoch; the last batch has 13 rows
+STEPS = -(-ROWS // BATCH_SIZE)
+_random = np.random.default_rng(0)
+X = _random.normal(size=(ROWS, 8))
+Y = (X @ _random.normal(size=(8, 3))).argmax(1)
+WAIT_S = 100.0
+
+
+def whereabouts():
+    """Rank and step of the worker in which this is called; None in the client, which tries a module before."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "fit_module_synchronously":
+        frame = frame.f_back
+    if frame is None or "worker" not in frame.f_locals:
+        return None
+    return frame.f_locals["session"].rank, frame.f_locals["worker"].loop.position.steps
+
+
+class Doors:
+    """Where workers wait while a file is there, and end where one is.
+
+    Parameters
+    ----------
+    folder
+        ``closed training 4`` holds the first worker up in its step 4; ``kill 1 training`` ends the second one.
+    """
+
+    def __init__(self, folder, *closed):
+        self.folder = Path(folder)
+        for name in closed:
+            (self.folder / f"closed {name}").touch()
+
+    def pass_by(self, point):
+        if (where := whereabouts()) is None:
+            return
+        rank, step = where
+        deadline = time.monotonic() + WAIT_S
+        while rank == 0 and (self.folder / f"closed {point} {step}").exists() and time.monotonic() < deadline:
+            (self.folder / f"waits {point} {step}").touch()
+            time.sleep(0.01)
+        kill = self.folder / f"kill {rank} {point}"
+        if kill.exists():
+            kill.rename(self.folder / f"killed {rank} {point}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def opened(self, name):
+        (self.folder / f"closed {name}").unlink()
+
+    def kills(self, *names):
+        for name in names:
+            (self.folder / f"kill {name}").touch()
+
+    def waits(self, name):
+        return (self.folder / f"waits {name}").exists()
+
+
+class Door(torch.nn.Module):
+    def __init__(self, doors):
+        super().__init__()
+        self.doors = doors
+
+    def forward(self, x):
+        if len(x) > 3:  # a trial is of less rows
+            self.doors.pass_by("training" if self.training else "validation")
+        return x
+
+
+class WatchedAdam(torch.optim.AdamW):
+    doors = None
+
+    def state_dict(self):
+        if self.doors is not None:
+            self.doors.pass_by("giving")
+        return super().state_dict()
+
+
+def adam(parameters, doors):
+    made = WatchedAdam(parameters, lr=0.02)
+    made.doors = doors
+    return made
+
+
+def fitted(client, doors, **settings):
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), Door(doors), torch.nn.Linear(16, 3)).double()
+    return dt.fit(
+        module,
+        da.from_array(X, chunks=(40, 8)),
+        da.from_array(Y, chunks=40),
+        loss=torch.nn.CrossEntropyLoss(),
+        optimizer=partial(adam, doors=doors),
+        scheduler=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5),
+        metrics={"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
+        validation_data=(X[:50], Y[:50]),
+        validation_batch_size=24,
+        **{"epochs": EPOCHS, "batch_size": BATCH_SIZE, "workers": 2, "seed": 5, "client": client, "verbose": 0},
+        **settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def fixed(train_client, tmp_path_factory):
+    """The result of a run with a fixed number of workers."""
+    return fitted(train_client, Doors(tmp_path_factory.mktemp("fixed")))
+
+
+def check_same(result, wanted, *, repeats=False):
+    for one, other in zip(result.model.state_dict().values(), wanted.model.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    assert result.history.keys() == wanted.history.keys()
+    for name, values in wanted.history.items():
+        np.testing.assert_allclose(result.history[name], values, rtol=1e-9)
+    ledger = result.ledger
+    assert (ledger.trained, ledger.dropped, ledger.repeated > 0) == (ROWS * EPOCHS, 0, repeats)
+    for epoch in range(EPOCHS):
+        assert sum(line.trained for line in ledger.lines if line.epoch == epoch) == ROWS
+
+
+def resized(run, doors, door, workers, wait_for, *kills):
+    """Ask for so many workers while the first one waits at a door, which opens once it is told and some are to die."""
+    wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=WAIT_S)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(run.resize, workers)
+        told = (ResizePhase.TOLD, ResizePhase.SETTLED)
+        wait_for(
+            lambda: (
+                (found := run._driver.state.resize) is not None and (found.size, found.phase in told) == (workers, True)
+            ),
+            "the first worker is told",
+            timeout_s=WAIT_S,
+        )
+        doors.kills(*kills)
+        for rank in [int(kill.split()[0]) for kill in kills if kill.endswith("now")]:
+            os.kill(pids(run)[rank], signal.SIGKILL)
+        doors.opened(door)
+        asking.result(WAIT_S)
+
+
+def pids(run):
+    return {role["rank"]: role["pid"] for role in run.status()["roles"]}
+
+
+def test_workers_join_and_leave_within_an_epoch_and_the_model_is_that_of_a_fixed_number(
+    client, tmp_path, fixed, wait_for
+):
+    first, last = f"training {STEPS + 3}", f"training {2 * STEPS + 5}"
+    doors = Doors(tmp_path, first, f"validation {2 * STEPS}", last)
+    run = fitted(client, doors, recovery="in_place", wait=False)
+    resized(run, doors, first, 4, wait_for)
+    before = pids(run)
+    with pytest.raises(dt.PlacementError, match="goes on with 4 workers, and not with 5") as refused:
+        run.resize(5)
+    assert "1 role needs a free thread, and 0 of 4 are free" in str(refused.value)
+    run.resize(4)
+    resized(run, doors, f"validation {2 * STEPS}", 3, wait_for)
+    resized(run, doors, last, 2, wait_for)
+    assert [pids(run)[rank] for rank in range(2)] == [before[rank] for rank in range(2)]
+    result = run.result()
+    check_same(result, fixed)
+    shares = {(line.rank, line.epoch): line.trained for line in result.ledger.lines}
+    assert shares.keys() == {(0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (1, 2), (2, 2)}
+    assert (len(result.attempts), result.notices) == (1, [])
+    with pytest.raises(dt.ClosedError, match="is over"):
+        run.resize(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kills", [["0 training"], ["1 now"], ["0 giving"], ["2 now"], ["2 training"], ["1 now", "3 training"]]
+)
+def test_workers_that_are_lost_while_others_join_are_replaced(client, tmp_path, fixed, wait_for, kills):
+    door = f"training {STEPS + 3}"
+    doors = Doors(tmp_path, door)
+    run = fitted(client, doors, recovery="in_place", wait=False)
+    resized(run, doors, door, 4, wait_for, *kills)
+    result = run.result()
+    assert len(result.attempts) == 1 + len(kills), [attempt.reason for attempt in result.attempts]
+    check_same(result, fixed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [["0 training"], ["2 now"], ["1 now", "2 now"]])
+def test_workers_that_are_lost_while_others_leave_are_replaced(client, tmp_path, fixed, wait_for, kills):
+    first, last = "training 2", f"training {STEPS + 5}"
+    doors = Doors(tmp_path, first, last)
+    run = fitted(client, doors, recovery="in_place", wait=False)
+    resized(run, doors, first, 3, wait_for)
+    resized(run, doors, last, 2, wait_for, *kills)
+    result = run.result()
+    assert len(result.attempts) == 1 + len(kills), [attempt.reason for attempt in result.attempts]
+    check_same(result, fixed)
+
+
+@pytest.mark.slow
+def test_all_start_again_in_the_new_number_from_a_checkpoint_of_the_old_one(client, tmp_path, fixed, wait_for):
+    door, other = "training 5", "training 7"
+    doors = Doors(tmp_path, door, other)
+    kept = dt.Checkpoint(tmp_path / "kept", every_steps=3, best="val_loss")  # which the first worker alone knows
+    run = fitted(client, doors, recovery="in_place", checkpoint=kept, wait=False)
+    resized(run, doors, door, 3, wait_for)
+    wait_for(lambda: doors.waits(other), "the first worker waits", timeout_s=WAIT_S)
+    os.kill(pids(run)[0], signal.SIGKILL)
+    doors.opened(other)
+    result = run.result()
+    assert "which knew the best checkpoint" in result.attempts[1].reason
+    assert len(result.attempts) == 3
+    check_same(result, fixed, repeats=True)
+
+
+def test_other_runs_keep_their_number_of_workers(client, tmp_path):
+    doors = Doors(tmp_path)
+    run = fitted(client, doors, wait=False)
+    with pytest.raises(ValueError, match="keeps its number of workers"):
+        run.resize(3)
+    run.stop()
+    run = fitted(client, doors, recovery="in_place", wait=False)
+    for workers, why in ((1, "goes on with 2 at least"), (BATCH_SIZE + 1, "is the global batch, and 17 workers")):
+        with pytest.raises(ValueError, match=why):
+            run.resize(workers)
+    with pytest.raises(TypeError, match="workers is '3'"):
+        run.resize("3")
+    run.stop()

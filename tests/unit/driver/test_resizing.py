@@ -1,0 +1,81 @@
+"""Another number of workers: what is refused at the call, and what who has asked is told."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from dask_train.driver.resizing import check_resize, resize
+from dask_train.errors import ClosedError, PlacementError
+from dask_train.run.state import Phase, Resize, ResizePhase
+
+
+def refuses(workers):
+    if workers > 8:
+        raise ValueError(f"{workers} workers share 8 rows")
+
+
+class Driver:
+    """A driver whose run answers each request with these reasons; None: it is over then."""
+
+    def __init__(self, *reasons, in_place=True, resizes=refuses):
+        self.job = SimpleNamespace(id="run-1", resizes=resizes, plan=SimpleNamespace(in_place=in_place))
+        plan = SimpleNamespace(counts={"worker": 2})
+        self.state = SimpleNamespace(phase=Phase.LAUNCHING, met=False, resize=None, plan=plan)
+        self.history, self.over, self.asked, self.reasons = SimpleNamespace(outcome="it has ended"), False, [], reasons
+        self.resizing = asyncio.Lock()
+
+    def now(self):
+        return 3.0
+
+    def happened(self, event):
+        assert (self.state.phase, self.state.met) == (Phase.RUNNING, True), "it trains by then"
+        self.asked.append((event.number, event.size, event.timeout_s))
+        why, *self.reasons = self.reasons
+        self.over = why is None
+        phase = ResizePhase.STARTING if self.over else ResizePhase.SETTLED
+        self.state.resize = Resize(number=event.number, size=event.size, phase=phase, why=why or "")
+
+    async def until(self, met):
+        while not met():
+            await asyncio.sleep(0)
+            self.state.phase, self.state.met = Phase.RUNNING, True
+
+
+@pytest.mark.parametrize(
+    ("workers", "error", "why"),
+    [(1, ValueError, "goes on with 2 at least"), (9, ValueError, "9 workers share"), (True, TypeError, "is True")],
+)
+def test_numbers_that_can_not_be_are_refused_at_the_call(workers, error, why):
+    check_resize(Driver(), 3)
+    with pytest.raises(error, match=why):
+        check_resize(Driver(), workers)
+
+
+@pytest.mark.parametrize("settings", [{"in_place": False}, {"resizes": None}])
+def test_other_runs_keep_their_number(settings):
+    with pytest.raises(ValueError, match="Run run-1 keeps its number of workers"):
+        check_resize(Driver(**settings), 3)
+
+
+def test_it_is_waited_for_until_the_run_has_that_number_and_requests_are_numbered():
+    driver = Driver("", "there is no room", "")
+
+    async def ask():
+        await resize(driver, 3, 0.0)
+        with pytest.raises(PlacementError, match=r"goes on with 2 workers, and not with 4\. There is no room\."):
+            await resize(driver, 4, 5.0)
+        await asyncio.gather(resize(driver, 2, 0.0))
+
+    asyncio.run(ask())
+    assert driver.asked == [(0, 3, 0.0), (1, 4, 5.0), (2, 2, 0.0)]
+
+
+def test_a_run_that_ends_meanwhile_is_over():
+    driver = Driver(None)
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="Run run-1 is over: it has ended"):
+            asyncio.run(resize(driver, 3, 0.0))
+    assert len(driver.asked) == 1

@@ -1,0 +1,257 @@
+"""Another number of workers while a run trains: who is started, who is told, and what becomes of losses meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_train.run import events
+from dask_train.run.commands import PlaceRoles
+from dask_train.run.recovery import RecoveryPolicy
+from dask_train.run.state import Phase, ResizePhase, RolePhase
+
+IN_PLACE = {"counts": {"worker": 2}, "agree": True, "in_place": True, "recovery": RecoveryPolicy(scope="in_place")}
+
+
+def meets(run, key, size=0, host="a"):
+    return run.happens(events.RoleMeets, key, address=f"{host}:{key[-1]}", size=size)
+
+
+@pytest.fixture
+def run(a_run):
+    """Two workers that have met on one host, and train."""
+    run = a_run(**IN_PLACE).running()
+    meets(run, "worker/0")
+    meets(run, "worker/1")
+    return run
+
+
+def asked(run, size, number=0):
+    return run.happens(events.ResizeAsked, number=number, size=size)
+
+
+def placed(run, *keys, on="d"):
+    return run.happens(events.Placed, places=dict.fromkeys(keys, on))
+
+
+def joins(run, *keys, host="a"):
+    """These are placed and started, until they wait for the others; what is to be done then."""
+    placed(run, *keys, on="d")
+    said = []
+    for key in keys:
+        run.up(key)
+        run.starts(key)
+        said = meets(run, key, host=host)
+    return said
+
+
+def settled(run):
+    """How many there are, and why not as many as asked for, if that is known."""
+    assert run.state.resize.phase is ResizePhase.SETTLED
+    return run.state.plan.counts["worker"], run.state.resize.why
+
+
+def test_those_that_join_wait_before_the_first_worker_is_told_and_all_meet_in_the_new_number(run):
+    assert asked(run, 4) == ["PlaceRoles worker/2 worker/3"]
+    (place,) = run.log[-1][1]
+    assert (place.timeout_s, place.beside) == (0.0, ("worker", 0))
+    assert placed(run, "worker/2", "worker/3", on="d") == ["StartRole worker/2#0@d", "StartRole worker/3#0@d"]
+    assert {(told.counts["worker"], told.joins) for told in run.log[-1][1]} == {(4, True)}
+    run.up("worker/2")
+    run.up("worker/3")
+    run.starts("worker/2")
+    run.starts("worker/3")
+    assert meets(run, "worker/2") == []
+    assert meets(run, "worker/3") == ["TellSize worker/0#0@a"]
+    assert run.state.plan.counts == {"worker": 2}
+    assert meets(run, "worker/1", 4) == []
+    assert meets(run, "worker/0", 4) == [f"Meet worker/{rank}#0@{on}" for rank, on in enumerate("abdd")]
+    assert {len(told.attempts) for told in run.log[-1][1]} == {4}
+    assert settled(run) == (4, "")
+
+
+def test_those_that_leave_are_not_missed(run):
+    asked(run, 4)
+    joins(run, "worker/2", "worker/3")
+    for rank in range(2):
+        meets(run, f"worker/{rank}", 4)
+    assert asked(run, 3, 1) == ["TellSize worker/0#0@a"]
+    run.returns("worker/3")
+    meets(run, "worker/0", 3)
+    meets(run, "worker/2", 3)
+    said = meets(run, "worker/1", 3)
+    assert said == ["Meet worker/0#0@a", "Meet worker/1#0@b", "Meet worker/2#0@d", "Free worker/3"]
+    assert settled(run) == (3, "")
+    assert run.exits("worker/3") == []
+    assert asked(run, 4, 2) == ["PlaceRoles worker/3"]
+    assert joins(run, "worker/3") == ["TellSize worker/0#0@a"]
+    assert run["worker/3"].attempt == 1
+    for rank in range(3):
+        meets(run, f"worker/{rank}", 4)
+    assert settled(run) == (4, "")
+
+
+def test_the_run_ends_when_those_have_returned_that_it_has(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    meets(run, "worker/1", 3)
+    asked(run, 2, 1)
+    meets(run, "worker/0", 2)
+    meets(run, "worker/1", 2)
+    run.returns("worker/2")
+    assert run.phase is Phase.RUNNING
+    run.returns("worker/0")
+    run.returns("worker/1")
+    assert run.phase is Phase.OVER
+
+
+@pytest.mark.parametrize(
+    ("loses", "why"),
+    [
+        (lambda run: run.exits("worker/2"), "worker 2 is lost"),
+        (lambda run: run.happens(events.DaskWorkerLost, address="d"), "worker 2 is lost: the Dask worker d left"),
+        (lambda run: run.happens(events.RoleFailed, "worker/2", error="x", launching=True), "worker 2 raised x"),
+        (lambda run: run.tick(after=run.plan.launch_s + 1), "worker 2 is lost: it did not start"),
+        (lambda run: run.happens(events.StopAsked, reason="enough"), "the run stops: enough"),
+    ],
+    ids=["process", "Dask worker", "raises", "late", "stop"],
+)
+def test_what_is_lost_before_anyone_is_told_is_of_no_concern(run, loses, why):
+    asked(run, 3)
+    placed(run, "worker/2", on="d")
+    said = loses(run)
+    assert "Free worker/2" in said
+    assert settled(run)[0] == 2
+    assert why in settled(run)[1]
+    assert (run.state.losses, run.state.num_restarts) == ((), 0)
+    assert run["worker/0"].phase is RolePhase.RUNNING
+
+
+def test_without_room_the_run_goes_on(run):
+    asked(run, 3)
+    said = run.happens(events.NoRoom, wanted="worker 2 found no room.", why="None.", change="", roles=(("worker", 2),))
+    assert "Free worker/2" in said
+    assert settled(run) == (2, "worker 2 found no room. None.")
+    assert (run.phase, run.state.ending) == (Phase.RUNNING, None)
+
+
+def test_room_on_another_host_is_none(run):
+    asked(run, 3)
+    assert joins(run, "worker/2", host="b") == ["KillRole worker/2#0@d", "Free worker/2"]
+    assert settled(run) == (2, "there is room for more workers on other hosts only")
+
+
+def test_one_that_is_lost_when_all_have_been_told_is_replaced(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    assert run.exits("worker/2") == ["TellOfLoss worker/0#0@a", "TellOfLoss worker/1#0@b", "PlaceRoles worker/2"]
+    meets(run, "worker/1", 3)
+    placed(run, "worker/2", on="d")
+    assert run.log[-1][1][0].counts == {"worker": 3}
+    run.up("worker/2")
+    run.starts("worker/2")
+    assert meets(run, "worker/2") == ["Meet worker/0#0@a", "Meet worker/1#0@b", "Meet worker/2#1@d"]
+    assert settled(run) == (3, "")
+
+
+def test_one_that_is_lost_before_it_has_heard_is_replaced_in_the_old_number_first(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    run.exits("worker/0")
+    placed(run, "worker/0", on="a")
+    run.up("worker/0")
+    assert run.starts("worker/0") == ["TellSize worker/0#1@a"], "the one that takes its place is told as well"
+    assert meets(run, "worker/0") == []
+    assert meets(run, "worker/1", 2) == ["Meet worker/0#1@a", "Meet worker/1#0@b"]
+    assert run.state.resize.phase is ResizePhase.TOLD
+    meets(run, "worker/0", 3)
+    meets(run, "worker/1", 3)
+    assert settled(run) == (3, "")
+
+
+def test_one_that_is_to_leave_and_is_lost_comes_once_more_for_the_others(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    meets(run, "worker/1", 3)
+    asked(run, 2, 1)
+    assert "PlaceRoles worker/2" in run.exits("worker/2")
+    placed(run, "worker/2", on="d")
+    run.up("worker/2")
+    run.starts("worker/2")
+    meets(run, "worker/0", 3)
+    meets(run, "worker/2")
+    assert "Meet worker/2#1@d" in meets(run, "worker/1", 3)
+    meets(run, "worker/0", 2)
+    meets(run, "worker/1", 2)
+    assert settled(run) == (2, "")
+
+
+def test_where_all_start_again_there_are_as_many_as_before(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    run.happens(events.RestartNeeded, "worker/1", why="it is so")
+    assert settled(run)[0] == 2
+    assert settled(run)[1].startswith("all workers start again, as many as there were: worker 1 could not")
+    for rank in range(3):
+        run.exits(f"worker/{rank}")
+    place = run.log[-1][1][-1]
+    assert isinstance(place, PlaceRoles)
+    assert place.roles == (("worker", 0), ("worker", 1))
+
+
+def test_the_run_may_end_before(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    assert "KillRole worker/2#0@d" in run.returns("worker/0")
+    assert settled(run) == (2, "the run has come to its end")
+    run.returns("worker/1")
+    assert run.phase is Phase.COMPLETING
+    run.exits("worker/2")
+    assert (run.phase, run.state.losses) == (Phase.OVER, ())
+
+
+def test_one_that_is_lost_behind_another_that_has_left_is_replaced(run):
+    asked(run, 3)
+    joins(run, "worker/2")
+    meets(run, "worker/0", 3)
+    meets(run, "worker/1", 3)
+    asked(run, 2, 1)
+    run.returns("worker/2")
+    meets(run, "worker/0", 2)
+    assert "PlaceRoles worker/1" in run.exits("worker/1")
+    placed(run, "worker/1")
+    run.up("worker/1")
+    run.starts("worker/1")
+    assert meets(run, "worker/1") == ["Meet worker/0#0@a", "Meet worker/1#1@d", "Free worker/2"]
+    assert settled(run) == (2, "")
+
+
+def test_a_run_that_hangs_while_room_is_waited_for_is_looked_into(run):
+    asked(run, 3)
+    assert run.tick(after=run.plan.progress_s + 1) == ["DiagnoseRoles worker/0 worker/1"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "hosts", "size", "why"),
+    [
+        ({}, "aa", 2, ""),
+        ({}, "ab", 3, "its workers are on several hosts"),
+        ({"in_place": False}, "aa", 3, "it does not train"),
+        ({}, "", 3, "it does not train"),
+    ],
+    ids=["as many", "several hosts", "not in place", "not met"],
+)
+def test_what_can_not_be_is_settled_at_once(a_run, settings, hosts, size, why):
+    run = a_run(**{**IN_PLACE, **settings}).running()
+    for rank, host in enumerate(hosts):
+        meets(run, f"worker/{rank}", host=host)
+    assert asked(run, size) == []
+    assert settled(run) == (2, why)
+
+
+def test_another_request_waits_for_the_first(run):
+    asked(run, 3)
+    assert asked(run, 4, 1) == []
+    assert run.state.resize.number == 0

@@ -1,0 +1,224 @@
+"""A loop whose ranks become more and fewer, and are lost meanwhile: a thread each, through real shared memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dask_train.data.ledger import balance
+from dask_train.role.time_spent import TimeSpent
+from dask_train.trainers.common.agreement import GroupAgreement
+from dask_train.trainers.common.loop import TrainingLoop
+from dask_train.trainers.common.rank_state import RankState
+from dask_train.trainers.common.sync_point import LeftError
+from dask_train.trainers.common.task import LoopTask
+
+_found = importlib.util.spec_from_file_location(
+    "losing_ranks", Path(__file__).parents[2] / "collectives" / "losing_ranks.py"
+)
+_module = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(_module)
+Course, Lost, RestartError = _module.Course, _module.Lost, _module.RestartError
+joined, lived = _module.joined, _module.lived
+
+ROWS, BATCH_SIZE, EPOCHS, SIZE = 40, 8, 3, 2  # five batches an epoch
+LEFT = "left"
+
+
+class Session:
+    """What a loop sees of its run: batches are lists of row numbers, dealt among as many ranks as there are."""
+
+    num_rows, peers, attempt = ROWS, {}, 0
+
+    def __init__(self, rank, run, size):
+        self.rank, self.size = rank, size
+        self._link = SimpleNamespace(spent=TimeSpent(), start_all_again=run.start_all_again, wanted_size=0)
+
+    def batches(self, *, epochs, batch_size, shuffle, seed, start):
+        for epoch in range(start[0], epochs):
+            order = np.random.default_rng([seed, epoch]).permutation(ROWS)
+            for at in range(start[1] * batch_size if epoch == start[0] else 0, ROWS, batch_size):
+                yield order[at : at + batch_size][self.rank :: self.size]
+
+    def _go_on_among(self, size):
+        self.size = size
+
+    def report(self, **scores):
+        pass
+
+    def should_stop(self):
+        return False
+
+
+def train(session, group, sizes, told, dies):
+    """Add up rows, over all in ``total``, and in the running epoch of the own rank; told of another size by steps."""
+    agreement, mirror, confirm = GroupAgreement(group), group.mirror, group.confirm
+    group.mirror = lambda border, own: (dies("mirror", border), mirror(border, own))
+    group.confirm = lambda: (dies("confirm", loop.position.steps), confirm())
+    loop = TrainingLoop(LoopTask(epochs=EPOCHS, batch_size=BATCH_SIZE, run="this"), session, agreement)
+    found = SimpleNamespace(total=0, counted=0, own=0)
+
+    def share_own():
+        dies("before", loop.position.steps)
+        everyones = agreement.of_all(found.own)
+        found.own = 0 if agreement.rank else sum(everyones)
+
+    def deal_again():
+        dies("after", loop.position.steps)
+        loop.deal_again()
+
+    def hear(now):
+        if agreement.rank == 0 and now in sizes:
+            session._link.wanted_size = told["size"] = sizes[now]
+
+    def part(name):
+        return lambda: getattr(found, name), lambda value: setattr(found, name, value)
+
+    state = RankState().shared("total", *part("total")).shared("counted", *part("counted"), within_epoch=True, led=True)
+    loop.on_resize(share_own, deal_again)
+    dies("built", loop.position.steps)
+    loop.keep(state.own("own", *part("own")))
+    dies("joined", loop.position.steps)
+    for _ in loop.epochs():
+        found.counted = found.counted if loop.position.batch else 0
+        for rows in loop.batches():
+            dies("step", loop.position.steps)
+            found.own += int(rows.sum())
+            found.counted += loop.leads
+            loop.mirror_step()
+            dies("sum", loop.position.steps)
+            found.total = found.total * 31 % 1_000_003 + sum(agreement.of_all(int((rows * rows).sum())))
+            hear(loop.position.steps + 1)
+            dies("border", loop.position.steps)
+            loop.step_done()
+        own = sum(agreement.of_all(found.own))
+        hear(f"epoch {loop.position.epoch}")
+        loop.epoch_done(total=found.total, counted=found.counted, own=own)
+    outcome = loop.outcome(lambda: {"total": found.total})
+    agreement.replaceable.confirm()
+    return found.total, outcome and (outcome.history, outcome.epoch, outcome.steps, outcome.applied)
+
+
+def trained(in_threads, sizes, *losses):
+    """What ranks come to where others are wanted at these steps, and ranks are lost at ``(rank, point, steps)``."""
+    course, left, told = Course(SIZE, max([SIZE, *sizes.values()])), list(losses), {}
+
+    def life(rank):
+        def dies(point, steps):
+            if (rank, point, steps) in left:
+                left.remove((rank, point, steps))
+                raise Lost
+
+        session = Session(rank, course.of(rank), SIZE)
+        session._link.wanted_size = told.get("size", 0) if rank == 0 else 0  # a first rank is told again
+        try:
+            with closing(joined(course, rank)) as group:
+                session._go_on_among(group.size)
+                found = train(session, group, sizes, told, dies)
+        except LeftError:
+            return LEFT
+        except RestartError:
+            return None  # the others have ended before it could join
+        if rank == 0 and course.size < course.most:
+            course.end_all()
+        return found
+
+    found = lived(in_threads, course, life)
+    assert not left, "all were lost that should be"
+    return found, course.attempts
+
+
+@pytest.fixture(scope="module")
+def fixed(in_threads):
+    """What ranks come to that stay two."""
+    return trained(in_threads, {})[0]
+
+
+def check(found, fixed, size):
+    (total, (history, epochs, steps, _)), (wanted, told) = found[0], fixed[0]
+    assert (total, history, epochs, steps) == (wanted, *told[:3])
+    assert [each[0] for each in found[:size]] == [wanted] * size
+    assert set(found[size:]) <= {LEFT, None}
+
+
+def trained_rows(applied):
+    """Rows of each epoch, as the ledger has them of what ranks have taken."""
+    accounts = {("worker", rank): [taken] for rank, taken in applied.items()}
+    ledger = balance(accounts, {"worker": SIZE}, {("worker", 0): ROWS})
+    assert ledger.dropped == 0
+    return [sum(line.trained for line in ledger.lines if line.epoch == epoch) for epoch in range(EPOCHS)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size", "first"),
+    [
+        ({2: 3}, 3, (0, 2)),
+        ({1: 4}, 4, (0, 1)),
+        ({"epoch 1": 3}, 3, (2, 0)),
+        ({2: 4, 3: 3}, 3, (0, 2)),
+        ({14: 3}, 3, (2, 4)),
+    ],
+    ids=[
+        "within an epoch",
+        "at the first step",
+        "at the end of an epoch",
+        "more and fewer",
+        "at the last but one step",
+    ],
+)
+def test_ranks_join_and_leave_and_come_to_the_same(in_threads, fixed, sizes, size, first):
+    found, attempts = trained(in_threads, sizes)
+    check(found, fixed, size)
+    applied = found[0][1][3]
+    assert trained_rows(applied) == [ROWS] * EPOCHS
+    assert (applied[2][0].epoch, applied[2][0].first, applied[2][0].size) == (*first, max(sizes.values()))
+    assert not any(attempts)
+
+
+@pytest.mark.parametrize("steps", [15, "epoch 2"])
+def test_at_the_end_nobody_joins_any_more(in_threads, fixed, steps):
+    found, _ = trained(in_threads, {steps: 3})
+    check(found, fixed, 2)
+    assert found[2] is None
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("point", "steps"), [("step", 2), ("sum", 2), ("border", 2), ("before", 3), ("after", 3), ("step", 3), ("step", 4)]
+)
+def test_one_that_is_lost_while_others_join_is_replaced(in_threads, fixed, rank, point, steps):
+    found, attempts = trained(in_threads, {3: 3}, (rank, point, steps))
+    check(found, fixed, 3)
+    assert trained_rows(found[0][1][3]) == [ROWS] * EPOCHS
+    assert attempts == [int(each == rank) for each in range(3)]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("point", ["mirror", "confirm"])
+def test_one_that_is_lost_with_its_mirror_for_those_that_join_in_hand_is_replaced(in_threads, fixed, rank, point):
+    loss = (rank, point, 6) if point == "mirror" else (rank, "confirm", 5)  # the border after that of the fifth step
+    found, attempts = trained(in_threads, {"epoch 0": 3}, loss)
+    check(found, fixed, 3)
+    assert attempts == [int(each == rank) for each in range(3)]
+
+
+@pytest.mark.parametrize(("point", "steps"), [("built", 0), ("joined", 3), ("step", 3), ("sum", 4)])
+def test_one_that_has_joined_and_is_lost_is_replaced(in_threads, fixed, point, steps):
+    found, attempts = trained(in_threads, {3: 3}, (2, point, steps))
+    check(found, fixed, 3)
+    assert attempts == [0, 0, 1]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("point", ["before", "sum"])
+def test_one_that_is_lost_while_another_leaves_is_replaced(in_threads, fixed, rank, point):
+    steps = 6 if point == "before" else 5
+    found, attempts = trained(in_threads, {2: 3, 6: 2}, (rank, point, steps))
+    check(found, fixed, 2)
+    assert found[2] == LEFT
+    assert attempts == [int(each == rank) for each in range(3)]
