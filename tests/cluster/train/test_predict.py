@@ -234,7 +234,7 @@ def test_no_process_without_memory_for_it(client: Client) -> None:
 
 
 def test_what_a_large_model_and_many_partitions_send_to_the_scheduler(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, wait_for: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = 0
     write = TCP.write
@@ -251,6 +251,9 @@ def test_what_a_large_model_and_many_partitions_send_to_the_scheduler(
     future = client.persist(dt.predict(model, da.zeros((10_000, 4096), chunks=(1, 4096), dtype="f4")).sum())
     client.sync(client.scheduler.identity)  # comes after the graph
     assert 1000 < sent < 5e6
+    # Dask keeps for good what is released before the scheduler has unpacked its graph.
+    (key,) = future.__dask_keys__()
+    wait_for(lambda: client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks), "the graph is there")
     del future
 
 
