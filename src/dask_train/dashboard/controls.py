@@ -150,7 +150,7 @@ def _alive(run: Any | None) -> dict[str, tuple[tuple[str, int], int]]:
 
 def picture_text(name: str, picture: Any) -> str:
     """Return a picture of a role, as ``dask_train.process.messages.Pictured`` has it, for people."""
-    threads = [thread for thread in picture["stacks"].split("\n\n") if _OURS not in thread]
+    threads = [thread for thread in picture["stacks"].split("\n\n") if thread and _OURS not in thread]
     parts = [
         f"{name}, process {picture['pid']}, is {picture['state']}: {picture['doing']} since {picture['for_s']:g} s, "
         f"{picture['steps']} batches",

@@ -58,6 +58,7 @@ class Agreement:
 
     size = 2
     replaceable = None
+    resizes = False
 
     def __init__(self, rank):
         self.rank = rank
