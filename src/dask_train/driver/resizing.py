@@ -8,7 +8,7 @@ from dask_train.driver.loop import Driver
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run import events
 from dask_train.run.resizing import ROLE
-from dask_train.run.state import Phase, Resize, ResizePhase
+from dask_train.run.state import Phase, ResizePhase, SizeChange
 
 # Fewer are not resized: one worker computes its steps in another way than several.
 LEAST = 2
@@ -63,7 +63,7 @@ async def resize(driver: Driver, workers: int, timeout_s: float) -> None:
             )
 
 
-def _is_settled(resize: Resize | None, number: int) -> bool:
+def _is_settled(resize: SizeChange | None, number: int) -> bool:
     return resize is not None and resize.number == number and resize.phase is ResizePhase.SETTLED
 
 

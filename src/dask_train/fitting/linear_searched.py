@@ -13,7 +13,7 @@ from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec
 from dask_train.fitting.settings import FitSettings, of_trial
 from dask_train.fitting.spec import VALIDATION
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
-from dask_train.linear_model.validating import Validation
+from dask_train.linear_model.validating import ScoredRows
 from dask_train.trainers.common.task import LoopTask
 
 
@@ -55,7 +55,7 @@ class SearchedLinearModels(SearchedKind):
             posed.take(trained[FOUND])
             return copied
 
-        validation = Validation(dataset=VALIDATION, places=of_validation)
+        validation = ScoredRows(dataset=VALIDATION, places=of_validation)
         task = LoopTask(**of_trial())
         role = LinearRole(problem=posed.problem, task=task, places=places, validation=validation)
         return TrialSpec(work=role, model=taken)

@@ -14,7 +14,7 @@ from dask_train.linear_model.packed import unpacked
 from dask_train.linear_model.ranks import Ranks, SessionRanks
 from dask_train.linear_model.run_steps import LedAgreement, RunSteps
 from dask_train.linear_model.steps import UNASKED
-from dask_train.linear_model.validating import Validation, picked
+from dask_train.linear_model.validating import ScoredRows, picked
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
 from dask_train.trainers.common.agreement import SessionAgreement
@@ -64,7 +64,7 @@ class LinearRole(LoopRole, Refusing):
     is_packed: bool = False
     is_held: bool = True
     places: tuple[int, ...] | None = None
-    validation: Validation | None = None
+    validation: ScoredRows | None = None
 
     __name__ = "linear-model"
     ends_with_all = True

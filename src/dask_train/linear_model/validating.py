@@ -15,7 +15,7 @@ from dask_train.linear_model.rows import blocks_of, rows_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation:
+class ScoredRows:
     """Rows to validate on.
 
     Attributes

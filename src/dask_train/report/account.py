@@ -19,7 +19,7 @@ from dask_train.scores import values_of
 REPORT = "report"
 
 
-class Account(Protocol):
+class ReportedResult(Protocol):
     """What is read of a run's result, which :class:`dask_train.driver.result.RunAccount` describes."""
 
     @property
@@ -90,7 +90,7 @@ def reported(scores: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def write_page(
-    result: Account,
+    result: ReportedResult,
     model: str,
     history: MetricCurves,
     path: str | os.PathLike[str],
@@ -100,7 +100,7 @@ def write_page(
     return write_report(record_of(result, model, history), path, storage_options)
 
 
-def record_of(result: Account, model: str, history: MetricCurves) -> RunRecord:
+def record_of(result: ReportedResult, model: str, history: MetricCurves) -> RunRecord:
     """Return the scores of training by time, where each role was and when, and the last of each metric."""
     begun = min((attempt.started for attempt in result.attempts), default=0.0)
     ended = max(((attempt.ended or attempt.started) for attempt in result.attempts), default=begun)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dask_train.run import events
 from dask_train.run.commands import Free, Key, PlaceRoles, TellSize
-from dask_train.run.state import Phase, Resize, ResizePhase, Role, RolePhase
+from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, SizeChange
 from dask_train.run.state_update import StateUpdate
 
 # Of the roles that train, the one whose number may change.
@@ -23,7 +23,7 @@ def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
     """Start those that are to join; where some are to leave, tell so."""
     if _ongoing(turn) is not None:
         return
-    turn.resize = Resize(number=event.number, size=event.size)
+    turn.resize = SizeChange(number=event.number, size=event.size)
     if turn.phase is not Phase.RUNNING or not (turn.met and turn.plan.in_place):
         _settle(turn, "it does not train")
     elif not turn.on_one_host:
@@ -174,9 +174,9 @@ def _settle(turn: StateUpdate, why: str = "") -> None:
     turn.resize = replace(turn.resize, phase=ResizePhase.SETTLED, why=why)
 
 
-def _ongoing(turn: StateUpdate) -> Resize | None:
+def _ongoing(turn: StateUpdate) -> SizeChange | None:
     return None if turn.resize is None or turn.resize.phase is ResizePhase.SETTLED else turn.resize
 
 
-def _told(turn: StateUpdate) -> Resize | None:
+def _told(turn: StateUpdate) -> SizeChange | None:
     return turn.resize if turn.resize is not None and turn.resize.phase is ResizePhase.TOLD else None

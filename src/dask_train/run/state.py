@@ -143,7 +143,7 @@ class ResizePhase(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resize:
+class SizeChange:
     """Another number of workers that was asked for.
 
     Attributes
@@ -224,7 +224,7 @@ class RunState:
     met: bool = False
     on_one_host: bool = False
     met_on: str = ""
-    resize: Resize | None = None
+    resize: SizeChange | None = None
     progressed: float = 0.0
     losses: tuple[str, ...] = ()
     num_restarts: int = 0

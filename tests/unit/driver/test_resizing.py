@@ -9,7 +9,7 @@ import pytest
 
 from dask_train.driver.resizing import check_resize, resize
 from dask_train.errors import ClosedError, PlacementError
-from dask_train.run.state import Phase, Resize, ResizePhase
+from dask_train.run.state import Phase, ResizePhase, SizeChange
 
 
 def refuses(workers):
@@ -36,7 +36,7 @@ class Driver:
         why, *self.reasons = self.reasons
         self.over = why is None
         phase = ResizePhase.STARTING if self.over else ResizePhase.SETTLED
-        self.state.resize = Resize(number=event.number, size=event.size, phase=phase, why=why or "")
+        self.state.resize = SizeChange(number=event.number, size=event.size, phase=phase, why=why or "")
 
     async def until(self, met):
         while not met():
