@@ -138,6 +138,18 @@ def test_what_is_busy_for_a_while_is_written_all_the_same(store, client, name):
         cleanup_resources()  # Zarr's threads would stay until the end
 
 
+@pytest.mark.slow
+def test_a_store_that_stays_busy_is_told_of_after_some_tries(store, client):
+    url = f"{store.url}/busy"
+    store.fails({"methods": ["PUT", "POST"], "told": "part-00002", "times": 1000, **BUSY[store.name]})
+    with pytest.raises(dt.PredictionError, match=r"(?s)Part 2 can't be written.*The store is busy or limits requests"):
+        dt.predict_to(url, doubled, lazy(), storage_options=store.options, client=client)
+    (tries,) = store.failed()
+    assert 1 < tries < 50
+    store.fails()
+    assert dt.predict_to(url, doubled, lazy(), storage_options=store.options, client=client).num_parts == 4
+
+
 def test_credentials_that_expire_are_told_and_what_is_written_stays(store, client):
     url, refused = f"{store.url}/expired", {"methods": ALL, "times": 1000, **REFUSED[store.name]}
     store.fails({**refused, "told": "part-00002"})
