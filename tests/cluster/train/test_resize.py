@@ -151,10 +151,19 @@ def resized(run, doors, door, workers, wait_for, *kills):
             timeout_s=WAIT_S,
         )
         doors.kills(*kills)
-        for rank in [int(kill.split()[0]) for kill in kills if kill.endswith("now")]:
+        killed = {int(kill.split()[0]): attempts(run) for kill in kills if kill.endswith("now")}
+        for rank in killed:
             os.kill(pids(run)[rank], signal.SIGKILL)
+        # Who is lost in the very moment in which all meet is waited for, and then all start again.
+        wait_for(
+            lambda: all(attempts(run)[rank] > before[rank] for rank, before in killed.items()), "the loss is known"
+        )
         doors.opened(door)
         asking.result(WAIT_S)
+
+
+def attempts(run):
+    return {rank: role.attempt for (_, rank), role in run._driver.state.roles.items()}
 
 
 def pids(run):
