@@ -159,7 +159,7 @@ class ReplaceableGroup(ProcessGroup):
         self._calls.begin_again()
 
     def meet_others(self, size: int) -> None:
-        """Go on with so many ranks, of which those that join get the state of the border, at which all are.
+        """Continue with so many ranks. Those that join get the state of the border, at which all are.
 
         Ranks from that number on have left, and do not call this. Channels that depend on the number are made anew by
         whoever has them.
@@ -295,7 +295,7 @@ class ReplaceableGroup(ProcessGroup):
         return formation
 
     def _meet_again(self, size: int = 0) -> None:
-        """Meet until no rank is lost meanwhile; as many as before where no number is told."""
+        """Meet until no rank is lost meanwhile. Default of ``size``: as many as before."""
         while True:
             formation = self._met(size or self.size)
             with suppress(_PeerLostError):

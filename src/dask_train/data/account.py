@@ -105,7 +105,7 @@ class Account:
     def covered(self) -> list[list[int]]:
         """Return the fields of each :class:`BatchRange`, as they are where all that was taken is kept.
 
-        Without sizes: who goes on with it may be other ranks, who all have what it says.
+        Without sizes: the ranks that resume with it may be others, and all of them have these batches behind them.
         """
         records = self._map[: self._num].copy()
         records[:, 6], records[:, 7] = records[:, 5], 0

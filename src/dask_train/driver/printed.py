@@ -1,4 +1,4 @@
-"""What the roles of a run have printed, as its handle has it: the last part of each, also of those that have ended."""
+"""Output of the roles of a run, for its handle: the last part of each, also of those that have ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_train.run.commands import Key
 from dask_train.run.state import ALIVE
 from dask_train.worker.reading import Part, read_new
 
-# How long the scheduler may take to tell what roles have printed; an error is told without it.
+# How long the scheduler may take to answer what roles have printed; without an answer an error is raised without it.
 OUTPUT_S = 10.0
 
 

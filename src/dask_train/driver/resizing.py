@@ -1,4 +1,4 @@
-"""Another number of workers of a run that trains: asked for by whoever holds the run, and waited for."""
+"""Changes of the number of workers of a run that trains, as the user asks for them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def check_resize(driver: Driver, workers: int) -> None:
         raise TypeError(f"workers is {workers!r}; pass a whole number of at least {LEAST}.")
     if workers < LEAST:
         raise ValueError(
-            f"workers is {workers}; a run of several workers goes on with {LEAST} at least. Start another one with "
+            f"workers is {workers}; a run of several workers continues with at least {LEAST}. Start another one with "
             "workers=1 from its checkpoint."
         )
     job.resizes(workers)
 
 
 async def resize(driver: Driver, workers: int, timeout_s: float) -> None:
-    """Let a run go on with so many workers, and wait until it does; one request after the other.
+    """Change the number of workers of a run, and wait until it has it; one request after the other.
 
     Raises
     ------
     PlacementError
-        It goes on with as many as before.
+        The run continues with as many as before.
     ClosedError
         It is over.
     """
@@ -57,7 +57,7 @@ async def resize(driver: Driver, workers: int, timeout_s: float) -> None:
         if why := driver.state.resize.why:
             count = driver.state.plan.counts[ROLE]
             raise PlacementError(
-                f"Run {driver.job.id} goes on with {count} workers, and not with {workers}.",
+                f"Run {driver.job.id} continues with {count} workers, and not with {workers}.",
                 f"{why[:1].upper()}{why[1:].rstrip('.')}.",
                 "Wait for room, add Dask workers on the host of the run, or pass timeout_s= to wait for them here.",
             )

@@ -24,19 +24,19 @@ class ReportedResult(Protocol):
 
     @property
     def scores(self) -> Sequence[Mapping[str, Any]]:
-        """All scores."""
+        """Return all scores."""
 
     @property
     def ledger(self) -> Any:
-        """The account of rows."""
+        """Return the account of rows."""
 
     @property
     def attempts(self) -> Sequence[Any]:
-        """Every launch."""
+        """Return every launch."""
 
     @property
     def stop_reason(self) -> str:
-        """Why the run was stopped."""
+        """Return why the run was stopped."""
 
 
 class MetricCurves(NamedTuple):

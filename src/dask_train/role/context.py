@@ -22,8 +22,8 @@ from dask_train.role.time_spent import TimeSpent
 class Link(Protocol):
     """The way from a session to its agent; no call of it waits for anybody, but those for data.
 
-    ``spent`` is the account of the role's time, which is told with its progress. ``wanted_size`` is how many of this
-    role are to train, where the run was asked for another number while it trains; 0 where it was not.
+    ``spent`` is the account of the role's time, which is reported with its progress. ``wanted_size`` is how many of
+    this role are to train, where the run was asked for another number while it trains; 0 where it was not.
     """
 
     spent: TimeSpent

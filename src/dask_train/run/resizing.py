@@ -1,7 +1,7 @@
-"""Another number of workers while a run trains: who starts, who is told, and when the run has that number.
+"""Change the number of workers while a run trains: which roles start, which leave, and when the run has that number.
 
-Those that join are started beside the run, until they wait for the others. Only then the first worker is told, and all
-meet anew at the end of its step. Before it is told nothing that goes wrong with them is of any concern to the run.
+Workers that join are started beside the run, until they wait for the others. Only then does the first worker get the
+new number, and all meet anew at the end of its step. What goes wrong with them before does not affect the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIRST = (ROLE, 0)
 
 
 def asked(turn: StateUpdate, event: events.ResizeAsked) -> None:
-    """Start those that are to join; where some are to leave, tell so."""
+    """Start the workers that are to join; if some are to leave, send the first worker the number."""
     if _ongoing(turn) is not None:
         return
     turn.resize = SizeChange(number=event.number, size=event.size)
@@ -48,20 +48,20 @@ def joining(turn: StateUpdate) -> tuple[Key, ...]:
 
 
 def is_to_leave(turn: StateUpdate, key: Key) -> bool:
-    """Return whether a role has been told to leave, and the others have not gone on without it yet."""
+    """Return whether a role is to leave, and the others have not continued without it yet."""
     resize = _told(turn)
     return resize is not None and key[0] == ROLE and resize.size <= key[1] < turn.plan.counts[ROLE]
 
 
 def has_left(turn: StateUpdate, key: Key) -> bool:
-    """Return whether a role that was told to leave has done so."""
+    """Return whether a role that is to leave has done so."""
     return is_to_leave(turn, key) and turn.roles[key].phase is RolePhase.RETURNED
 
 
 def members(turn: StateUpdate) -> tuple[Key, ...]:
     """Return the training roles that wait for each other, in the order of their ranks: some may be about to join."""
-    told = joining(turn) if _told(turn) is not None else ()
-    return (*turn.plan.training_keys(), *told)
+    joined = joining(turn) if _told(turn) is not None else ()
+    return (*turn.plan.training_keys(), *joined)
 
 
 def counts_of(turn: StateUpdate) -> dict[str, int]:
@@ -97,7 +97,7 @@ def meeting(turn: StateUpdate) -> tuple[Key, ...]:
 
 
 def waits_as_before(turn: StateUpdate) -> bool:
-    """Return whether those that wait do so for as many as there were, as where one was lost before it was told."""
+    """Return whether those that wait do so for as many as there were, as after a loss before the number was sent."""
     if _told(turn) is None:
         return True
     count = turn.plan.counts[ROLE]
@@ -105,7 +105,7 @@ def waits_as_before(turn: StateUpdate) -> bool:
 
 
 def done(turn: StateUpdate) -> None:
-    """Note that the run goes on with the number that was asked for."""
+    """Note that the run continues with the number that was asked for."""
     resize = _told(turn)
     assert resize is not None
     left = [(ROLE, rank) for rank in range(resize.size, turn.plan.counts[ROLE])]
@@ -128,20 +128,20 @@ def not_missed(turn: StateUpdate, keys: Sequence[Key], cause: str) -> list[Key]:
 
 
 def give_up(turn: StateUpdate, why: str) -> None:
-    """Go on with as many as there are; those that were to join end."""
+    """Continue with as many as there are; those that were to join end."""
     keys = joining(turn)
     _settle(turn, why)
     _let_go(turn, keys)
 
 
 def give_up_unless_told(turn: StateUpdate, why: str) -> None:
-    """Go on with as many as there are, unless some have heard of another number."""
+    """Continue with as many as there are, unless some know of another number."""
     if (resize := _ongoing(turn)) is not None and resize.phase is ResizePhase.STARTING:
         give_up(turn, why)
 
 
 def end(turn: StateUpdate, why: str = "the run has come to its end") -> None:
-    """Give up what goes on, whoever has heard of it: nobody meets any more in that number."""
+    """Give a change up, whoever knows of it: nobody meets in that number any more."""
     if _ongoing(turn) is not None:
         give_up(turn, why)
 

@@ -1,4 +1,4 @@
-"""What an agent is told of its run when it is started."""
+"""What an agent gets to know of its run when it is started."""
 
 from __future__ import annotations
 

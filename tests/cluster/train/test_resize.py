@@ -178,7 +178,7 @@ def test_workers_join_and_leave_within_an_epoch_and_the_model_is_that_of_a_fixed
     run = fitted(client, doors, recovery="in_place", wait=False)
     resized(run, doors, first, 4, wait_for)
     before = pids(run)
-    with pytest.raises(dt.PlacementError, match="goes on with 4 workers, and not with 5") as refused:
+    with pytest.raises(dt.PlacementError, match="continues with 4 workers, and not with 5") as refused:
         run.resize(5)
     assert "1 role needs a free thread, and 0 of 4 are free" in str(refused.value)
     run.resize(4)
@@ -244,7 +244,7 @@ def test_other_runs_keep_their_number_of_workers(client, tmp_path):
         run.resize(3)
     run.stop()
     run = fitted(client, doors, recovery="in_place", wait=False)
-    for workers, why in ((1, "goes on with 2 at least"), (BATCH_SIZE + 1, "is the global batch, and 17 workers")):
+    for workers, why in ((1, "continues with at least 2"), (BATCH_SIZE + 1, "is the global batch, and 17 workers")):
         with pytest.raises(ValueError, match=why):
             run.resize(workers)
     with pytest.raises(TypeError, match="workers is '3'"):

@@ -46,7 +46,7 @@ class Driver:
 
 @pytest.mark.parametrize(
     ("workers", "error", "why"),
-    [(1, ValueError, "goes on with 2 at least"), (9, ValueError, "9 workers share"), (True, TypeError, "is True")],
+    [(1, ValueError, "continues with at least 2"), (9, ValueError, "9 workers share"), (True, TypeError, "is True")],
 )
 def test_numbers_that_can_not_be_are_refused_at_the_call(workers, error, why):
     check_resize(Driver(), 3)
@@ -65,7 +65,7 @@ def test_it_is_waited_for_until_the_run_has_that_number_and_requests_are_numbere
 
     async def ask():
         await resize(driver, 3, 0.0)
-        with pytest.raises(PlacementError, match=r"goes on with 2 workers, and not with 4\. There is no room\."):
+        with pytest.raises(PlacementError, match=r"continues with 2 workers, and not with 4\. There is no room\."):
             await resize(driver, 4, 5.0)
         await asyncio.gather(resize(driver, 2, 0.0))
 

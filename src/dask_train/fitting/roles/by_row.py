@@ -27,7 +27,7 @@ _BY_ROW = frozenset(
         *("pearson_correlation", "concordance_correlation"),
     )
 )
-# These make one number of all that they are given, where they are told no axis.
+# These make one number of all that they are given, unless they get an axis.
 _BY_ROW_ALONG_AXIS = ("dice", "tversky")
 # Names of cross-entropies of which the shapes of targets tell which one is meant.
 _BY_TARGETS = ("crossentropy", "ce")

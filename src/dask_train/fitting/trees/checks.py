@@ -26,6 +26,7 @@ def check_plain(model: Any, library: str) -> None:
 
 
 def check_best(kept: Checkpoint | None, *, validates: bool) -> None:
+    """Refuse best checkpoints that no score tells, or that early stopping keeps already."""
     if kept is not None and kept.restore_best:
         raise ValueError(
             "restore_best=True: boosted trees keep the rounds up to the best one by themselves. Pass "

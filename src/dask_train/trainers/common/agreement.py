@@ -25,8 +25,8 @@ class Agreement(ABC):
     replaceable
         The group, where a lost rank is replaced in place; else None.
     resizes
-        Whether other ranks go on from here: told by the first one before :meth:`flags`, and known to all behind it,
-        where ranks are replaced in place.
+        Whether the number of ranks changes here. The first rank sets it before :meth:`flags`, after which all know it,
+        if ranks are replaced in place.
     """
 
     rank: int

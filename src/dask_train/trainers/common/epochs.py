@@ -139,7 +139,7 @@ class Turns(Iterator[Any]):
         return next(self._batches)
 
     def deal_again(self) -> None:
-        """Leave what was read ahead, and go on from where training is."""
+        """Leave what was read ahead, and read on from where training is."""
         self._batches.close()
         self._batches = self._begin()
 

@@ -100,7 +100,7 @@ class TrainingLoop(SyncedLoop):
         return Turns(lambda: self._epochs.batches(self._session, self._task, self._place))
 
     def on_resize(self, before: Callable[[], Any], after: Callable[[], Any]) -> None:
-        """Have something done where other ranks go on from a sync point.
+        """Have something done at a sync point at which the number of ranks changes.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class TrainingLoop(SyncedLoop):
         return self._session._link.wanted_size not in (0, self._agreement.size)
 
     def _resize(self) -> None:
-        """Go on with as many ranks as the first one was told.
+        """Continue with as many ranks as the first one was sent.
 
         All come to a border of its own, which is mirrored before anyone leaves. There those that join begin.
 

@@ -48,7 +48,7 @@ class Position:
 
 
 class LeftError(Exception):
-    """This rank is not among those that go on, and ends in order."""
+    """This rank is not among those that continue, and ends in order."""
 
 
 class SyncedLoop(ABC):
@@ -360,11 +360,11 @@ class SyncedLoop(ABC):
         return self.stopped
 
     def _wants_other_size(self) -> bool:
-        """Return whether other ranks are to go on from this sync point; in the first rank."""
+        """Return whether the number of ranks is to change at this sync point; in the first rank."""
         return False
 
     def _resize(self) -> None:
-        """Go on with other ranks."""
+        """Continue with another number of ranks."""
         raise AssertionError("only loops over batches have other ranks join")
 
     def _save(self) -> None:
