@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +17,7 @@ from dask_train.collections.pickled import carried
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
 from dask_train.compat.distributed import settled, status_known
-from dask_train.config import Deadlines, memory_limit
+from dask_train.config import memory_limit
 from dask_train.data.columns import Columns, same_columns
 from dask_train.errors import DataError
 from dask_train.shared_data.described import cancel, check_computed, describe
@@ -26,6 +25,7 @@ from dask_train.shared_data.parts import PART, BatchForm
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.shared_data.vineyard import opening, putting
+from dask_train.shared_data.vineyard.beside import asked, daemons, loosely, submit
 from dask_train.shared_data.vineyard.opening import OpenedObject
 from dask_train.shared_data.vineyard.putting import Form, Put
 
@@ -67,14 +67,14 @@ async def opened(
         No Dask worker has a daemon, there is no such object, or it can't be opened.
     """
     await ensure_plugin(peer)
-    what, beside = f"Vineyard's object {name!r}", await _daemons(peer, socket)
-    found: OpenedObject = await _on(peer, next(iter(beside)), opening.describe, socket, object_id, name)
+    what, beside = f"Vineyard's object {name!r}", await daemons(peer, socket)
+    found: OpenedObject = await asked(peer, socket, None, opening.describe, object_id, name)
     columns, names, is_tuple = _chosen(name, found, *picks)
     task = carried(opening.segment, socket)
-    futures = []
+    futures, present = [], await peer.workers()
     for identifier, instance in found.partitions:
         near = [address for address, number in beside.items() if number == instance]
-        futures += [_submit(peer, task, identifier, columns, memory_limit(), workers=near or list(beside))]
+        futures += [submit(peer, task, identifier, columns, memory_limit(), **loosely(near or list(beside), present))]
     try:
         await _computed(futures, what)
         told, where = await describe(peer, what, [future.key for future in futures])
@@ -136,16 +136,15 @@ async def published(
         The name is taken, a partition can't be computed, or a daemon is gone or full: then nothing of it stays.
     """
     await ensure_plugin(peer)
-    beside = await _daemons(peer, socket)
-    somewhere = next(iter(beside))
-    if not override and (taken := await _on(peer, somewhere, putting.named, socket, name)):
+    beside = await daemons(peer, socket)
+    if not override and (taken := await asked(peer, socket, None, putting.named, name)):
         raise DataError(
             f"Vineyard has an object {name!r} already, {taken}.",
             change="Take another name, or give the name to the new one: override=True. The old object stays.",
         )
     what, form_of = f"data set {name!r}", BatchForm(peer, source)
     parts = source.delayed_parts(PART, carried(putting.put, socket))
-    futures = submitted(peer.dask_end, parts, workers=list(beside))
+    futures = submitted(peer.dask_end, parts, **loosely(list(beside), await peer.workers()))
     made: dict[int, list[str]] = {}
     try:
         await _computed(futures, what)
@@ -157,17 +156,15 @@ async def published(
         schema = await form_of.schema(columns)
         form = _form(schema, frames)
         for instance, members in _by_instance(filled).items():
-            address = next(address for address, number in beside.items() if number == instance)
-            ids = await _on(peer, address, putting.assemble, socket, form, members)
-            made[instance] = ids
+            made[instance] = await asked(peer, socket, instance, putting.assemble, form, members)
         in_turn = {instance: iter(ids) for instance, ids in made.items()}
         partitions = [next(in_turn[part.instance]) for _, part in filled]
         num_rows = sum(part.num_rows for _, part in filled)
-        joined: str = await _on(
-            peer, somewhere, putting.join, socket, form, partitions, num_rows, columns[0].row_shape, name
+        joined: str = await asked(
+            peer, socket, None, putting.join, form, partitions, num_rows, columns[0].row_shape, name
         )
     except BaseException as error:
-        await _delete(peer, socket, beside, futures, made)
+        await _delete(peer, socket, futures, made)
         if isinstance(error, ValueError):
             raise DataError(f"{what}: {error}.") from error
         raise
@@ -195,68 +192,15 @@ def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, 
     return found
 
 
-async def _delete(
-    peer: Peer, socket: str | None, beside: Mapping[str, int], futures: Sequence[Future], made: Mapping[int, list[str]]
-) -> None:
+async def _delete(peer: Peer, socket: str | None, futures: Sequence[Future], made: Mapping[int, list[str]]) -> None:
     """Take back what was put; what is still being put is waited for, since nobody else knows of it."""
     ended = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
     ids = {instance: list(of) for instance, of in made.items()}
     for part in ended:
         if isinstance(part, Put):
             ids.setdefault(part.instance, []).extend(part.tensors)
-    for address, instance in beside.items():
-        if gone := ids.pop(instance, None):
-            await _on(peer, address, putting.delete, socket, gone)
-
-
-async def _daemons(peer: Peer, socket: str | None) -> dict[str, int]:
-    """Return the number of the daemon beside each Dask worker that has one.
-
-    Raises
-    ------
-    DataError
-        None has; what the first was told is its cause.
-    """
-    addresses = list(await peer.workers())
-    asked = [_on(peer, address, opening.instance, socket) for address in addresses]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    told = dict(zip(addresses, answers, strict=True))
-    beside = {address: number for address, number in told.items() if isinstance(number, int)}
-    if not beside:
-        first = next((error for error in answers if isinstance(error, BaseException)), None)
-        if first is None:
-            raise DataError("The cluster has no Dask workers, and Vineyard's daemons are beside these.")
-        raise first
-    return beside
-
-
-async def _on(peer: Peer, address: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a function returns in a task of one Dask worker.
-
-    Raises
-    ------
-    DataError
-        It did not come within ``train.progress.timeout``.
-    """
-    future = _submit(peer, carried(function), *args, workers=[address], allow_other_workers=False)
-    patience_s = Deadlines.from_dask_config().progress_s
-    try:
-        return await asyncio.wait_for(future, patience_s)
-    except TimeoutError:
-        raise DataError(
-            f"Dask worker {address} did not ask its Vineyard daemon within {patience_s:g} s.",
-            "It is busy with other tasks, or the daemon hangs.",
-            "Look at the Dask dashboard, or raise train.progress.timeout.",
-        ) from None
-    finally:
-        future.release()
-
-
-def _submit(peer: Peer, task: Callable[..., Any], *args: Any, workers: list[str], **given: Any) -> Future:
-    # Loose: when a Dask worker is gone, another one does it, and copies from the daemon over the network.
-    given = {"allow_other_workers": True, **given}
-    key = f"dask-train-vineyard-{uuid.uuid4().hex}"
-    return peer.dask_end.submit(task, *args, key=key, pure=False, workers=workers, **given)
+    for instance, gone in ids.items():
+        await asked(peer, socket, instance, putting.delete, gone)
 
 
 async def _computed(futures: Sequence[Future], what: str) -> None:

@@ -1,0 +1,127 @@
+"""Asks Vineyard's daemons, each in a task of a Dask worker beside it; another one is asked where that one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from distributed import Future
+
+from dask_train.cluster.peer import Peer
+from dask_train.collections.pickled import carried
+from dask_train.config import Deadlines
+from dask_train.errors import DataError
+from dask_train.shared_data.vineyard import opening
+
+# How often, in seconds, a call that waits for a Dask worker looks whether it is still there.
+_LOOK_S = 0.5
+
+
+async def daemons(peer: Peer, socket: str | None) -> dict[str, int]:
+    """Return the number of the daemon beside each Dask worker that has one.
+
+    Raises
+    ------
+    DataError
+        None has; what the first was told is its cause.
+    """
+    addresses = list(await peer.workers())
+    asking = [_on(peer, [address], opening.instance, socket) for address in addresses]
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    told = dict(zip(addresses, answers, strict=True))
+    beside = {address: number for address, number in told.items() if isinstance(number, int)}
+    if not beside:
+        first = next((error for error in answers if isinstance(error, BaseException)), None)
+        if first is None:
+            raise _AllLeftError("The cluster has no Dask workers, and Vineyard's daemons are beside these.")
+        raise first
+    return beside
+
+
+class _AllLeftError(DataError):
+    """The Dask workers that could have asked a daemon have left the cluster."""
+
+
+async def asked(peer: Peer, socket: str | None, instance: int | None, function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function of a socket returns in a task of a Dask worker that is beside a daemon.
+
+    Where that Dask worker dies, another one is asked, also one that comes in its place.
+
+    Parameters
+    ----------
+    instance
+        The daemon's number; None for any daemon.
+
+    Raises
+    ------
+    DataError
+        None did within ``train.progress.timeout``.
+    """
+    gives_up_at = time.monotonic() + Deadlines.from_dask_config().progress_s
+    while True:
+        try:
+            numbers = await daemons(peer, socket)
+            near = [address for address, number in numbers.items() if instance in (None, number)]
+            if not near:
+                raise _AllLeftError(
+                    f"No Dask worker is beside the Vineyard daemon of instance {instance} any more.",
+                    change="Start Dask workers on its host.",
+                )
+            return await _on(peer, near, function, socket, *args)
+        except _AllLeftError:
+            if time.monotonic() > gives_up_at:
+                raise
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function returns in a task of one of some Dask workers.
+
+    Raises
+    ------
+    DataError
+        It did not come within ``train.progress.timeout``, or all have left the cluster.
+    """
+    names = addresses[0] + (f" or {len(addresses) - 1} more beside the same daemon" if addresses[1:] else "")
+    future = submit(peer, carried(function), *args, workers=list(addresses), allow_other_workers=False)
+    patience_s = Deadlines.from_dask_config().progress_s
+    gives_up_at = time.monotonic() + patience_s
+    waiting = asyncio.ensure_future(future)
+    try:
+        # A task for a Dask worker that is gone waits in the scheduler for ever: nothing tells of it.
+        while not (await asyncio.wait([waiting], timeout=_LOOK_S))[0]:
+            if not set(addresses) & set(await peer.workers()):
+                raise _AllLeftError(
+                    f"Dask worker {names} left the cluster while it asked its Vineyard daemon.",
+                    change="Start Dask workers on the daemon's host.",
+                )
+            if time.monotonic() > gives_up_at:
+                raise DataError(
+                    f"Dask worker {names} did not ask its Vineyard daemon within {patience_s:g} s.",
+                    "It is busy with other tasks, or the daemon hangs.",
+                    "Look at the Dask dashboard, or raise train.progress.timeout.",
+                )
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        future.release()
+
+
+def submit(peer: Peer, task: Callable[..., Any], *args: Any, **where: Any) -> Future:
+    """Submit a task of its own key; ``where`` as :func:`loosely` gives it."""
+    key = f"dask-train-vineyard-{uuid.uuid4().hex}"
+    return peer.dask_end.submit(task, *args, key=key, pure=False, **where)
+
+
+def loosely(wanted: Sequence[str], all_of_them: Collection[str]) -> dict[str, Any]:
+    """Return what Dask is told of a task for some Dask workers that others do, over the network, when these are gone.
+
+    Of a task for any of them it is told nothing: where all are gone at once, the scheduler leaves a task with names of
+    theirs waiting for ever, though others have come in their place (``bulk_schedule_unrunnable_after_adding_worker``).
+    """
+    if set(wanted) >= set(all_of_them):
+        return {}
+    return {"workers": list(wanted), "allow_other_workers": True}
