@@ -321,6 +321,8 @@ def local_clusters() -> Iterator[Callable[..., LocalCluster]]:
     No two at a time: the connections of one come and go while the other is checked.
     """
     with _one_at_a_time, no_leaks(), ExitStack() as stack:
+        # Else Dask closes a nanny whose worker is gone in the moment 15 s after it was gone before.
+        stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}))
         # Dask keeps methods of servers there that are closed, and so what a Dask worker in this process still had.
         stack.callback(distributed_core._expects_comm.cache_clear)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import dask
@@ -52,6 +52,25 @@ def with_rows_apart(client: Client, values: Sequence[Delayed]) -> tuple[list[Del
         return list(values), None
     held = HeldRows(client, found.rows)
     return found.delayed(_opener(held.ticket)), held
+
+
+def preferring(wanted: Sequence[str], present: Collection[str]) -> dict[str, Any]:
+    """Return what Dask is told of a task for some Dask workers which others do when these are gone.
+
+    Of a task for any of them it is told nothing. Where all are gone at once, the scheduler leaves a task with names of
+    theirs waiting for ever, though others have come in their place
+    (``SchedulerState.bulk_schedule_unrunnable_after_adding_worker``).
+
+    Parameters
+    ----------
+    wanted
+        Addresses of Dask workers.
+    present
+        Those of all.
+    """
+    if set(wanted) >= set(present):
+        return {}
+    return {"workers": list(wanted), "allow_other_workers": True}
 
 
 def computed(values: Sequence[Delayed]) -> tuple[Any, ...]:

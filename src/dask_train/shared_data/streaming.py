@@ -13,7 +13,7 @@ from distributed import Future, as_completed
 from distributed.comm import get_address_host
 
 from dask_train.cluster.peer import Peer
-from dask_train.cluster.submitted import submitted, with_rows_apart
+from dask_train.cluster.submitted import preferring, submitted, with_rows_apart
 from dask_train.data.columns import Column, same_columns
 from dask_train.data.plan import EpochPlan
 from dask_train.data.stream import Stream
@@ -177,14 +177,13 @@ class StreamOnDask:
 
     async def _compute(self, role: str, partitions: np.ndarray) -> Parts:
         owner, hosts = self._owners[role]
-        workers = await self._workers_by_host()
+        present = list(await self._peer.workers())
         futures: dict[int, Future] = {}
         for host, name in enumerate(hosts):
             its = [number for number in partitions.tolist() if owner[number] == host]
             delayed = [self._parts[number] for number in its]  # the same keys in every epoch: never twice at a time
-            computed = self._peer.dask_end.compute(
-                delayed, sync=False, workers=workers.get(name), allow_other_workers=True, priority=10
-            )
+            near = [address for address in present if get_address_host(address) == name] or present
+            computed = self._peer.dask_end.compute(delayed, sync=False, priority=10, **preferring(near, present))
             futures.update(zip(its, computed, strict=True))
         try:
             async for future in as_completed(futures.values(), loop=self._peer.loop):
@@ -200,12 +199,6 @@ class StreamOnDask:
                 raise DataError(f"{self._what}: {error}.") from error
             raise
         return {number: (future, where[future.key]) for number, future in futures.items()}
-
-    async def _workers_by_host(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for address in await self._peer.workers():
-            found.setdefault(get_address_host(address), []).append(address)
-        return found
 
     def _release(self, computing: asyncio.Task[Parts]) -> None:
         """Let Dask forget a group; what is still being computed of it is stopped."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from distributed import Future
@@ -111,17 +111,6 @@ async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any]
 
 
 def submit(peer: Peer, task: Callable[..., Any], *args: Any, **where: Any) -> Future:
-    """Submit a task of its own key; ``where`` as :func:`loosely` gives it."""
+    """Submit a task of its own key; ``where`` as :func:`~dask_train.cluster.submitted.preferring` gives it."""
     key = f"dask-train-vineyard-{uuid.uuid4().hex}"
     return peer.dask_end.submit(task, *args, key=key, pure=False, **where)
-
-
-def loosely(wanted: Sequence[str], all_of_them: Collection[str]) -> dict[str, Any]:
-    """Return what Dask is told of a task for some Dask workers that others do, over the network, when these are gone.
-
-    Of a task for any of them it is told nothing: where all are gone at once, the scheduler leaves a task with names of
-    theirs waiting for ever, though others have come in their place (``bulk_schedule_unrunnable_after_adding_worker``).
-    """
-    if set(wanted) >= set(all_of_them):
-        return {}
-    return {"workers": list(wanted), "allow_other_workers": True}

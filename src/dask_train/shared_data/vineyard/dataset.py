@@ -12,7 +12,7 @@ from distributed import Future
 
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
-from dask_train.cluster.submitted import submitted
+from dask_train.cluster.submitted import preferring, submitted
 from dask_train.collections.pickled import carried
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import Source
@@ -25,7 +25,7 @@ from dask_train.shared_data.parts import PART, BatchForm
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.shared_data.vineyard import opening, putting
-from dask_train.shared_data.vineyard.beside import asked, daemons, loosely, submit
+from dask_train.shared_data.vineyard.beside import asked, daemons, submit
 from dask_train.shared_data.vineyard.opening import OpenedObject
 from dask_train.shared_data.vineyard.putting import Form, Put
 
@@ -74,7 +74,9 @@ async def opened(
     futures, present = [], await peer.workers()
     for identifier, instance in found.partitions:
         near = [address for address, number in beside.items() if number == instance]
-        futures += [submit(peer, task, identifier, columns, memory_limit(), **loosely(near or list(beside), present))]
+        futures += [
+            submit(peer, task, identifier, columns, memory_limit(), **preferring(near or list(beside), present))
+        ]
     try:
         await _computed(futures, what)
         told, where = await describe(peer, what, [future.key for future in futures])
@@ -144,7 +146,7 @@ async def published(
         )
     what, form_of = f"data set {name!r}", BatchForm(peer, source)
     parts = source.delayed_parts(PART, carried(putting.put, socket))
-    futures = submitted(peer.dask_end, parts, **loosely(list(beside), await peer.workers()))
+    futures = submitted(peer.dask_end, parts, **preferring(list(beside), await peer.workers()))
     made: dict[int, list[str]] = {}
     try:
         await _computed(futures, what)
