@@ -109,8 +109,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         epochs; of boosted trees these are rounds. Linear models are scored once, when their solver has ended, by
         "val_loss", and "val_accuracy" of classes or "val_r2" of least squares. Default: "val_accuracy".
     direction
-        Whether more ("maximize") or less ("minimize") of it is better. Default: "maximize"; for "loss" and "val_loss"
-        there is none.
+        Whether more ("maximize") or less ("minimize") of it is better. Default: "maximize"; for metrics that are
+        losses or errors by their names, such as "val_loss" and "val_rmse", there is none.
     trials
         Number of trials that this call begins, as ``n_trials`` of Optuna, also where a study continues. Repeats of
         trials whose process or Dask worker was lost come on top. Default: 20.

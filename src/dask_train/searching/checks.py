@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from dask_train.checkpoint.best import AUTO, mode_by_name
+from dask_train.checkpoint.best import AUTO
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting.kinds import SEARCH, is_keras_model, kind_of, named
 from dask_train.shared_data.segments import SharedSegments
+
+# A word of these in a metric's name: less of it is better. They are of the metrics of Keras, XGBoost and LightGBM:
+# https://keras.io/api/metrics, https://xgboost.readthedocs.io/en/stable/parameter.html (eval_metric) and
+# https://lightgbm.readthedocs.io/en/stable/Parameters.html (metric).
+_OF_ERRORS = re.compile(
+    r"(?<![a-z0-9])(loss|logloss|mlogloss|err|errors?|merror|mae|mse|mape|msle|mphe|rmse|rmsle|smape|l1|l2|quantile|huber|"
+    r"fair|poisson|gamma|tweedie|deviance|nloglik|crossentropy|entropy|hinge|logcosh|divergence|leibler|perplexity|brier)"
+    r"(?![a-z0-9])"
+)
 
 
 def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: Any, groups: Any) -> None:
@@ -88,17 +98,17 @@ def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:
 
 
 def check_loss(metric: str, direction: str | None, study: Any) -> None:
-    """See that no loss is maximised because nobody has said which way is better.
+    """See that no loss or error is maximised because nobody has said which way is better.
 
     Raises
     ------
     ValueError
         It would be.
     """
-    if direction is None and study is None and mode_by_name(metric, AUTO) == "min":
+    if direction is None and study is None and _OF_ERRORS.search(metric.lower()):
         raise ValueError(
-            f"metric={metric!r} is a loss, and more of a score is better unless direction says otherwise. Pass "
-            "direction='minimize'."
+            f"metric={metric!r} is a loss or an error by its name, and more of a score is better unless direction says "
+            "otherwise. Pass direction='minimize', or 'maximize' if more of it is better."
         )
 
 

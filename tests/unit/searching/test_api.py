@@ -22,7 +22,17 @@ def build(trial):
     [
         ({"build": 3}, TypeError, "build is 3; pass a function"),
         ({"metric": ""}, ValueError, "metric is ''; pass the name of a score"),
-        ({"metric": "val_loss"}, ValueError, "metric='val_loss' is a loss, .* Pass direction='minimize'"),
+        *(
+            ({"metric": name}, ValueError, f"metric='{name}' is a loss or an error .* Pass direction='minimize'")
+            for name in (
+                "val_loss",
+                "val_logloss",
+                "val_mean_absolute_error",
+                "val_poisson-nloglik",
+                "val_l2",
+                "error@0.3",
+            )
+        ),
         ({"direction": "up"}, ValueError, "direction is 'up'; it is 'maximize' or 'minimize'"),
         ({"trials": 0}, ValueError, "trials is 0; it is a whole number of at least 1"),
         ({"workers_per_trial": 1.5}, ValueError, r"workers_per_trial is 1\.5"),
