@@ -20,6 +20,14 @@ from dask_train.shared_data.vineyard import opening
 _LOOK_S = 0.5
 
 
+class _AllGoneError(Exception):
+    """The Dask workers that could have asked a daemon are not in the cluster any more."""
+
+    def in_words(self) -> DataError:
+        """Return it as an error for the user."""
+        return DataError(str(self), change="Start Dask workers on the hosts of the daemons.")
+
+
 async def daemons(peer: Peer, socket: str | None) -> dict[str, int]:
     """Return the number of the daemon beside each Dask worker that has one.
 
@@ -28,21 +36,10 @@ async def daemons(peer: Peer, socket: str | None) -> dict[str, int]:
     DataError
         None has; what the first was told is its cause.
     """
-    addresses = list(await peer.workers())
-    asking = [_on(peer, [address], opening.instance, socket) for address in addresses]
-    answers = await asyncio.gather(*asking, return_exceptions=True)
-    told = dict(zip(addresses, answers, strict=True))
-    beside = {address: number for address, number in told.items() if isinstance(number, int)}
-    if not beside:
-        first = next((error for error in answers if isinstance(error, BaseException)), None)
-        if first is None:
-            raise _AllLeftError("The cluster has no Dask workers, and Vineyard's daemons are beside these.")
-        raise first
-    return beside
-
-
-class _AllLeftError(DataError):
-    """The Dask workers that could have asked a daemon have left the cluster."""
+    try:
+        return await _numbers(peer, socket)
+    except _AllGoneError as error:
+        raise error.in_words() from None
 
 
 async def asked(peer: Peer, socket: str | None, instance: int | None, function: Callable[..., Any], *args: Any) -> Any:
@@ -63,18 +60,27 @@ async def asked(peer: Peer, socket: str | None, instance: int | None, function: 
     gives_up_at = time.monotonic() + Deadlines.from_dask_config().progress_s
     while True:
         try:
-            numbers = await daemons(peer, socket)
+            numbers = await _numbers(peer, socket)
             near = [address for address, number in numbers.items() if instance in (None, number)]
             if not near:
-                raise _AllLeftError(
-                    f"No Dask worker is beside the Vineyard daemon of instance {instance} any more.",
-                    change="Start Dask workers on its host.",
-                )
+                raise _AllGoneError(f"No Dask worker is beside the Vineyard daemon of instance {instance} any more.")
             return await _on(peer, near, function, socket, *args)
-        except _AllLeftError:
+        except _AllGoneError as error:
             if time.monotonic() > gives_up_at:
-                raise
+                raise error.in_words() from None
         await asyncio.sleep(_LOOK_S)
+
+
+async def _numbers(peer: Peer, socket: str | None) -> dict[str, int]:
+    addresses = list(await peer.workers())
+    asking = [_on(peer, [address], opening.instance, socket) for address in addresses]
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    told = dict(zip(addresses, answers, strict=True))
+    beside = {address: number for address, number in told.items() if isinstance(number, int)}
+    if not beside:
+        gone = _AllGoneError("The cluster has no Dask workers, and Vineyard's daemons are beside these.")
+        raise next((error for error in answers if isinstance(error, BaseException)), gone)
+    return beside
 
 
 async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any], *args: Any) -> Any:
@@ -83,7 +89,9 @@ async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any]
     Raises
     ------
     DataError
-        It did not come within ``train.progress.timeout``, or all have left the cluster.
+        It did not come within ``train.progress.timeout``.
+    _AllGoneError
+        All have left the cluster.
     """
     names = addresses[0] + (f" or {len(addresses) - 1} more beside the same daemon" if addresses[1:] else "")
     future = submit(peer, carried(function), *args, workers=list(addresses), allow_other_workers=False)
@@ -94,10 +102,7 @@ async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any]
         # A task for a Dask worker that is gone waits in the scheduler for ever: nothing tells of it.
         while not (await asyncio.wait([waiting], timeout=_LOOK_S))[0]:
             if not set(addresses) & set(await peer.workers()):
-                raise _AllLeftError(
-                    f"Dask worker {names} left the cluster while it asked its Vineyard daemon.",
-                    change="Start Dask workers on the daemon's host.",
-                )
+                raise _AllGoneError(f"Dask worker {names} left the cluster while it asked its Vineyard daemon.")
             if time.monotonic() > gives_up_at:
                 raise DataError(
                     f"Dask worker {names} did not ask its Vineyard daemon within {patience_s:g} s.",
