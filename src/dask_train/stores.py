@@ -101,7 +101,8 @@ def reaching(
     """
     try:
         yield opened(place, options)
-    except (TypeError, ValueError, MissingPackageError):
+    except (TypeError, ValueError, MissingPackageError) as error:
+        mask_error(error, options)  # the packages of stores quote what they were given
         raise
     except Exception as error:
         text = os.fspath(place)
@@ -109,7 +110,9 @@ def reaching(
             raise
         trouble = trouble_of(error, text, options)
         told = " ".join(filter(None, [f"{trouble.why}.", trouble.cause, trouble.change]))
-        raise ValueError(f"{what}={text!r} can't be reached: {told}") from error
+        # An error of aiohttp, or of another package, that makes its text of more than its arguments, can't be masked.
+        shows = any(masked(without_values(str(each), options)) != str(each) for each in _chain(error))
+        raise ValueError(f"{what}={masked(text)!r} can't be reached: {told}") from (None if shows else error)
 
 
 def checked_options(options: Any, **places: Any) -> dict[str, Any] | None:
@@ -170,7 +173,8 @@ def trouble_of(error: BaseException, place: str, options: Mapping[str, Any] | No
     mask_error(error, options)
     if isinstance(error, MissingPackageError):
         return Trouble(str(error).rstrip("."), "", "Install it here and on every Dask worker.")
-    why, chain = without_values(f"{type(error).__name__}: {error}", options), list(_chain(error))
+    why = masked(without_values(f"{type(error).__name__}: {error}", options))
+    chain = list(_chain(error))
     if any(isinstance(each, OSError) and each.errno in (errno.ENOSPC, errno.EDQUOT) for each in chain):
         return Trouble(f"no space is left there ({why})", "", "Make room there, or name another place.")
     if not is_url(place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import traceback
 from typing import Any
 
 import fsspec
@@ -13,6 +14,7 @@ from dask_train.extras import MissingPackageError
 from dask_train.stores import checked_options, opened, reaching, trouble_of
 
 OPTIONS = {"key": "user-1234"}
+URL = "memory://user:hidden-1234@there?token=hidden-5678"
 
 
 class StoreError(Exception):
@@ -101,3 +103,21 @@ def test_errors_of_stores_become_errors_of_the_argument_and_those_of_files_stay(
         raise StoreError("of user-1234", code=403)
     with pytest.raises(PermissionError), reaching("path", "/there"):
         raise PermissionError
+
+
+class QuotingError(Exception):
+    """As aiohttp's, whose text is not made of its arguments."""
+
+    def __str__(self) -> str:
+        return f"404 of {URL}"
+
+
+def test_secrets_are_masked_in_urls_and_in_what_packages_quote() -> None:
+    message = (
+        r"^path='memory://\*\*\*@there\?token=\*\*\*' can't be reached: QuotingError: 404 of memory://\*\*\*@there"
+    )
+    with pytest.raises(ValueError, match=message) as told, reaching("path", URL):
+        raise QuotingError
+    assert "hidden" not in "".join(traceback.format_exception(told.value))
+    with pytest.raises(ValueError, match=r"^bad key \*\*\*$"), reaching("path", "memory://there", OPTIONS):
+        raise ValueError(f"bad key {OPTIONS['key']}")
