@@ -13,8 +13,8 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from dask_train.collections.schema.files import SCHEMA_FILE, schema_to_json
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.files import SCHEMA_FILE
+from dask_train.collections.schema.frame_schema import FrameSchema, schema_to_json
 from dask_train.fitting.kinds import FIT_BY_CLASS, is_keras_model, kind_of
 from dask_train.stores import checked_options, reaching
 

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dask_train.collections.schema.files import read_schema
-from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
+from dask_train.collections.schema.frame_schema import FrameSchema, only_categories, schema_at
 from dask_train.collections.schema.number import NumberColumn
 
 # A model that is saved by its framework, or sent elsewhere, leaves its schema behind; what result.save writes has it.
@@ -41,10 +40,7 @@ def schema_for(model: Any, schema: Any = None, options: Mapping[str, Any] | None
         It is no schema, or can't be read.
     """
     if isinstance(schema, str | os.PathLike):
-        found = read_schema(schema, options)
-        if found is None:
-            raise ValueError(f"schema={os.fspath(schema)!r} is of a model that was saved without a schema.")
-        return found
+        return schema_at("schema", schema, options)
     if schema is not None and not isinstance(schema, FrameSchema):
         raise TypeError(
             f"schema is a {type(schema).__name__}. Pass result.schema, dt.FrameSchema.of(frame), or the path of what "

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
-from dask_train.collections.schema.files import SCHEMA_FILE, json_within, read_json, schema_from
-from dask_train.collections.schema.frame_schema import FrameSchema
+from dask_train.collections.schema.files import SCHEMA_FILE, json_within, read_json
+from dask_train.collections.schema.frame_schema import FrameSchema, schema_from
 from dask_train.extras import check_installed, install_command
 from dask_train.fitting.schemas import schema_for
 from dask_train.predicting.server.files import ModelFile

@@ -60,7 +60,7 @@ def test_a_saved_model_predicts_as_it_did(make: Any, file: str, tmp_path: Path) 
     for place in (path, f"file://{path}"):
         found = dt.predict(place, LATER).compute(scheduler="threads")
         pd.testing.assert_series_equal(found, right)
-    assert opened_model(path, None)[1] == SCHEMA
+    assert opened_model(path, None)[1] == FrameSchema.load(path) == SCHEMA
 
 
 def test_a_keras_file_has_its_schema_within(tmp_path: Path) -> None:
@@ -74,8 +74,9 @@ def test_a_keras_file_has_its_schema_within(tmp_path: Path) -> None:
     )
     opened = keras.saving.load_model(path)
     np.testing.assert_array_equal(opened.get_weights()[0], model.get_weights()[0])
-    later = dt.predict(opened, LATER, schema=path).compute(scheduler="threads")
-    pd.testing.assert_series_equal(later, right)
+    for schema in (path, FrameSchema.load(path)):
+        later = dt.predict(opened, LATER, schema=schema).compute(scheduler="threads")
+        pd.testing.assert_series_equal(later, right)
 
 
 def test_evaluate_opens_what_was_saved_of_an_estimator(tmp_path: Path) -> None:
@@ -94,6 +95,8 @@ def test_a_model_without_a_schema_is_saved_too(tmp_path: Path) -> None:
         )
         with pytest.raises(ValueError, match="Column 'kind' of x holds categories, of which the model takes codes"):
             dt.predict(path, LATER)
+        with pytest.raises(ValueError, match=r"^path='.*' is of a model that was saved without a schema"):
+            FrameSchema.load(path)
 
 
 def test_a_file_that_is_not_of_the_schema_beside_it_is_refused(tmp_path: Path) -> None:

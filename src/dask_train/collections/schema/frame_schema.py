@@ -14,9 +14,11 @@ from dask_train.cards import Card, CardTable, Shown
 from dask_train.collections.partition.form import is_frame, is_name, resolved
 from dask_train.collections.schema.category import CategoryColumn, listed
 from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.files import ADVICE, read_json
 from dask_train.collections.schema.kinds import column_for, column_from_json
 from dask_train.collections.schema.values import value_from_json, value_to_json
 from dask_train.compat.dask import meta_of
+from dask_train.masking import masked
 from dask_train.stores import checked_options, reaching
 
 # Raised when files of later versions can't be read by earlier ones.
@@ -29,6 +31,7 @@ class FrameSchema(Shown):
 
     :func:`dask_train.fit` makes one of the frame that it is given, ``result.schema``, and ``result.save`` writes it
     beside the model. Later frames are made like it: columns are matched by name, and categories by value.
+    :meth:`save` writes a schema alone; :meth:`load` reads it, or that of a saved model.
 
     Attributes
     ----------
@@ -88,7 +91,7 @@ class FrameSchema(Shown):
         return found[0].categories.tolist() if len(found) == 1 else None
 
     def save(self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
-        """Write the schema into a JSON file, which ``schema=`` of :func:`dask_train.predict` takes.
+        """Write the schema into a JSON file, which :meth:`load` and ``schema=`` of :func:`dask_train.predict` take.
 
         Parameters
         ----------
@@ -108,6 +111,44 @@ class FrameSchema(Shown):
         content = json.dumps(self.to_json(), indent=1).encode()
         with reaching("path", path, options) as (fs, place):
             fs.pipe_file(place, content)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> FrameSchema:
+        """Read a schema that :meth:`save` has written, or that of a saved model.
+
+        ``schema=`` of :func:`dask_train.fit`, :func:`dask_train.predict` and other functions reads the same paths.
+        Use this method to pass credentials where a function has no ``storage_options=``, or where the schema is in
+        another store than the model.
+
+        Parameters
+        ----------
+        path : str or path
+            JSON file of :meth:`save`, folder of ``result.save``, or its ``.keras`` file. Local path or URL.
+        storage_options : dict, optional
+            Keywords for the file system of a URL, such as credentials. Never shown. Default: none; the environment
+            of this process logs in.
+
+        Returns
+        -------
+        FrameSchema
+            Equal to the one that was saved.
+
+        Raises
+        ------
+        TypeError
+            ``storage_options`` is no dict.
+        ValueError
+            There is no such file, it holds no schema, the model was saved without one, a later version of dask-train
+            has written it, or the store can't be read. ``storage_options`` for a local path raise it, too.
+
+        Examples
+        --------
+        >>> options = {"key": "...", "secret": "..."}
+        >>> result.schema.save("s3://bucket/flights.json", storage_options=options)
+        >>> schema = dt.FrameSchema.load("s3://bucket/flights.json", storage_options=options)
+        >>> dt.predict(model, later, schema=schema)
+        """
+        return schema_at("path", path, checked_options(storage_options, path=path))
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as JSON holds it, values of categories exactly.
@@ -143,7 +184,7 @@ class FrameSchema(Shown):
         ValueError
             It is no schema, or one of a later version.
         """
-        if "columns" not in found:
+        if not _is_schema(found):
             raise ValueError("There is no schema in that file. Pass one that result.save or schema.save has written.")
         if found["format"] > FORMAT:
             raise ValueError(
@@ -174,6 +215,46 @@ class FrameSchema(Shown):
 
 def _told(column: FrameColumn) -> str:
     return listed(column.categories.tolist()) if isinstance(column, CategoryColumn) else column.told()
+
+
+def _is_schema(found: Mapping[str, Any]) -> bool:
+    """Return whether JSON is that of a schema: pandas, for one, writes frames with ``columns``, too."""
+    number = found.get("format")
+    # A later version may name the parts otherwise.
+    return isinstance(number, int) and (number > FORMAT or found.keys() >= {"columns", "targets", "features"})
+
+
+def schema_to_json(schema: FrameSchema | None) -> dict[str, Any]:
+    """Return what a file tells of a schema, also where there is none.
+
+    Raises
+    ------
+    TypeError
+        A category is of a type that JSON has no place for.
+    """
+    return {"format": FORMAT, "columns": None} if schema is None else schema.to_json()
+
+
+def schema_from(found: dict[str, Any] | None) -> FrameSchema | None:
+    """Return the schema that :func:`schema_to_json` has told of; None where there is none."""
+    return None if found is None or found.get("columns", ()) is None else FrameSchema.from_json(found)
+
+
+def schema_at(what: str, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> FrameSchema:
+    """Read the schema of a file or folder, whose path is the argument ``what``; see :meth:`FrameSchema.load`.
+
+    ``options`` are for a URL; a local path is opened without them.
+    """
+    shown = f"{what}={masked(os.fspath(path))!r}"
+    found = read_json(path, options, what=what)
+    if found is None or found.get("columns", ()) is None:
+        raise ValueError(
+            f"{shown} is of a model that was saved without a schema. Pass another path, result.schema, or "
+            "dt.FrameSchema.of(frame) of the frame that the model was fitted on."
+        )
+    if not _is_schema(found):
+        raise ValueError(f"{shown} holds no schema. {ADVICE}")
+    return FrameSchema.from_json(found)
 
 
 def only_categories(schema: FrameSchema) -> FrameSchema:
