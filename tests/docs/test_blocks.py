@@ -64,10 +64,13 @@ NOT_RUN: dict[Place, str] = {
     ("docs/gpus.md", 0): "it needs a GPU",
     **{("docs/vineyard.md", n): "it needs a daemon; tests/cluster/train/test_vineyard.py has one" for n in range(3)},
     ("docs/linear_models.md", 2): "the suite takes a minute; tests/cluster/train runs it with each linear model",
-    (
-        "docs/object_stores.md",
-        0,
-    ): "it needs a store; tests/cluster/stores/test_object_store_verbs.py runs it with servers like theirs",
+    **{
+        (
+            "docs/object_stores.md",
+            n,
+        ): "it needs a store; tests/cluster/stores/test_object_store_verbs.py runs it with servers like theirs"
+        for n in range(2)
+    },
 }
 
 
@@ -239,6 +242,12 @@ PIECES: dict[Place, Piece] = {
         given=PANDAS + "carriers = pd.Categorical(['AA', None])\n"
         "frame = dd.from_pandas(pd.DataFrame({'carrier': carriers}), npartitions=1)",
         then="assert list(frame['carrier'].compute()) == ['AA', 'missing']",
+    ),
+    ("docs/categories.md", 3): Piece(
+        given=DATA.format(columns=4)
+        + CARRIERS
+        + "result = dt.fit(model, frame, features=['carrier', 'distance'], label='late')",
+        then="assert schema.categories == {'carrier': ['AA', 'UA']}; scores.compute()",
     ),
     ("docs/checkpoints.md", 0): Piece(given=KERAS),
     ("docs/checkpoints.md", 1): Piece(given=KERAS + "folder = 'kept'", then="assert 0 <= result.best_epoch < 5"),

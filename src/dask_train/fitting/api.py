@@ -200,7 +200,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         inputs, else a matrix of all columns but those of ``label`` and ``sample_weight``; and no label.
     schema
         What columns mean to a model that was fitted elsewhere: ``result.schema`` of that fit, or the path of a saved
-        one. Default: what the model was fitted with in this process; else it learns columns and categories of ``x``.
+        one. Credentials for a URL come from the environment; to pass them, use :meth:`dask_train.FrameSchema.load`.
+        Default: what the model was fitted with in this process; else it learns columns and categories of ``x``.
     workers
         Number of processes. Default: one per host, with all of its cores; one per GPU that ``gpus`` gives; one per Dask
         worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow.

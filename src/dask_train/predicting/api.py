@@ -85,9 +85,10 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
         none is forced; without it text comes as objects, since sample rows don't tell its length.
     schema
         What the columns of a frame mean to the model: ``result.schema`` of its fit, a :class:`dask_train.FrameSchema`,
-        or the path of what ``result.save`` has written. Columns are matched by name, and categories by value; values
-        that the model was not fitted with are an error. Default: what the model was fitted with in this process, or
-        what was saved with it.
+        or the path of what ``result.save`` or ``schema.save`` has written. Columns are matched by name, and categories
+        by value; values that the model was not fitted with are an error. :meth:`dask_train.FrameSchema.load` reads a
+        schema from another store than the model's. Default: what the model was fitted with in this process, or what
+        was saved with it.
     storage_options
         Keywords for the file system of fsspec that has the model or the schema, such as credentials, as Dask's
         ``read_parquet`` takes them; for URLs alone. Never shown. Default: what the environment of each process says.

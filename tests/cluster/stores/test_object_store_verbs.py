@@ -88,11 +88,40 @@ def test_a_model_is_saved_and_predicts_and_is_evaluated_from_there(store, client
     np.testing.assert_array_equal(schema, wanted)
     scores = dt.evaluate(url, frame, label="y", loss=loss, workers=1, storage_options=options, verbose=0, client=client)
     assert scores == dt.evaluate(module, frame, label="y", loss=loss, workers=1, verbose=0, client=client)
+    loaded = dt.FrameSchema.load(url, storage_options=options)
+    assert loaded == result.schema
+    by_schema = dt.predict(module, frame[["c", "b", "a"]], schema=loaded, client=client).compute()
+    np.testing.assert_array_equal(by_schema, wanted)
     page = f"{store.url}/run.html"
     assert result.report(page, storage_options=options) == page
     content = store.system.cat_file(page)
     assert b"<html" in content
     assert [secret for secret in store.secrets if secret.encode() in content] == []
+
+
+def test_a_schema_is_loaded_with_credentials_that_are_passed_and_errors_show_none(store):
+    options, schema = store.options, dt.FrameSchema.of(pd.DataFrame({"kind": pd.Categorical(["u", "v"])}))
+    url = f"{store.url}/alone/schema.json"
+    schema.save(url, storage_options=options)
+    for place in (url, f"{store.url}/alone"):  # a file, and a folder with that file
+        assert dt.FrameSchema.load(place, storage_options=options) == schema
+    store.system.pipe_file(f"{store.url}/table.json", b'{"columns": ["a"], "data": [[1]]}')
+    store.system.pipe_file(f"{store.url}/plain/schema.json", b'{"format": 1, "columns": null}')
+    errors = []
+    for name, why in (
+        ("gone.json", "does not exist"),
+        ("table.json", "holds no schema"),
+        ("plain", "is of a model that was saved without a schema"),
+    ):
+        with pytest.raises(ValueError, match=rf"^path='{store.url}/{name}' {why}\. Pass") as caught:
+            dt.FrameSchema.load(f"{store.url}/{name}", storage_options=options)
+        errors.append(caught.value)
+    store.fails({"methods": ALL, "times": 1000, **REFUSED[store.name]})
+    with pytest.raises(ValueError, match=r"(?s)^path='.*can't be reached.*have expired.*storage_options=") as caught:
+        dt.FrameSchema.load(url, storage_options=options)
+    store.fails()
+    errors.append(caught.value)
+    assert [secret for secret in store.secrets if any(secret in shown(error) for error in errors)] == []
 
 
 @pytest.mark.slow
@@ -102,7 +131,7 @@ def test_the_program_of_the_page_runs(store, client):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     page = Path(__file__).parents[3] / "docs" / "object_stores.md"
-    program = page.read_text().partition("```python\n")[2].partition("```")[0]
+    program, of_schema = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     given = re.compile(r"options = \{.*?\n\}\n", re.DOTALL)
     assert given.search(program)
     program = given.sub(lambda _: f"options = {store.options!r}\n", program).replace("s3://bucket", store.url)
@@ -111,6 +140,11 @@ def test_the_program_of_the_page_runs(store, client):
     trained = names["result"].model.predict(X / 60, verbose=0)
     np.testing.assert_allclose(names["scores"].compute(), trained, rtol=1e-6)
     assert any(name.endswith(".json") for name in store.files(f"{store.url}/run"))
+    names["frame"] = pd.DataFrame(X / 60, columns=["a", "b", "c"]).assign(late=X[:, 0] / 60)
+    schema = dt.FrameSchema.of(names["frame"], ["a", "b", "c"], "late")
+    schema.save(f"{store.url}/flights", storage_options=store.options)
+    exec(of_schema.replace("s3://bucket", store.url), names)  # noqa: S102 - our own page
+    assert names["result"].schema == schema
 
 
 def test_a_keras_file_is_read_by_each_process_with_its_options(store, client):

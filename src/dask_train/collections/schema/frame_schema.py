@@ -125,8 +125,8 @@ class FrameSchema(Shown):
         path : str or path
             JSON file of :meth:`save`, folder of ``result.save``, or its ``.keras`` file. Local path or URL.
         storage_options : dict, optional
-            Keywords for the file system of a URL, such as credentials. Never shown. Default: none; the environment
-            of this process logs in.
+            Keywords for the file system of a URL, such as credentials. Never shown. Default: none; credentials come
+            from the environment of this process.
 
         Returns
         -------
