@@ -17,7 +17,7 @@ Check = Callable[[str, Any], object]
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a question that ends an error about an unknown name, with a space before; empty where none is near."""
+    """Return a question that ends an error about an unknown name, with a space before; empty if none is near."""
     near = get_close_matches(str(name), list(known), n=1, cutoff=0.7)  # with less, `ps` would be near `gpus`
     return f" Did you mean {near[0]!r}?" if near else ""
 
@@ -67,7 +67,7 @@ _ELSEWHERE = (
 
 
 def nearest_argument(name: str, known: Collection[str]) -> str:
-    """Return what to use in place of an unknown argument, with a space before; empty where there is nothing like it."""
+    """Return what to use in place of an unknown argument, with a space before; empty if there is nothing like it."""
     use = next((use for names, argument, use in _ELSEWHERE if name in names and argument in known), None)
     return nearest(name, known) if use is None else f" Use {use}."
 
@@ -105,7 +105,7 @@ def check_flags(**flags: Any) -> None:
 class CheckedSettings:
     """Base of frozen dataclasses that check their fields, in order, when they are made.
 
-    A field without a check is what the user passed. A field that is checked may be None where that is its default.
+    A field without a check is what the user passed. A field that is checked may be None if that is its default.
     """
 
     def __post_init__(self) -> None:

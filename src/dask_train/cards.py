@@ -122,7 +122,7 @@ class Card:
     charts
         ``<svg>`` elements, for notebooks; not escaped.
     done
-        The share that is done, from 0 to 1; None where there is no such thing.
+        The share that is done, from 0 to 1; None if there is no such thing.
     one_line
         Whether text has it in one line, as something small that lists are made of.
     """

@@ -212,7 +212,7 @@ def whole_tracebacks() -> bool:
 
 
 def memory_limit() -> int | None:
-    """``train.memory.limit`` in bytes; None where Dask's limit and the container's count.
+    """``train.memory.limit`` in bytes; None if Dask's limit and the container's count.
 
     Raises
     ------

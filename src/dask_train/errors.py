@@ -51,7 +51,7 @@ class DaskTrainError(Exception):
     what
         What happened, with the values that tell it, as a full sentence.
     cause
-        The likely cause, as a full sentence; empty where ``what`` says it all.
+        The likely cause, as a full sentence; empty if ``what`` says it all.
     change
         What the reader can change, as a full sentence.
 

@@ -36,7 +36,7 @@ def install_command(extra: str = "") -> str:
 
 
 def check_installed(what: str, package: str, command: str) -> None:
-    """See that a package is installed, without importing it.
+    """Check that a package is installed, without importing it.
 
     Parameters
     ----------

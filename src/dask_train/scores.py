@@ -8,7 +8,7 @@ from typing import Any
 # Where a score is found, the first of these that it has; else reports of its role are counted. The dashboard's page,
 # which the scheduler is sent alone, has the same order.
 AXES = ("step", "steps", "num_steps", "round", "epoch")
-# What a score tells of where and when it was made; the rest are values.
+# Where and when a score was made; the rest are values.
 PLACE = frozenset({"role", "rank", "attempt", "time", "trial", *AXES})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-# The last one counts: of a command an option or operand by argument; None where Python calls. No context variable: what
+# The last one counts: of a command an option or operand by argument; None if Python calls. No context variable: what
 # Dask's threads raise is read by whoever typed the command, too.
 _callers: list[Mapping[str, str] | None] = [None]
 

@@ -35,7 +35,7 @@ class Trouble(NamedTuple):
     why
         The text of the error, without the values of ``storage_options``.
     cause
-        What is behind it, as sentences; empty where that is not known.
+        What is behind it, as sentences; empty if that is not known.
     change
         What to do about it.
     """
@@ -128,7 +128,7 @@ def checked_options(options: Any, **places: Any) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        None where there are none.
+        None if there are none.
 
     Raises
     ------

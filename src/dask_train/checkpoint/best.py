@@ -43,7 +43,7 @@ def mode_by_name(name: str | None, mode: str) -> str:
 
 
 def check_best(best: Best | None, name: str | None, mode: str, where: str) -> Best | None:
-    """Return the best one so far, where training goes on to look for the same.
+    """Return the best one so far, if training continues to look for the same.
 
     Raises
     ------

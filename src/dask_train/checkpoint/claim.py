@@ -1,4 +1,4 @@
-"""Which run keeps its checkpoints at a place now: a small file beside them, which is renewed while the run goes on.
+"""Which run keeps its checkpoints at a place now: a small file beside them, which is renewed while the run lasts.
 
 Nobody has to remove it where a run was killed: a claim that is not renewed any more counts for nothing.
 """
@@ -39,7 +39,7 @@ class Claim:
     run, began
         Which run, and when it was started.
     process
-        That of its chief; empty where that can't be told.
+        That of its chief; empty if that is unknown.
     settled
         Whether it has seen that nobody else is there.
     beat, at
@@ -77,7 +77,7 @@ class Claiming:
         Raises
         ------
         CheckpointError
-            Another run has claimed it, and goes on.
+            Another run has claimed it, and still runs.
         """
         self._renew()
         self._renewing = threading.Thread(target=self._go_on, name="dask-train-claim", daemon=True)
@@ -100,7 +100,7 @@ class Claiming:
         while not self._over.wait(BEAT_S):
             try:
                 self._renew()
-            except Exception:  # noqa: S112 - a store that fails for a while; keeping a checkpoint tells of it
+            except Exception:  # noqa: S112 - a store that fails for a while; keeping a checkpoint reports it
                 continue
         try:
             system, root = self._place.opened()
@@ -123,7 +123,7 @@ class Claiming:
         return {name: self._read(name) for name in names if _NAME.fullmatch(name) and name != self._name}
 
     def _read(self, name: str) -> Claim | None:
-        """Return what is there; None where it is gone, or just being written."""
+        """Return what is there; None if it is gone, or just being written."""
         system, root = self._place.opened()
         try:
             return Claim(**json.loads(system.cat_file(f"{root}/{name}")))
@@ -175,7 +175,7 @@ def _is_seen(process: str) -> bool:
 
 
 def _process(pid: int) -> str:
-    """Return what no other process has: boot, namespace, number and start; empty where there is none."""
+    """Return what no other process has: boot, namespace, number and start; empty if there is none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")

@@ -41,10 +41,10 @@ class CheckpointFolder:
     policy
         How often it keeps one, and which of them stay.
     best_of
-        The score by which the best one is known; None where none is.
+        The score by which the best one is known; None if none is.
     best
         The best checkpoint of this training, as the one that was loaded last tells, or those that were saved since;
-        None where none has a score, or the place keeps none.
+        None if none has a score, or the place keeps none.
 
     Notes
     -----
@@ -96,7 +96,7 @@ class CheckpointFolder:
         self._claiming.end()
 
     def check(self) -> None:
-        """See that checkpoints can be written there, by writing a small file and removing it.
+        """Check that checkpoints can be written there, by writing a small file and removing it.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class CheckpointFolder:
         covers
             See :class:`~dask_train.checkpoint.manifest.Manifest`.
         score
-            What is in it has this score, by which it may be the best; None where it has none.
+            What is in it has this score, by which it may be the best; None if it has none.
         mode
             Whether less or more of it is better; the place's own where it is None.
         held
@@ -220,7 +220,7 @@ class CheckpointFolder:
         return str(system.unstrip_protocol(target))
 
     def load(self, scratch: Path, *, own: bool = False, begins: bool = False) -> LoadedCheckpoint | None:
-        """Return the last whole checkpoint, its files in a local folder; None where there is none.
+        """Return the last whole checkpoint, its files in a local folder; None if there is none.
 
         A role that starts again takes one of its own run before one that another run has left there.
 
@@ -267,7 +267,7 @@ class CheckpointFolder:
         return None
 
     def load_best(self, scratch: Path, *, own: bool = False) -> LoadedCheckpoint | None:
-        """Load the best checkpoint that the last one knows of, into a local folder; None where none has a score.
+        """Load the best checkpoint that the last one knows of, into a local folder; None if none has a score.
 
         Parameters
         ----------
@@ -353,7 +353,7 @@ class CheckpointFolder:
                 raise
 
     def _check_alone(self, system: Any, root: str, known: dict[str, bool]) -> None:
-        """See that nobody else writes here: no run that began earlier, no later start of this role."""
+        """Check that nobody else writes here: no run that began earlier, no later start of this role."""
         if self._before is None:
             self._before = set(known)
         for name in set(known) - self._before:

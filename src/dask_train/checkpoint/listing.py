@@ -42,7 +42,7 @@ def is_of_run(name: str, run: str) -> bool:
 
 
 def refuse_old_format(system: Any, root: str, url: str) -> None:
-    """See that there are no checkpoints without manifests.
+    """Check that there are no checkpoints without manifests.
 
     Raises
     ------

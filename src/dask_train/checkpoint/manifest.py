@@ -40,7 +40,7 @@ class Manifest:
     saved
         When it was written, in seconds since the epoch.
     best
-        The best checkpoint then, perhaps this one; None where none has a score.
+        The best checkpoint then, perhaps this one; None if none has a score.
     """
 
     run: str
@@ -87,7 +87,7 @@ class Manifest:
         return cls(files=files, covers=covers, best=None if best is None else Best(**best), **told)
 
     def check(self, folder: Path) -> None:
-        """See that the files in a local folder are those of the checkpoint.
+        """Check that the files in a local folder are those of the checkpoint.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class LoadedCheckpoint:
     manifest
         What was to be in it.
     notice
-        Which newer ones are damaged and were passed over, as a text; empty where there are none.
+        Which newer ones are damaged and were passed over, as a text; empty if there are none.
     """
 
     folder: Path

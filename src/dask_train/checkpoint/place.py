@@ -1,4 +1,4 @@
-"""Where a run keeps checkpoints and how often, and by what other runs in the same place are told apart from it."""
+"""Where a run keeps checkpoints and how often, and what distinguishes it from other runs in the same place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_train.stores import opened
 @shows_no_secrets
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlace:
-    """Where a run keeps checkpoints, how often, and whether it goes on with those of earlier runs.
+    """Where a run keeps checkpoints, how often, and whether it resumes from those of earlier runs.
 
     Attributes
     ----------

@@ -126,7 +126,7 @@ def check_checkpoint(checkpoint: Any, resume: Any, *, words: tuple[str, ...] = (
 
 
 def check_best_of_train(kept: Checkpoint | None) -> None:
-    """See that what is best can be told without a model.
+    """Check that the best checkpoint can be found without a model.
 
     Raises
     ------

@@ -53,7 +53,7 @@ class Retention:
     def remove(self, system: Any, root: str, old: dict[str, bool], whole: Sequence[str], new: str) -> None:
         """Remove old ones; first the manifest, then the files.
 
-        Those stay that one which stays calls the best: it may be the one to go on with, where later ones are damaged.
+        Those stay that one which stays calls the best: training may resume from it if later ones are damaged.
         Those that are held stay, too.
 
         Parameters
@@ -76,7 +76,7 @@ class Retention:
                 system.rm(f"{root}/{name}", recursive=True)
 
     def _best_by(self, system: Any, root: str, name: str) -> str:
-        """Return which checkpoint was the best one when that was kept; empty where none was."""
+        """Return which checkpoint was the best one when that was kept; empty if none was."""
         if name not in self._bests:
             try:
                 self._note(name, Manifest.from_bytes(system.cat_file(f"{root}/{name}.json")).best)

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def sync_files(system: Any, root: str, files: Iterable[str]) -> None:
-    """See that local files, and their folders up to the one that holds ``root``, are on disk; stores see to it.
+    """Flush local files, and their folders up to the one that holds ``root``, to disk; stores do so by themselves.
 
     A rename or a new file lasts only when its folder is synced, too: ``man 2 fsync``.
     """

@@ -133,7 +133,7 @@ def _functions(named: dict[str, str]) -> dict[str, Any]:
 
 
 def _check_model(opened: Any) -> None:
-    """See that there is a model: of a file that is none, no label is the least that is missing.
+    """Check that there is a model: of a file that is none, no label is the least that is missing.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from dask_train.errors import DaskTrainError
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
-# How often the output of a run that goes on is asked for.
+# How often the output of a live run is asked for.
 FOLLOW_S = 0.5
 
 
@@ -89,7 +89,7 @@ def status(run: str, as_json: bool, **options: Any) -> None:
 def logs(run: str, role: str | None, rank: int | None, follow: bool, as_json: bool, **options: Any) -> None:
     """Print what the roles of a run have printed, each line with its role in front; with --json an object per line.
 
-    RUN is its name, or the beginning of it. Of a run that goes on, a megabyte of each role is kept; of one that is
+    RUN is its name, or the beginning of it. Of a live run, a megabyte of each role is kept; of one that is
     over, 64 kB.
     """
     from dask_train.cli.recorded_runs import check_role

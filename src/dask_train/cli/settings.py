@@ -9,7 +9,7 @@ import click
 
 
 def names(context: click.Context, parameter: click.Parameter, given: str | None) -> list[str] | None:
-    """Read ``a,b`` as a list; None where the option is not given.
+    """Read ``a,b`` as a list; None if the option is not given.
 
     Raises
     ------

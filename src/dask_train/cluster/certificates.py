@@ -6,7 +6,7 @@ from typing import Any
 
 
 def certificates(dask_end: Any, role: str) -> dict[str, str] | None:
-    """Return the certificates of a client or Dask worker: paths, or PEM text; None where the cluster has no TLS.
+    """Return the certificates of a client or Dask worker: paths, or PEM text; None if the cluster has no TLS.
 
     Parameters
     ----------

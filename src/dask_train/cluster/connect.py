@@ -79,7 +79,7 @@ def open_client(
 def _reason(error: BaseException, address: str) -> BaseException:
     """Return what is behind the end of all attempts to connect.
 
-    distributed tries again until its time is up, and tells of the last attempt, which that may have cut short. Then a
+    distributed tries again until its time is up, and reports the last attempt, which that may have cut short. Then a
     plain socket says what is the matter.
     """
     while error.__cause__ is not None:

@@ -117,7 +117,7 @@ def is_lost(error: PredictionError) -> bool:
 
 
 def _tell(error: BaseException) -> None:
-    """Raise an error of ours where Dask tells of Dask workers that have left."""
+    """Raise an error of ours where Dask reports Dask workers that have left."""
     if isinstance(error, LOST):
         raise PredictionError(
             f"What was computed is lost: {in_words(error)}",

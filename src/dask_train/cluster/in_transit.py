@@ -1,7 +1,7 @@
 """What a pickled Keras model unpickles by. Travels by value with each model: its readers may have no dask-train.
 
 The scheduler reads every graph, and with it each model that is a task's argument. It neither needs the model nor,
-often, has Keras; so there the parts stay parts, and go on to the Dask worker as they came.
+often, has Keras; so there the parts stay parts, and are forwarded to the Dask worker as they came.
 """
 
 from __future__ import annotations

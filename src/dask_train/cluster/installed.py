@@ -1,4 +1,4 @@
-"""What a Dask worker has installed, told without importing any of it.
+"""What a Dask worker has installed, found without importing any of it.
 
 The one function here travels by value (``dask_train.cluster.by_value.ByValue``), because the answer may be that
 dask-train itself is missing.

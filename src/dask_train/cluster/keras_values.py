@@ -28,7 +28,7 @@ def register() -> None:
 
     To be called in each process that sends models, which ``import dask_train`` does; again does no harm. A Dask worker
     that gets a model has imported dask_train by that. One that makes its own, in tasks that do not import it, can be
-    told to with ``distributed.worker.preload: [dask_train]`` in Dask's configuration.
+    made to with ``distributed.worker.preload: [dask_train]`` in Dask's configuration.
 
     Notes
     -----

@@ -20,7 +20,7 @@ from dask_train.errors import DaskTrainError
 
 # A cluster looks so long after each loss whether a Dask worker of that name is back, and else closes its nanny. When
 # it looks while that worker restarts for another reason, it closes a healthy one (seen: 15 s after one network's
-# close, in the middle of the next one's), so it is told to look much later.
+# close, in the middle of the next one's), so it is set to look much later.
 _PATIENCE = "distributed.deploy.lost-worker-timeout"
 _LONG = "1 hour"
 

@@ -283,7 +283,7 @@ class Peer:
 async def answered_within(work: Coroutine[Any, Any, Any], limit_s: float) -> Any:
     """Await a coroutine for so many seconds in which this process runs.
 
-    A process that was stopped (SIGSTOP, a paused virtual machine) finds its timers over when it goes on, and
+    A process that was stopped (SIGSTOP, a paused virtual machine) finds its timers over when it resumes, and
     the answer, which has come long ago, still unread.
 
     Raises

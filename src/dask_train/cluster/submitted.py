@@ -55,9 +55,9 @@ def with_rows_apart(client: Client, values: Sequence[Delayed]) -> tuple[list[Del
 
 
 def preferring(wanted: Sequence[str], present: Collection[str]) -> dict[str, Any]:
-    """Return what Dask is told of a task for some Dask workers which others do when these are gone.
+    """Return Dask's options for a task of some Dask workers, which others may do when these are gone.
 
-    Of a task for any of them it is told nothing. Where all are gone at once, the scheduler leaves a task with names of
+    A task for any of them has no options. Where all are gone at once, the scheduler leaves a task with names of
     theirs waiting for ever, though others have come in their place
     (``SchedulerState.bulk_schedule_unrunnable_after_adding_worker``).
 

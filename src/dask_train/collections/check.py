@@ -1,4 +1,4 @@
-"""What users pass as ``data=``, told apart."""
+"""Distinguish what users pass as ``data=``."""
 
 from __future__ import annotations
 

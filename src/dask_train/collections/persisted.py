@@ -24,7 +24,7 @@ def future_layers(graph: Any) -> set[str]:
 
 
 def array_persisted_nbytes(arrays: Iterable[Any]) -> int | None:
-    """Bytes of the arrays that are persisted as they are, each counted once; None where it can't be told."""
+    """Bytes of the arrays that are persisted as they are, each counted once; None if that is unknown."""
     total = 0
     for array in {array.name: array for array in arrays}.values():
         layers = future_layers(array.__dask_graph__())
@@ -35,12 +35,12 @@ def array_persisted_nbytes(arrays: Iterable[Any]) -> int | None:
 
 
 def delayed_persisted_nbytes(values: Iterable[Any]) -> int | None:
-    """0 where all are lazy, else None: what a future holds is not known here."""
+    """0 if all are lazy, else None: what a future holds is not known here."""
     return None if any(future_layers(value.__dask_graph__()) for value in values) else 0
 
 
 def frame_persisted_nbytes(frames: Iterable[Any]) -> int | None:
-    """0 where all are lazy, else None: a frame does not know its rows."""
+    """0 if all are lazy, else None: a frame does not know its rows."""
     operands = (operand for frame in frames for expr in frame.expr.walk() for operand in expr.operands)
     return None if any(map(_holds_future, operands)) else 0
 

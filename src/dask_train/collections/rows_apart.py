@@ -81,7 +81,7 @@ class Apart:
 
 
 def apart(values: Sequence[Delayed]) -> Apart | None:
-    """Find the rows that the graph of delayed values holds; None where they are few, or there are none."""
+    """Find the rows that the graph of delayed values holds; None if they are few, or there are none."""
     graphs = [value.__dask_graph__() for value in values]
     # Only layers that are written out as dicts hold any; several graphs may have the same ones.
     found = {id(mapping): mapping for graph in graphs for mapping in _written_out(graph)}

@@ -85,7 +85,7 @@ class OwnRows(ABC):
     Attributes
     ----------
     classes
-        Names of the classes that labels number; None where they number none.
+        Names of the classes that labels number; None if they number none.
     """
 
     classes: tuple[str, ...] | None

@@ -28,7 +28,7 @@ class Mirrors:
         self._memory = memory
 
     def put(self, number: int, state: bytes | None) -> None:
-        """Write this rank's state at a border; none where it can't be mirrored, or has over :data:`MOST_BYTES`."""
+        """Write this rank's state at a border; none if it can't be mirrored, or has over :data:`MOST_BYTES`."""
         at = self._place(self._memory.place, number)
         self._memory.write(at, _HEAD.pack(0, 0))
         if state is not None and len(state) <= MOST_BYTES:
@@ -36,7 +36,7 @@ class Mirrors:
             self._memory.write(at, _HEAD.pack(number + 1, len(state)))
 
     def read(self, place: int, number: int) -> bytes | None:
-        """Return the state of one rank of the host at a border; None where there is none."""
+        """Return the state of one rank of the host at a border; None if there is none."""
         at = self._place(place, number)
         found, size = _HEAD.unpack(self._memory.read(at, _HEAD.size))
         return self._memory.read(at + _HEAD.size, size) if found == number + 1 else None

@@ -32,7 +32,7 @@ class InterHostSum(Protocol):
         """Give one host's array to all."""
 
     def gather(self, array: np.ndarray, blocks: Sequence[Sequence[slice]]) -> None:
-        """Give all hosts the parts of the array that each has, told by host."""
+        """Give all hosts the parts of the array that each has, listed by host."""
 
 
 class ProcessGroup:
@@ -48,7 +48,7 @@ class ProcessGroup:
     memory
         What the ranks of this host share.
     across
-        The way to other hosts, for the first rank of each alone; None where there is one host.
+        The way to other hosts, for the first rank of each alone; None if there is one host.
     timeout_s
         How long one may wait for the others, in seconds.
 
@@ -75,7 +75,7 @@ class ProcessGroup:
         self._groups, self._group = hosts.groups, hosts.group_of(rank)
         self._memory, self._across, self._timeout_s = memory, across, timeout_s
         self.all_reduce_s = self.waiting_s = 0.0
-        self._began = self._waits_since = 0.0  # of what goes on; 0 where nothing does
+        self._began = self._waits_since = 0.0  # of the current operation; 0 if there is none
         self._summing_s = self._waited_before_s = 0.0
         self._channels: dict[Hashable, SumBuffer] = {}
 
@@ -141,7 +141,7 @@ class ProcessGroup:
 
     @property
     def is_waiting(self) -> bool | None:
-        """Whether this rank waits for others of its host now; None where it does nothing with them."""
+        """Whether this rank waits for others of its host now; None if it does nothing with them."""
         return True if self._waits_since else (False if self._began else None)
 
     def _over_hosts(self, do: Callable[[InterHostSum], None]) -> None:

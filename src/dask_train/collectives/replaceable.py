@@ -147,7 +147,7 @@ class ReplaceableGroup(ProcessGroup):
         border
             Its number; each is one more than the last.
         own
-            None where it can't be mirrored: then a loss of this rank is one of all.
+            None if it can't be mirrored: then a loss of this rank is one of all.
         """
         self._mirrored = {number: kept for number, kept in self._mirrored.items() if number >= border - 1}
         self._mirrored[border] = own
@@ -248,7 +248,7 @@ class ReplaceableGroup(ProcessGroup):
                 return found
 
     def _check_alike(self, text: str) -> None:
-        """See that all ranks have come to the same call: one that took a lost one's place might have gone another way.
+        """Check that all ranks make the same call: a rank that took a lost one's place might have gone another way.
 
         The call that follows has a wait, so nobody writes here while another one still reads.
         """
@@ -303,7 +303,7 @@ class ReplaceableGroup(ProcessGroup):
                 return
 
     def _take_up(self, formation: Formation) -> None:
-        """Go on in new memory, where newcomers get the state of those whose place they take."""
+        """Continue in new memory, where newcomers get the state of those whose place they take."""
         if self._old is None:
             self._old = self._memory  # the last one in which all had come together: what the lost have left is there
         if formation.memory is not self._memory:

@@ -108,7 +108,7 @@ class Ring:
                     self._after.sendall(piece)
 
     def gather(self, array: np.ndarray, blocks: Sequence[Sequence[slice]]) -> None:
-        """Give all members what each has, in place: the parts of the array that are told by member. As when called."""
+        """Give all members what each has, in place: the parts of the array listed by member. As when called."""
         with self._others_come():
             self._pass_around([[array[at] for at in its] for its in blocks], 0)
 

@@ -32,9 +32,9 @@ class Gathered(NamedTuple):
 class RowGathering:
     """Gathers arrays whose dtypes and shapes of rows are the same on all ranks.
 
-    Each rank tells of its arrays in a letter, in which small ones go along: those take one wait for the others, larger
-    ones two. Letters lie in two channels that take turns, so whoever writes to one has seen everyone in the other since
-    it was read.
+    Each rank describes its arrays in a letter that includes small ones: those take one wait for the others, larger
+    ones two. Letters lie in two channels that take turns, so a rank that writes to one has seen all others in the other
+    since it was read.
 
     Parameters
     ----------

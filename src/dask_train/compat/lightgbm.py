@@ -25,7 +25,7 @@ def continue_from(rows: Any, predictor: Any) -> None:
 
 
 def predictor_of(booster: Any) -> Any:
-    """Return what :func:`continue_from` takes, of the booster from which training goes on.
+    """Return what :func:`continue_from` takes, of the booster from which training continues.
 
     Replaces ``_InnerPredictor``.
     """

@@ -6,9 +6,9 @@ from typing import Any
 
 
 def registered_option(name: str) -> Any:
-    """Return an option with its default, ``defval``; None where this version has none of that name.
+    """Return an option with its default, ``defval``; None if this version has none of that name.
 
-    Replaces ``_registered_options``. Without it pandas warns of each option that is deprecated, to whoever asks.
+    Replaces ``_registered_options``. Without it pandas warns of each deprecated option that is looked at.
     """
     from pandas._config.config import _registered_options
 

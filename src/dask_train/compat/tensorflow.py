@@ -6,7 +6,7 @@ from typing import Any
 
 
 def registered_gradients() -> dict[str, Any]:
-    """Return the table itself of custom gradients of this process; empty where there is none.
+    """Return the table itself of custom gradients of this process; empty if there is none.
 
     Replaces ``gradient_registry._registry``, from which nothing can be taken out in public. Without it each graph of a
     step, and every variable in it, stays for as long as the process lives.

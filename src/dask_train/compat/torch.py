@@ -70,7 +70,7 @@ def without_values() -> Iterator[None]:
 
     Tensors from outside may go in, and stay as they are. What looks at values raises an error.
 
-    Replaces ``FakeTensorMode``. Without it an error of shapes is not told from one of values.
+    Replaces ``FakeTensorMode``. Without it an error of shapes is not distinguished from one of values.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # it takes most of a second to import
 
@@ -86,7 +86,7 @@ def without_values() -> Iterator[None]:
 def shapes_made(node: Any) -> list[tuple[int, ...]]:
     """Return the shapes of what an operation of a graph has made.
 
-    Replaces ``Node._input_metadata``. Without it losses of one's own are not told to be means or sums.
+    Replaces ``Node._input_metadata``. Without it custom losses are not known to be means or sums.
     """
     return [tuple(made.shape) for made in node._input_metadata]
 

@@ -13,7 +13,7 @@ BAR_COLUMNS = ("role", "left", "right", "colour", "label")
 MARK_COLUMNS = ("role", "x", "colour", "label")
 # Of a run with more roles the first ones are drawn.
 MOST_ROWS = 32
-# Okabe and Ito (2008): told apart without red, or green.
+# Okabe and Ito (2008): distinguishable without red, or green.
 ACTIVITY_COLOURS = {
     "computing": "#009e73",
     "data": "#d55e00",

@@ -204,7 +204,7 @@ def _last_and_best(run: Compared, name: str) -> tuple[str, str]:
 
 
 def differing_settings(runs: Sequence[Compared]) -> list[tuple[str, list[str]]]:
-    """Return the settings in which the runs differ: a name, and a value for each run, empty where it has none."""
+    """Return the settings in which the runs differ: a name, and a value for each run, empty if it has none."""
     told = [run.run.info.get("settings", {}) for run in runs]
     names = dict.fromkeys(name for settings in told for name in settings)
     rows = [(str(name), [str(settings.get(name, "")) for settings in told]) for name in names]

@@ -137,7 +137,7 @@ class Page:
 
     def _choose(self, _name: str, _old: str, new: str) -> None:
         default = default_run(self._records.runs(), self._records.traces)
-        self._chosen = "" if default is not None and default.id == new else new  # who chose none goes on to the next
+        self._chosen = "" if default is not None and default.id == new else new  # no choice follows the default
 
     def _click(self, _name: str, _old: list[int], new: list[int]) -> None:
         names = self._runs.source.data["run"]

@@ -28,7 +28,7 @@ class DashboardPlugin(SchedulerPlugin):
     def start(self, scheduler: Any) -> None:
         try:
             self._start(scheduler)
-        except Exception:  # another version of bokeh, of Dask, of our other plug-in: runs go on without a page
+        except Exception:  # another version of bokeh, of Dask, of our other plug-in: runs continue without a page
             logger.exception("There is no page of runs on this scheduler's dashboard.")
 
     def _start(self, scheduler: Any) -> None:

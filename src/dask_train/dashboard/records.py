@@ -53,7 +53,7 @@ class Records:
         self.known.observers.append(self.heard)
 
     def runs(self) -> list[Any]:
-        """Return all runs: those that go on, then those that are over; the newest first."""
+        """Return all runs: live ones, then those that are over; the newest first."""
         going_on = sorted(self.known.by_id.values(), key=lambda run: -run.started)
         return [*going_on, *reversed(self.known.records)]
 
@@ -62,7 +62,7 @@ class Records:
         return list(self.gang.waiting)
 
     def heard(self, run: Any, events: Sequence[Any] = ()) -> None:
-        """Note what a run has told; never raises: what is only shown must not end what is run."""
+        """Record what a run has reported; never raises: what is only shown must not end what is run."""
         try:
             self._note(run, events, time.time())
         except Exception:

@@ -23,7 +23,7 @@ MOST_SPANS = 200
 
 @dataclass
 class RoleSpan:
-    """A time in which a role did one thing; ``end`` is 0 while it goes on."""
+    """A time in which a role did one thing; ``end`` is 0 while it lasts."""
 
     kind: str
     attempt: int

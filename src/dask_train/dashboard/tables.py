@@ -46,7 +46,7 @@ def runs_table(runs: Sequence[Any], traces: Mapping[str, Trace], now: float) -> 
 
 
 def default_run(runs: Sequence[Any], traces: Mapping[str, Trace]) -> Any | None:
-    """Return the run that is shown where none was chosen: one that goes on and has reported, if there is one.
+    """Return the run that is shown if none was chosen: a live one that has reported, if there is one.
 
     Of several it is the newest, the first of ``runs``.
     """
@@ -58,7 +58,7 @@ def default_run(runs: Sequence[Any], traces: Mapping[str, Trace]) -> Any | None:
 
 
 def roles_table(run: Any | None, usage: Mapping[tuple[str, int], Any], now: float) -> dict[str, list[Any]]:
-    """Return the roles of a run, as its driver said last, and what they have told of themselves.
+    """Return the roles of a run, as its driver said last, and what they have reported.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def roles_table(run: Any | None, usage: Mapping[tuple[str, int], Any], now: floa
 
 
 def _use_now(use: Any, now: float) -> tuple[str, str, str, str]:
-    """Batches and rows a second, memory, and processors, of which 100% is one; empty where nothing was told lately."""
+    """Batches and rows a second, memory, and processors, of which 100% is one; empty if nothing was reported lately."""
     batches, rows, cpu_s = use.rates(now)
     cpu = f"{cpu_s:.0%}" if cpu_s else ""
     return rate_text(batches), rate_text(rows), format_bytes(use.memory_bytes), cpu
@@ -186,7 +186,7 @@ def value_text(value: Any) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Return how much a second; empty where it is nothing."""
+    """Return how much a second; empty if it is nothing."""
     return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}" if rate else ""
 
 

@@ -37,7 +37,7 @@ class RoleTime:
     recent: deque[tuple[float, Seconds]] = field(default_factory=deque)  # of this attempt
 
     def tell(self, attempt: int, spent: Seconds, busy_with: str, now: float) -> None:
-        """Take over what the role has told last; a number never goes down."""
+        """Take over the role's last report; a number never goes down."""
         if attempt != self.attempt:
             self.before, self.told, self.attempt = self.seconds(), {}, attempt
             self.recent.clear()
@@ -49,18 +49,18 @@ class RoleTime:
             self.recent.popleft()
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by activity, as told."""
+        """Seconds by activity, as reported."""
         return {name: self.before.get(name, 0.0) + self.told.get(name, 0.0) for name in {**self.before, **self.told}}
 
     def up_to(self, now: float | None) -> dict[str, float]:
-        """Return the same with what goes on since it told; as told where ``now`` is None: its process is gone."""
+        """Return the same with the current activity up to ``now``; as reported if that is None: its process is gone."""
         found = self.seconds()
         if now is not None and self.busy_with:
             found[self.busy_with] = found.get(self.busy_with, 0.0) + max(0.0, now - self.heard)
         return found
 
     def lately(self, now: float) -> dict[str, float]:
-        """Seconds by activity of the last ones; empty where there are not enough of them."""
+        """Seconds by activity of the last ones; empty if there are not enough of them."""
         if not self.recent or now - self.recent[0][0] < ENOUGH_S:
             return {}
         total, first = self.up_to(now), self.recent[0][1]
@@ -71,7 +71,7 @@ class Times(dict[Key, RoleTime]):
     """The times of the roles of a run."""
 
     def tell(self, of: Any, fields: Mapping[str, Any], now: float) -> Iterator[tuple[tuple[str, int, str], float]]:
-        """Take over what a role has told with its progress, as ``dask_train.process.messages.Progress`` has it.
+        """Take over what a role has reported with its progress, as ``dask_train.process.messages.Progress`` has it.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class Times(dict[Key, RoleTime]):
 
 
 def straggler(times: Mapping[Key, RoleTime], running: set[Key], now: float) -> str:
-    """Return which role the others wait for, as a sentence; empty where none is much slower.
+    """Return which role the others wait for, as a sentence; empty if none is much slower.
 
     Who does least together with the others, of roles that meet in every step, is who comes last.
     """

@@ -1,4 +1,4 @@
-"""What a run has told over time, as the page and the metrics need it: its curves, its rate, its restarts."""
+"""What a run has reported over time, as the page and the metrics need it: its curves, its rate, its restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_BOUNDS = 10_000
 RATE_S = 10.0
 # Where a score's place is found, the first of these that it has; else scores are counted.
 STEPS = ("step", "steps", "num_steps", "round", "epoch")
-# What a score tells of where it was made; all else that is a number makes a curve.
+# Where a score was made; all else that is a number makes a curve.
 PLACE = frozenset({"role", "rank", "attempt", "time", "trial", *STEPS})
 
 
@@ -162,7 +162,7 @@ class Trace:
 
 
 def scores_in(events: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the scores among what agents have told, as ``dask_train.process.messages`` writes it."""
+    """Return the scores among what agents have reported, as ``dask_train.process.messages`` writes it."""
     return [score for name, fields, _ in events if name == "Reported" for score in fields["scores"]]
 
 

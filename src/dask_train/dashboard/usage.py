@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Over how many seconds rates are taken; where nothing was told for so long there are none.
+# Over how many seconds rates are taken; where nothing was reported for so long there are none.
 RATE_S = 10.0
 
 
 @dataclass
 class RoleUse:
-    """What one role has told, of its attempt now; its most memory is that of all attempts."""
+    """What one role has reported, of its attempt now; its most memory is that of all attempts."""
 
     attempt: int = 0
     rows: int = 0
@@ -22,7 +22,7 @@ class RoleUse:
     told: deque[tuple[float, int, int, float]] = field(default_factory=deque)  # when; batches, rows, CPU seconds
 
     def tell(self, attempt: int, fields: Mapping[str, Any], now: float) -> None:
-        """Take over what it has told last."""
+        """Take over its last report."""
         if attempt != self.attempt:
             self.told.clear()
         self.attempt, self.rows, self.memory_bytes = attempt, int(fields["rows"]), int(fields["memory_bytes"])
@@ -32,7 +32,7 @@ class RoleUse:
             self.told.popleft()
 
     def rates(self, now: float) -> tuple[float, float, float]:
-        """Batches, rows and CPU seconds a second, over the last seconds; all 0 where it has told nothing."""
+        """Batches, rows and CPU seconds a second, over the last seconds; all 0 if it has reported nothing."""
         if len(self.told) < 2 or now - self.told[-1][0] > RATE_S:
             return 0.0, 0.0, 0.0
         (begin, *first), (end, *last) = self.told[0], self.told[-1]
@@ -42,7 +42,7 @@ class RoleUse:
 
 
 class Usage(dict[tuple[str, int], RoleUse]):
-    """What the roles of a run have told."""
+    """What the roles of a run have reported."""
 
     def tell(self, of: Any, fields: Mapping[str, Any], now: float) -> None:
         """Take over a role's progress, as ``dask_train.process.messages.Progress`` has it."""

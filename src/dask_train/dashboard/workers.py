@@ -1,4 +1,4 @@
-"""What Dask workers do for this library beside runs: predictions, templates, shared memory. No bokeh here."""
+"""What Dask workers do for this library besides runs: predictions, templates, shared memory. No bokeh here."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RATE_S = 20.0
 
 
 class Rates:
-    """Rows a second by Dask worker, from what their heartbeats told over the last seconds."""
+    """Rows a second by Dask worker, from their heartbeats of the last seconds."""
 
     def __init__(self) -> None:
         self._told: dict[str, deque[tuple[float, float]]] = {}
 
     def look(self, workers: Iterable[Any], now: float) -> None:
-        """Take over what Dask workers, as the scheduler knows them, have told last."""
+        """Take over the last reports of Dask workers, as the scheduler knows them."""
         there = {ws.address: ws.metrics.get(HEARTBEAT, {}).get("predicted_rows", 0.0) for ws in workers}
         self._told = {address: told for address, told in self._told.items() if address in there}
         for address, rows in there.items():

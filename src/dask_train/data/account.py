@@ -47,7 +47,7 @@ class BatchRange:
 
     @classmethod
     def of(cls, record: Sequence[int]) -> BatchRange:
-        """Return the stretch that :func:`read_account` has told of; checkpoints of earlier versions have no sizes."""
+        """Return the stretch that :func:`read_account` has described; checkpoints of earlier versions have no sizes."""
         return cls(**dict(zip(cls.__dataclass_fields__, record, strict=False)))
 
 
@@ -64,11 +64,11 @@ class Account:
         self._descriptor = descriptor
         self._num = 0
         self._sealed = False
-        self._left: list[int] = []  # stretches whose loops were left, nobody knows yet why
+        self._left: list[int] = []  # stretches whose loops were left, for a reason that is not yet known
         self._map: np.ndarray = np.empty((0, _FIELDS), np.int64)
 
     def begin(self, stretch: BatchRange) -> int:
-        """Begin an epoch of a data set; return the number of the stretch, as several may go on at a time."""
+        """Begin an epoch of a data set; return the number of the stretch, as several may be open at a time."""
         self.settle()
         if self._num == len(self._map):
             size = self._num + _GROWTH

@@ -22,7 +22,7 @@ def assigned(table: Table, rank: int) -> np.ndarray:
     Returns
     -------
     np.ndarray
-        int64 ``(n,)``, ascending; none where a host has more ranks than partitions.
+        int64 ``(n,)``, ascending; none if a host has more ranks than partitions.
 
     Notes
     -----

@@ -27,7 +27,7 @@ def borrow(places: Sequence[SegmentPlace]) -> int | None:
     Returns
     -------
     int or None
-        A file descriptor, the caller's to close; None where the process can't be reached from here: it is on another
+        A file descriptor, the caller's to close; None if the process can't be reached from here: it is on another
         host, in another container or another user's, or gone.
     """
     first = places[0]

@@ -75,7 +75,7 @@ class Column:
 
     @property
     def categories(self) -> tuple[Any, ...] | None:
-        """Return the categories of each of the frame's columns, None for numbers; None where all are numbers."""
+        """Return the categories of each of the frame's columns, None for numbers; None if all are numbers."""
         found = tuple(each.categories for each in self.origins)
         return found if any(each is not None for each in found) else None
 
@@ -120,10 +120,10 @@ class Columns(Sequence[Column]):
         Whether a batch is a tuple, also of one; a bare array gives bare batches.
     features, labels, weights
         What models take for inputs, targets and sample weights: structures with the number of a column in place of
-        each array. None where there are none, or a data set does not say what its columns are for.
+        each array. None if there are none, or a data set does not say what its columns are for.
     groups, margins
         The number of the column of groups, of rows that belong together, such as those of a query; and of the scores
-        that boosting begins with. None where there is none.
+        that boosting begins with. None if there is none.
     """
 
     columns: tuple[Column, ...] = ()
@@ -184,7 +184,7 @@ class Columns(Sequence[Column]):
         return sum(column.row_bytes for column in self.columns)
 
     def with_rows(self, columns: Sequence[Column]) -> Self:
-        """Return the same columns, of which a partition has told what rows are."""
+        """Return the same columns, with what a partition has shown of its rows."""
         if len(self.columns) != len(columns):
             return replace(self, columns=tuple(columns))
         known = zip(self.columns, columns, strict=True)
@@ -221,7 +221,7 @@ def column_of(array: np.ndarray) -> Column:
     Raises
     ------
     TypeError
-        Its elements are objects, which have no place in shared memory, or have a type that its name does not tell.
+        Its elements are objects, which shared memory can't hold, or have a type that its name does not tell.
     """
     if array.dtype.hasobject and not is_text(array):
         raise TypeError(

@@ -27,7 +27,7 @@ class LedgerLine:
         Rows that it was given.
     trained
         Rows of the batches that it came back from (it asked for the next one, or left the loop), each counted once;
-        and of those that it left out because they are in the checkpoint that it went on with.
+        and of those that it left out because they are in the checkpoint that it resumed from.
     repeated
         Rows of those that an earlier attempt had come back from, too. An attempt that was lost with its Dask worker
         is not counted: the account of its rows was lost as well.
@@ -54,7 +54,7 @@ class Ledger(Shown):
     read, trained, repeated
         Rows of all lines; see :class:`LedgerLine`.
     dropped
-        Rows of the epochs that were begun which nobody has trained on: where a run is stopped in mid-epoch, or a role
+        Rows of the epochs that were begun on which no role has trained: if a run is stopped in mid-epoch, or a role
         breaks off its loop. For every epoch that was begun, ``trained + dropped`` is the data set's number of rows.
     skipped
         Files that can't be decoded, and are no rows of any epoch: see ``on_error`` of :func:`dask_train.files`.
@@ -145,7 +145,7 @@ def balance(
     num_rows
         Rows of each data set: of a role's own by ``(role, 0)``, of a published one by ``("", number)``.
     covered
-        By role and rank, what is in checkpoints that it went on with: trained on, whether or not an account has it.
+        By role and rank, what is in checkpoints that it resumed from: trained on, whether or not an account has it.
     """
     lines = []
     for (role, rank), attempts in accounts.items():
@@ -159,7 +159,7 @@ def balance(
 
 
 def left_out(covered: Iterable[BatchRange], own: Sequence[BatchRange], *, same_run: bool) -> Iterator[BatchRange]:
-    """Yield what a role did not do because a checkpoint that it went on with covers it.
+    """Yield what a role did not do because a checkpoint that it resumed from covers it.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def left_out(covered: Iterable[BatchRange], own: Sequence[BatchRange], *, same_r
     own
         What the role has taken since.
     same_run
-        Whether the checkpoint is one of the same run; of another run's, only the epoch with which the role went on is
+        Whether the checkpoint is one of the same run; of another run's, only the epoch from which the role resumed is
         in the account.
     """
     first = {

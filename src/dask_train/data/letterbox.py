@@ -69,7 +69,7 @@ def leave(place: LetterboxPlace, buffers: Sequence[pickle.PickleBuffer]) -> list
     Returns
     -------
     list of pairs
-        Where they lie. None where the letterbox can't be reached from here, or there is no room for them.
+        Where they lie. None if the letterbox can't be reached from here, or there is no room for them.
     """
     try:
         descriptor = os.open(f"/proc/{place.pid}/fd/{place.descriptor}", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)

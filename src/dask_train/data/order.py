@@ -52,7 +52,7 @@ def shares(
     host_of_rank: np.ndarray | None = None,
     first: int = 0,
 ) -> Iterator[Shares]:
-    """Yield one rank's rows of the global batches of an epoch; no batch goes on into the next epoch.
+    """Yield one rank's rows of the global batches of an epoch; no batch continues into the next epoch.
 
     Parameters
     ----------

@@ -203,7 +203,7 @@ class Pool:
             self._merge()
 
     def _rest(self) -> None:
-        """See that what is not used any more goes back to the system in time."""
+        """Schedule the return of unused memory to the system."""
         resting = self._borrowed or any(free.since > _COLD for free in self._free)
         if resting and self._trimmer is None:
             self._trim_later()

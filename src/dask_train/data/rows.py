@@ -91,7 +91,7 @@ class Rows:
         """Rows of these partitions are read next; nothing to do where all that is here stays here."""
 
     def is_here(self, partition: np.ndarray) -> np.ndarray:
-        """Tell of each partition, bool ``(n,)``, whether it can be read here."""
+        """Return of each partition, bool ``(n,)``, whether it can be read here."""
         found: np.ndarray = self._is_here[partition]
         return found
 
@@ -145,7 +145,7 @@ class Rows:
     def lent(self, partition: int, row: int, num_rows: int) -> list[np.ndarray] | None:
         """Rows of one partition as they lie, ``(num_rows, *row_shape)`` of each column, to be written to: no copy.
 
-        What is written changes this process's own copy of the page, until :meth:`forget`. None where the partition is
+        What is written changes this process's own copy of the page, until :meth:`forget`. None if the partition is
         not here, or a column is of text.
         """
         if not self._is_here[partition] or any(kind.is_text for kind in self.schema.columns):

@@ -1,4 +1,4 @@
-"""Which going through a data set it is: what an agent and a driver are told of it."""
+"""Which pass over a data set it is: what an agent and a driver know of it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class StreamedRows:
                 self.schema = self._open[number].schema
 
     def is_here(self, partition: np.ndarray) -> np.ndarray:
-        """Tell of each partition, bool ``(n,)``, whether it can be read here."""
+        """Return of each partition, bool ``(n,)``, whether it can be read here."""
         found: np.ndarray = self._is_mine[partition]
         return found
 

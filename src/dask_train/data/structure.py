@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# A number, or a tuple, list or dict of structures of numbers; None where there is nothing.
+# A number, or a tuple, list or dict of structures of numbers; None if there is nothing.
 Places = Any
 
 

@@ -1,10 +1,11 @@
 """Text in shared memory: for each row where its bytes lie and how many they are, then the bytes.
 
 As Arrow lays text out, with two differences that let rows of all segments be numbered through and mapped as one: a row
-has its own pair of int64, and the place is told from that pair on, so that an image means the same wherever it lies.
+has its own pair of int64, and the place is counted from that pair on, so that an image means the same wherever it lies.
 https://arrow.apache.org/docs/format/Columnar.html#listview-layout
 
-A ``str`` is in UTF-8; of a ``bytes`` object the number of bytes is told as ``~number``, so each comes back as it was.
+A ``str`` is in UTF-8; of a ``bytes`` object the number of bytes is written as ``~number``, so each comes back as it
+was.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def packed(array: np.ndarray) -> np.ndarray:
     Raises
     ------
     UnicodeEncodeError
-        A string holds half of a surrogate pair, which UTF-8 has no place for.
+        A string holds half of a surrogate pair, which UTF-8 can't encode.
     """
     values = array.ravel().tolist()
     encoded = [value.encode() if isinstance(value, str) else value for value in values]

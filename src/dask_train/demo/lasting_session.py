@@ -25,7 +25,7 @@ class LastingSession:
     Parameters
     ----------
     opened
-        Opens a session, told whether there was one before. The errors above may come from it, too.
+        Opens a session, given whether there was one before. The errors above may come from it, too.
     """
 
     def __init__(self, opened: Callable[[bool], Any]) -> None:

@@ -1,7 +1,7 @@
 """The live line of a run: one line in a terminal that redraws itself, plain lines elsewhere.
 
-Owns what the line says, how often, and that the terminal is left as it was found. Doesn't measure: whoever runs the
-run tells it the figures.
+Owns what the line says, how often, and that the terminal is left as it was found. Doesn't measure: the caller
+passes the figures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DemoProgress:
     Parameters
     ----------
     phase
-        What goes on, such as ``"training"``.
+        Current activity, such as ``"training"``.
     rows_prepared, rows_total
         Rows that are ready for training, of how many; a total of 0 means that it isn't known yet.
     rows_trained
@@ -40,7 +40,7 @@ class DemoProgress:
     score
         The latest score, None before the first.
     target
-        The score at which the run stops, None where there is no such rule.
+        The score at which the run stops, None if there is no such rule.
     elapsed_s
         Seconds since the start of the run.
     """

@@ -78,7 +78,7 @@ class MainJob:
         self._line.phase_done(done, end - start, detail)
 
     def _keep_time(self, over: threading.Event) -> None:
-        """Show the seconds go by, also where nothing else is told."""
+        """Show the seconds go by, also if nothing else is reported."""
         while not over.wait(0.5):
             self._line.update(replace(self._shown, elapsed_s=time.time() - self._begun))
 

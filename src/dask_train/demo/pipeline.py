@@ -233,7 +233,7 @@ def feed_until_over(
         tick(boards)
         for job, futures in roles.items():
             for index, future in enumerate(futures):
-                if future.status == "error":  # the others go on, and are not waited for
+                if future.status == "error":  # the others continue, and are not waited for
                     result_of(job, index, future)
     if feed is not None:
         feed.cancel()

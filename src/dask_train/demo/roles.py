@@ -164,7 +164,7 @@ def mini_batches(
 
 
 class WorkerProgress:
-    """The rows and steps of one worker, told on the progress board twice a second at most."""
+    """Report one worker's rows and steps on the progress board, twice a second at most."""
 
     def __init__(self, worker: int, progress: Board) -> None:
         self._worker, self._progress = worker, progress

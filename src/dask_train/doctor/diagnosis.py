@@ -1,4 +1,4 @@
-"""From what a cluster told about itself to what is wrong with it and what to change; pure, no cluster is asked."""
+"""Find what is wrong with a cluster, and what to change, from its answers; pure, no cluster is asked."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _machines(e: Examination) -> Iterator[Finding]:
     shm = min((told["shm_free"] for told in hosts.values() if told["shm_free"] is not None), default=None)
     yield Finding("ok", f"{gpus or 'No'} GPU{'' if gpus == 1 else 's'} on {_hosts(len(hosts))}.")
     if shm is not None:
-        yield Finding("ok", f"/dev/shm has {format_bytes(shm)} free at least; data does not go there.")  # noqa: S108 - told, not used
+        yield Finding("ok", f"/dev/shm has {format_bytes(shm)} free at least; data does not go there.")  # noqa: S108
     if having := [told["templates"] for told in e.asked.values() if told["templates"]]:
         imported = ", ".join(sorted({template["imports"] for templates in having for template in templates}))
         on = f"{len(having)} Dask worker{'' if len(having) == 1 else 's'}"

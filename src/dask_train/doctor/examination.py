@@ -26,7 +26,7 @@ ANSWER_S = 10.0
 # How long frameworks may take to be imported and to look for GPUs.
 SIGHT_S = 60.0
 
-# So many questions are under way at once, so that the scheduler's own work goes on in a large cluster.
+# Most questions at a time, so that the scheduler's own work continues in a large cluster.
 _AT_ONCE = 64
 
 # A ring over so many hosts is tried: enough to find a firewall, not a test of the whole network.

@@ -1,4 +1,4 @@
-"""What a cluster told when it was examined, as values."""
+"""What a cluster answered when it was examined, as values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What was asked and told.
+    """The questions and answers.
 
     Attributes
     ----------

@@ -121,7 +121,7 @@ def tell_scheduler(
 
 
 async def open_port(host: str, seconds: float) -> int:
-    """Listen on a free port for so long, as a TensorFlow server would, and hang up on whoever calls; the port."""
+    """Listen on a free port for so long, as a TensorFlow server would, and hang up on callers; return the port."""
     address = "::" if ":" in host else "0.0.0.0"  # noqa: S104 - what TensorFlow binds
     server = await asyncio.start_server(lambda _, writer: writer.close(), address, 0)
     asyncio.get_running_loop().call_later(seconds, server.close)
@@ -157,7 +157,7 @@ def _memory(dask_worker: Any) -> tuple[int | None, int | None]:
 
 
 def _share(pid: int) -> int | None:
-    """Memory of a process, what it shares with others divided among them (PSS); None where it is not told."""
+    """Memory of a process, what it shares with others divided among them (PSS); None if it is unknown."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

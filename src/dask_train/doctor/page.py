@@ -1,4 +1,4 @@
-"""What a cluster told about itself, and what is wrong with it, as a web page that needs no other file."""
+"""What a cluster reports about itself, and what is wrong with it, as a web page that needs no other file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_page(
     findings
         What is so, and what to change.
     columns, rows
-        The processes that told about themselves.
+        The processes that reported.
     path
         The HTML file to make or replace, in one step.
 

@@ -1,4 +1,4 @@
-"""The clock of a run: seconds since the epoch that go on evenly, whatever the system's clock is set to."""
+"""The clock of a run: seconds since the epoch that pass evenly, whatever the system's clock is set to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 class RunClock:
     """Tells the time from when it was made on, by the monotonic clock.
 
-    All deadlines of a run are differences of these times. The system's clock is set while runs go on (NTP, a virtual
+    All deadlines of a run are differences of these times. The system's clock is set while runs last (NTP, a virtual
     machine that wakes up), which must neither end a healthy run nor keep one that hangs. Nor is time counted in which
     the process itself did not run: what has come meanwhile is read first.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from dask_train.cluster.peer import Peer
 
-# How often it is looked in the time after which a run that does not get on has stalled.
+# How often progress is checked in the time after which a run without progress has stalled.
 LOOKS = 4
 
 

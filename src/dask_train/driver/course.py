@@ -26,9 +26,9 @@ class Course:
     peer, job, data
         The client, what was asked for, and the run's data.
     state
-        What is known of the run now.
+        State of the run now.
     history
-        What has been told: scores, results, output, attempts, the event log.
+        What has been reported: scores, results, output, attempts, the event log.
     now
         The time by the run's clock, as all of its events and deadlines have it.
     waiting_for
@@ -73,7 +73,7 @@ class Course:
         self._events.put_nowait(event)
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Do something beside the loop; when it fails, so does the run."""
+        """Do something alongside the loop; when it fails, so does the run."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)

@@ -1,4 +1,4 @@
-"""Which GPUs the roles of a run ask for, and which they were given; what is unusual about that is told once."""
+"""Which GPUs the roles of a run ask for, and which they were given; what is unusual about that is reported once."""
 
 from __future__ import annotations
 

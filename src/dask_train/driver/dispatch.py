@@ -34,7 +34,7 @@ from dask_train.worker.brief import Brief
 
 # How often a run that waits for room says for what.
 PLACE_POLL_S = 1.0
-# How often roles that report nothing tell of their progress, which costs the scheduler two messages an agent: for
+# How often the progress of roles that report nothing is sent, which costs the scheduler two messages an agent: for
 # those who look, and where a stop rule may count steps.
 QUIET_S, LIVELY_S = 2.0, 0.5
 # A brief that holds a model of more bytes than this goes to its Dask worker by itself: what is in a task's arguments
@@ -203,7 +203,7 @@ class Dispatch:
         answer = await self._peer.ask("train_run_agent", run=self._job.id, agent=name, address=address)
         if (
             answer["status"] != "OK"
-        ):  # it has left, which may have been told before the driver knew that roles are there
+        ):  # it has left, which may have been reported before the driver knew that roles are there
             self._course.happened(events.DaskWorkerLost(time=self._course.now(), address=address))
             return
         versions = {"python": platform.python_version(), "dask_train": __version__}

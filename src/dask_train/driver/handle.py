@@ -1,4 +1,4 @@
-"""The handle of a run: what a user holds while roles work."""
+"""The handle of a run: what ``wait=False`` returns while roles work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ R = TypeVar("R")
 class Run(Generic[R]):
     """A run that has been started with ``wait=False``, by ``train`` or ``fit``.
 
-    When nobody holds it any more, or its client closes, the run is stopped, as Dask cancels a task without futures.
+    When there is no reference to it any more, or its client closes, the run is stopped, as Dask cancels a task without
+    futures.
 
     Attributes
     ----------
@@ -62,10 +63,10 @@ class Run(Generic[R]):
         self._finalizer = weakref.finalize(self, _StopForgotten(driver))
         self._finalizer.atexit = False  # the client's own end ends the run
 
-    # What it says
+    # What it reports
 
     def status(self) -> dict[str, Any]:
-        """Return the run now: its phase, and each role's phase, attempt, Dask worker, process and batches.
+        """Return the state of the run: its phase, and each role's phase, attempt, Dask worker, process and batches.
 
         Returns
         -------
@@ -98,7 +99,7 @@ class Run(Generic[R]):
         value
             Anything that can be pickled.
         role, rank
-            Which role; all of that name where ``rank`` is None.
+            Role and rank of the receiver. Default of ``rank``: None, all of that role.
 
         Returns
         -------
@@ -190,7 +191,7 @@ class Run(Generic[R]):
         Parameters
         ----------
         path
-            Of the file to write.
+            File to write.
         """
         history = self._driver.history
         with Path(path).open("w") as file:
@@ -208,9 +209,9 @@ class Run(Generic[R]):
         Parameters
         ----------
         workers
-            How many, at least 2.
+            Number of workers, at least 2.
         timeout_s
-            How long to wait for room for those that join, in seconds. Default: 0, there has to be room now.
+            Seconds to wait for room for those that join. Default: 0, there has to be room now.
 
         Returns
         -------
@@ -239,7 +240,7 @@ class Run(Generic[R]):
         Parameters
         ----------
         reason
-            Why, for the result's ``stop_reason``.
+            Reason, for the result's ``stop_reason``.
 
         Returns
         -------
@@ -258,14 +259,14 @@ class Run(Generic[R]):
         Parameters
         ----------
         reason
-            Why, for the result's ``stop_reason``.
+            Reason, for the result's ``stop_reason``.
         """
         if not self._driver.over:
             with suppress(RuntimeError):  # the client's loop has ended, and the run with it
                 self._peer.loop.add_callback(self._driver.stop, reason)
 
     async def replaced(self) -> None:
-        """End the run because the notebook's cell that has started it runs again; on the event loop."""
+        """End the run because its notebook cell runs again; on the event loop."""
         if not self._driver.over:
             await self._stop("its cell was run again")
 
@@ -386,7 +387,7 @@ class Run(Generic[R]):
 
 
 class _StopForgotten:
-    """Stops the run of a handle that nobody holds any more."""
+    """Stops the run of a handle without references."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -28,7 +28,7 @@ class Heard:
         self._awaits: dict[RoleProcess, bool] = {}  # which attempt of a role awaits the client
 
     def told(self, message: Message, of: RoleProcess | None) -> None:
-        """One thing that an agent, the scheduler or another client told; by this clock, as all deadlines are."""
+        """One message of an agent, the scheduler or another client; by this clock, as all deadlines are."""
         match message:
             case messages.WorkerLost():
                 self._dispatch.worker_lost(message.address)

@@ -1,4 +1,4 @@
-"""What a run has told: scores, results, attempts, pictures; and its event log, from which it can be replayed."""
+"""What a run has reported: scores, results, attempts, pictures; and its event log, from which it can be replayed."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ _FREQUENT = events.Progressed | events.PartitionComputed | events.AwaitsClient |
 
 
 class History:
-    """Kept by a driver, read by whoever holds the run.
+    """Kept by a driver, read through the run's handle.
 
     Attributes
     ----------
     scores
         As :attr:`dask_train.driver.result.Result.scores`.
     results
-        What roles have told that have returned: pickled results.
+        Pickled results of roles that have returned.
     letterbox
-        Where they have left large arrays; None where there are none.
+        Where they have left large arrays; None if there are none.
     values
-        What roles have sent and nobody has received yet: role, rank, pickled value.
+        What roles have sent and the client has not received yet: role, rank, pickled value.
     notices
-        What roles have told that is out of the ordinary, in order.
+        What roles have reported that is out of the ordinary, in order.
     raised
-        What the roles' agents told of exceptions.
+        What the roles' agents reported of exceptions.
     accounts
         Which batches each attempt of a role has taken; see :mod:`dask_train.data.account`.
     now
@@ -112,10 +112,10 @@ class History:
         self.reported_as_progress: frozenset[str] = frozenset()  # see RunProgress
         self.sent_to: Log | None = None
         self._skipped: dict[str, int] = {}  # rows that were left out, by data set
-        self._covers: list[tuple[Key, int, Sequence[Cover]]] = []  # of checkpoints that attempts of roles went on with
+        self._covers: list[tuple[Key, int, Sequence[Cover]]] = []  # of checkpoints that attempts of roles resumed from
 
     def returned(self, key: Key) -> Any:
-        """Return a new copy of what a role has returned; None where it has not."""
+        """Return a new copy of what a role has returned; None if it has not."""
         ended = self.results.get(key)
         if ended is None:
             return None
@@ -174,7 +174,7 @@ class History:
             self.sent_to.end(self._ending(finish))
 
     def _notice_unreported(self, rule: StopRule) -> None:
-        """Tell of scores that a rule has waited for in vain, as where a name is misspelt."""
+        """Note scores that a rule has waited for and that never came, for example because a name is misspelt."""
         left, seen = set(rule.names), set[str]()
         for score in self.scores:
             if not (left := left - score.keys()):
@@ -214,12 +214,12 @@ class History:
             self.sent_to.deliver(result._save, result._trained(), result._example())
 
     def settle_log(self, at_most_s: float | None = None) -> None:
-        """Wait until the log, if there is one, has all that was told, or so many seconds have passed."""
+        """Wait until the log, if there is one, has all reports, or so many seconds have passed."""
         if self.sent_to is not None:
             self.sent_to.settle(at_most_s)
 
     def moved(self, key: Key, message: Progress | Reported | Value, time: float, interval_s: float) -> bool:
-        """Note what a role has told or sent; return whether that is progress to be noted as an event."""
+        """Record what a role has reported or sent; return whether that is progress to be noted as an event."""
         match message:
             case Value():
                 self.values.append((*key, message.value))
@@ -268,7 +268,7 @@ class History:
             self._skipped[what] = num
 
     def ledger(self, num_rows: Mapping[tuple[str, int], int]) -> Ledger:
-        """Return the account of rows, with what is in checkpoints that roles went on with.
+        """Return the account of rows, with what is in checkpoints that roles resumed from.
 
         A role on a Dask worker that died takes its own account with it.
         """
@@ -295,7 +295,7 @@ class History:
         return replace(ledger, skipped=sum(self._skipped.values()))
 
     def rows(self, num_rows: Mapping[tuple[str, int], int]) -> dict[str, int]:
-        """Return the ledger's sums, for those who look from elsewhere; empty where the run has read no rows."""
+        """Return the ledger's sums, for those who look from elsewhere; empty if the run has read no rows."""
         ledger = self.ledger(num_rows)
         found = {name: getattr(ledger, name) for name in ("read", "trained", "repeated", "dropped")}
         return found if any(found.values()) else {}

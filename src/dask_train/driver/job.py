@@ -42,7 +42,7 @@ class Job:
     settings
         Of libraries, as they were where the run was asked for.
     preload
-        What templates of its role processes import; None where there are none.
+        What templates of its role processes import; None if there are none.
     runs_on_host
         How many runs like this one share each host's cores.
     gpus
@@ -76,7 +76,7 @@ class Job:
     refuses: Callable[[BaseException], bool] | None = None
 
     def started(self) -> Start:
-        """Return what places for scores are told of the run, which begins now."""
+        """Return the description of the run for places of ``log=``; it begins now."""
         place, params = self.checkpoint, self.params
         if place is None:
             return Start(run=self.id, params=params, time=time.time())

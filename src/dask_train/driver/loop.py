@@ -27,14 +27,14 @@ from dask_train.run.stopping import RunProgress
 from dask_train.run.transitions import step
 from dask_train.shared_data.run_data import RunData
 
-# How often deadlines are looked at, and those who look from elsewhere are told.
+# How often deadlines are checked, and other clients that watch are informed.
 TICK_S = 0.25
 # A look at deadlines that comes so much later tells that this process was stopped, or its event loop blocked.
 SLEPT_S = 1.0
 # How long a role's progress waits for that of others, as each answer costs the scheduler a message, and at most which
 # part of the time that a run may take to make any; where a stop rule may count steps it does not wait.
 PROGRESS_S, PROGRESS_PART = 1.0, 0.05
-# So many trials are told at a time: those that a worker of a search may have been handed within a tick.
+# Most trials in one message: those that a worker of a search may have been handed within a tick.
 TOLD_TRIALS = 16
 # How long pictures of roles are waited for, half a second of which the roles' stacks take.
 PICTURES_S = 3.0
@@ -42,7 +42,7 @@ PICTURES_S = 3.0
 # to give up the run's data.
 AGENTS_S = 10.0
 CANCEL_S = 5.0
-# The same where the scheduler has not answered for as long as it may take: it is told, should it go on.
+# The same where the scheduler has not answered for as long as it may take: the message is for when it continues.
 UNANSWERED_S = 0.5
 
 
@@ -87,14 +87,14 @@ class Driver(Course):
                 self.history.turned(before, event, self.state, todo)
                 self._let_data_go(before)
                 self.tell()
-        except Exception as error:  # what is our bug, or the scheduler's end, must reach whoever waits
+        except Exception as error:  # what is our bug, or the scheduler's end, must reach all waiters
             self.finish = commands.Finish(verdict=commands.Verdict.DRIVER, what=in_words(error))
             self.history.driver_error = error
         finally:
             await self._close()
 
     def _let_data_go(self, before: RunState) -> None:
-        """Forget what processes read that have ended, whoever has told of that, and what their roles have left."""
+        """Forget what processes read that have ended, and who has reported that, and what their roles have left."""
         for key, role in self.state.roles.items():
             was = before.roles.get(key, role)
             if (was.phase in ALIVE and role.phase not in ALIVE) or role.attempt != was.attempt:
@@ -128,7 +128,7 @@ class Driver(Course):
             with suppress(DaskTrainError, OSError, RuntimeError, TimeoutError):  # a closed client raises RuntimeError
                 await asyncio.wait_for(self.data.cancel(), UNANSWERED_S if self.is_unanswered else CANCEL_S)
             await self._shield.down()
-        finally:  # whoever waits is told, whatever went wrong
+        finally:  # waiters are informed, whatever went wrong
             self.history.closed = True
             self.tell()
 
@@ -144,7 +144,7 @@ class Driver(Course):
 
     @contextmanager
     def awaited(self) -> Iterator[None]:
-        """While it lasts the client waits for the run, and roles wait for the client in vain; in any thread."""
+        """While it lasts the client waits for the run, so roles that wait for the client get nothing; in any thread."""
         self.peer.loop.add_callback(self._wait_begins)
         try:
             yield
@@ -187,7 +187,7 @@ class Driver(Course):
                 for value in self._unsent.pop(key, ()):
                     self.dispatch.tell(key, Value(value=value))
 
-    # What happens beside it
+    # What happens alongside it
 
     async def _tick(self) -> None:
         while True:
@@ -199,7 +199,7 @@ class Driver(Course):
             self._judge()  # rules may look at the clock
 
     async def _note(self) -> None:
-        """Let those who look from elsewhere know; not a part of the clock, which goes on without the scheduler."""
+        """Inform other clients that watch; not a part of the clock, which continues without the scheduler."""
         while True:
             await asyncio.sleep(TICK_S)
             summary = self.summary()

@@ -128,7 +128,7 @@ async def check_modules(peer: Peer, functions: dict[str, Parcel], addresses: Ite
         A module is missing on one of them.
     """
     named = {name for function in functions.values() for name in modules_of(function.pickle)}
-    # That dask-train itself is missing, or is another version, is told by the agent.
+    # The agent reports when dask-train itself is missing, or is another version.
     others = {name for name in named if name.partition(".")[0] != "dask_train"}
     for address, missing in (await lacked_modules(peer, others, addresses)).items():
         if missing:
@@ -148,7 +148,7 @@ async def lacked_modules(peer: Peer, names: Iterable[str], addresses: Iterable[s
 
 
 async def outdated_module(peer: Peer, names: Iterable[str], addresses: Iterable[str] | None) -> list[str] | None:
-    """Say which module of yours a Dask worker has with other code than this process; None where it is the same.
+    """Say which module of yours a Dask worker has with other code than this process; None if it is the same.
 
     Compared are these modules, and those of yours that they import.
 
@@ -192,9 +192,9 @@ async def _present(peer: Peer, addresses: Iterable[str] | None) -> list[str] | N
 
 
 async def check_checkpoints(peer: Peer, place: CheckpointPlace | None, addresses: Iterable[str] | None) -> None:
-    """See that checkpoints can be kept where they shall be, from the Dask workers: only they may see that place.
+    """Check that checkpoints can be kept where they shall be, from the Dask workers: only they may see that place.
 
-    One that has to keep them and can't, where others can, is told when its role starts.
+    If others can, and one that has to keep them can't, that is reported when its role starts.
 
     Raises
     ------

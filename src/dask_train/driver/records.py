@@ -22,12 +22,12 @@ MOST_NAMED = 20
 
 
 def all_runs(client: Client) -> list[dict[str, Any]]:
-    """Return the records of the runs that a scheduler knows: the last ones that are over, then those that go on.
+    """Return the records of the runs that a scheduler knows: the last ones that are over, then live ones.
 
     Returns
     -------
     list of dict
-        ``id``, ``started``, ``ended`` (0 while it goes on) and ``now`` in seconds by the scheduler's clock; ``info``
+        ``id``, ``started``, ``ended`` (0 while it lasts) and ``now`` in seconds by the scheduler's clock; ``info``
         (what was asked for) and ``summary`` (what the driver said last, see ``Driver.summary``).
 
     Raises

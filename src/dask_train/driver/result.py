@@ -60,11 +60,11 @@ class RunAccount(Shown):
     ledger
         The account of the rows that roles were given: ``ledger.read``, ``.trained``, ``.repeated``, ``.dropped`` and
         ``.table`` by epoch, role and rank. What a role did on a Dask worker that died is not in it, unless it is in a
-        checkpoint that the role went on with.
+        checkpoint that the role resumed from.
     attempts
         Every launch.
     stop_reason
-        Why the run was stopped; empty where its training roles have simply returned.
+        Why the run was stopped; empty if its training roles have simply returned.
     run_id
         The name of the run, as ``dask train list`` shows it.
     notices
@@ -140,11 +140,11 @@ class RunAccount(Shown):
         return [path]
 
     def _trained(self) -> Any:
-        """Return the model that the run has trained; None where it has none, or did not come to train it."""
+        """Return the model that the run has trained; None if it has none, or did not come to train it."""
         return None
 
     def _example(self) -> Any:
-        """Return a row of zeros as the model takes it; None where that is not known."""
+        """Return a row of zeros as the model takes it; None if that is not known."""
         return None
 
     def _values(self) -> list[tuple[str, str]]:
@@ -219,7 +219,7 @@ class Result(RunAccount):
     if not TYPE_CHECKING:  # where it would hide other names that there are not
 
         def __getattr__(self, name: str) -> Any:
-            """Tell of what other results have."""
+            """Name the attributes that other results have."""
             hints = {
                 "model": "it is what a function returns, as in result.results['worker'][0]",
                 "save": "save the model that a function returns, as in result.results['worker'][0]",
@@ -234,5 +234,5 @@ class Result(RunAccount):
 
 def leave_result(error: BaseException, result: Any) -> None:
     """Let an exception that has ended a verb carry what there was by then, as its attribute ``result``."""
-    with suppress(AttributeError):  # of a class that has no place for it
+    with suppress(AttributeError):  # of a class that can't have the attribute
         error.result = result  # type: ignore[attr-defined]

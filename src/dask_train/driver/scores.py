@@ -1,4 +1,4 @@
-"""The scores of a run, as whoever holds it follows them."""
+"""The scores of a run, followed through its handle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Scores:
     """The scores of a run as they come; made by :meth:`Run.scores`."""
 
     def __init__(self, run: object, driver: Driver) -> None:
-        self._run = run  # held: a run that nobody holds is stopped
+        self._run = run  # held: a run without references is stopped
         self._driver = driver
 
     def __repr__(self) -> str:

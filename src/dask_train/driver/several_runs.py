@@ -1,4 +1,4 @@
-"""Several runs of one client at a time: what each has told, waiting for the next word of any, ending all of them."""
+"""Several runs of one client at a time: the reports of each, waiting for the next report of any, ending all of them."""
 
 from __future__ import annotations
 

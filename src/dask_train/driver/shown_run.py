@@ -1,4 +1,4 @@
-"""A run as a notebook shows it: drawn again while it goes on, with a button that stops it."""
+"""A run as a notebook shows it: drawn again while it lasts, with a button that stops it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show_live(driver: Driver, make: MakeDisplay, stop: Callable[[str], None]) ->
     """Show a run below the notebook's cell until it is over.
 
     A thread draws it again, four times a second at most, and ends with the run. It doesn't hold the run's handle: a run
-    that nobody holds is stopped.
+    without a reference is stopped.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ def status_of(driver: Driver) -> dict[str, Any]:
 
 
 def seconds_of(driver: Driver) -> float:
-    """Return how long the run has gone on, or went on."""
+    """Return how long the run has lasted, or did last."""
     attempts = driver.history.attempts
     return (attempts[-1].ended or driver.history.now()) - attempts[0].started
 
@@ -58,7 +58,7 @@ def watch_until(driver: Driver, watch: Watch, deadline: float | None) -> None:
     watch
         Called in this thread, with what :func:`seen` gives.
     deadline
-        None to wait for as long as the run goes on.
+        None to wait for as long as the run lasts.
     """
 
     async def look(wait_s: float) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class ArrayFile:
     fs, path
         The fsspec file system, and the file there.
     name
-        Of the array in the file; empty where there is one alone.
+        Of the array in the file; empty if there is one alone.
     dtype, shape
         Of the array, ``(n, *row_shape)``.
     step
@@ -57,7 +57,7 @@ Read = Callable[[ArrayFile, int, int], np.ndarray]
 
 
 def check_array(array: ArrayFile) -> ArrayFile:
-    """See that an array has rows of numbers.
+    """Check that an array has rows of numbers.
 
     Raises
     ------

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def check_functions(*, decode: Any, augment: Any, on_error: Any) -> None:
-    """See that functions can be called, and ``on_error`` is one of two words.
+    """Check that functions can be called, and ``on_error`` is one of two words.
 
     Raises
     ------

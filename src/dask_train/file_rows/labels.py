@@ -20,7 +20,7 @@ class ClassNumbers:
     Attributes
     ----------
     classes
-        The names; None where labels are numbers.
+        The names; None if labels are numbers.
     """
 
     classes: tuple[str, ...] | None
@@ -94,7 +94,7 @@ def labels_of(
     Raises
     ------
     TypeError, ValueError
-        A label can't be, or is none of the classes.
+        A label is invalid, or is none of the classes.
     """
     if label is None:
         if classes is not None:

@@ -43,7 +43,7 @@ def listed(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> tu
 
 
 def _alone(fs: Any, path: str) -> dict[str, Any]:
-    """Return what is told of one path; ``fs.exists`` would take a refused login for a file that is not there."""
+    """Return the information on one path; ``fs.exists`` would take a refused login for a file that is not there."""
     try:
         return {path: fs.info(path)}
     except FileNotFoundError:

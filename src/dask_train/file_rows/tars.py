@@ -63,7 +63,7 @@ def tars(
     Raises
     ------
     TypeError, ValueError
-        An argument can't be, or there is no such file.
+        An argument is invalid, or there is no such file.
     DataError
         The first sample can't be read or decoded.
 

@@ -69,7 +69,7 @@ def tfrecords(
     Raises
     ------
     TypeError, ValueError
-        An argument can't be, or there is no such file.
+        An argument is invalid, or there is no such file.
     DataError
         The first example can't be read or decoded.
 
@@ -165,7 +165,7 @@ def to_tfrecords(
     Raises
     ------
     TypeError, ValueError
-        An argument can't be, the store can't be reached, or an example can't hold a value.
+        An argument is invalid, the store can't be reached, or an example can't hold a value.
 
     Examples
     --------

@@ -270,7 +270,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     Raises
     ------
     ValueError, TypeError
-        An argument can't be, or the data does not fit the model; nothing has been started.
+        An argument is invalid, or the data does not fit the model; nothing has been started.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         How the run ended; see :func:`dask_train.train`. What a worker raises, such as a CheckpointError, is the cause
         of a RoleFailedError.

@@ -17,7 +17,7 @@ from dask_train.fitting.backends import BACKENDS, backend_of
 from dask_train.fitting.data import FitData
 from dask_train.fitting.kinds import FIT_BY_CLASS, named
 
-# To go on with a checkpoint, but for its learning rate.
+# To resume from a checkpoint, except for its learning rate.
 NEW_LEARNING_RATE = "new_learning_rate"
 
 
@@ -67,7 +67,7 @@ def check_model(model: Any) -> None:
 
 
 def check_together(model: Any, workers: int, *, ps: int = 0) -> None:
-    """See that several workers can train a model on its backend; with parameter servers each takes steps of its own.
+    """Check that several workers can train a model on its backend; with parameter servers each takes steps of its own.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def _check_layers(model: Any, ps: int) -> None:
 
 
 def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> None:
-    """See that the score by which the best checkpoint is known is one of the model that is kept, and can come.
+    """Check that the score by which the best checkpoint is known is one of the model that is kept, and can come.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def check_best_of_fit(kept: Checkpoint | None, *, validates: bool, ps: int) -> N
 
 
 def check_share(batch_size: int, workers: int) -> None:
-    """See that each worker has a row of a batch.
+    """Check that each worker has a row of a batch.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def check_rows(model: Any, data: FitData, validation: FitData | None, *, in_plac
 
 
 def check_fits(model: Any, data: FitData, what: str, step: str, *, in_place: bool = False) -> None:
-    """See that rows of the data go through the model and its loss; builds a model that has no weights yet.
+    """Check that rows of the data go through the model and its loss; builds a model that has no weights yet.
 
     Shapes and dtypes are gone through, as in the graph that each worker makes of a step, and nothing is computed: what
     only values tell is the workers' to find out. So is what a step of the user's own does with a batch, whatever a

@@ -48,7 +48,7 @@ class FitData:
     made
         The source, where it was made to see what the columns are.
     schema
-        What the columns of frames are; None where there are no frames, or only computing tells.
+        What the columns of frames are; None if there are no frames, or only computing tells.
     """
 
     value: Any
@@ -150,7 +150,7 @@ def _of_files(what: str, files: OwnRows, like: Conformer, given: list[Any]) -> F
 
 
 def _check_not_delayed(what: str, values: Sequence[Any]) -> None:
-    """See that values tell their columns before they are computed."""
+    """Check that values tell their columns before they are computed."""
     for value in (leaf for each in values for leaf in leaves(each)):
         if any(isinstance(part, Delayed) for part in (value if isinstance(value, list) else [value])):
             raise TypeError(
@@ -341,7 +341,7 @@ def split_off(data: FitData, fraction: float) -> tuple[FitData, FitData]:
 
 
 def check_some_rows(what: str, source: Source | SharedSegments) -> None:
-    """See that there are rows, where their number is known.
+    """Check that there are rows, where their number is known.
 
     Raises
     ------
@@ -353,7 +353,7 @@ def check_some_rows(what: str, source: Source | SharedSegments) -> None:
 
 
 def check_same_classes(data: FitData, validation: FitData | None) -> None:
-    """See that labels of files to validate on mean what those of files to train on do.
+    """Check that labels of files to validate on mean what those of files to train on do.
 
     Raises
     ------

@@ -16,7 +16,7 @@ _NUM_NAMED = 3
 
 
 def told_of_weights(model: Any) -> str | None:
-    """Return a notice where weights of a Keras model or a torch module are NaN or infinite; None where all are finite.
+    """Return a notice where weights of a Keras model or a torch module are NaN or infinite; None if all are finite.
 
     Such a model still predicts, and ReLU makes 0 of NaN: the loss may look well.
 

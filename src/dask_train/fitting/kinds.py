@@ -118,7 +118,7 @@ def is_keras_model(model: Any) -> bool:
 
 
 def named(served: Mapping[str, Any]) -> str:
-    """Return the kinds besides Keras' own, as errors tell them; empty where there are none."""
+    """Return the kinds besides Keras' own, as errors tell them; empty if there are none."""
     return "".join(f", or {_with_article(kind)}" for kind in served)
 
 
@@ -150,7 +150,7 @@ def _loaded(place: Any) -> Any:
 def _check_arguments(
     verb: str, function: Callable[..., Any], kind: str | None, model: Any, kwargs: Mapping[str, Any]
 ) -> None:
-    """See that all that is given by name is taken, and all that is needed is given.
+    """Check that all that is given by name is taken, and all that is needed is given.
 
     Raises
     ------

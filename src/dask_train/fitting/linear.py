@@ -93,7 +93,7 @@ def fit_linear(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     Raises
     ------
     ValueError, TypeError
-        An argument or the data can't be, also where a worker sees it.
+        An argument or the data is invalid, also where a worker sees it.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         How the run ended; see :func:`dask_train.train`.
     """

@@ -27,7 +27,7 @@ _one_at_a_time = threading.Lock()
 def check_losses(
     model: Any, parts: tuple[Mapping[str, Any], Sequence[Any]], data: FitData, class_weight: dict[int, float] | None
 ) -> None:
-    """See that several workers can take a step of a model together, in a copy of it that is tried on a few rows.
+    """Check that several workers can take a step of a model together, in a copy of it that is tried on a few rows.
 
     Rows are those of arrays that are here. Others are made up: of any inputs, with one target for all, so that what a
     loss divides by is the same for each. A step that can't be taken with these is left to the workers, and so is

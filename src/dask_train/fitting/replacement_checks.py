@@ -8,7 +8,7 @@ _OWN = ("train_step", "compute_metrics")
 
 
 def check_replaced(model: Any, ps: int, scorer: int) -> None:
-    """See that a lost worker of a Keras model can be replaced while the others wait.
+    """Check that a lost worker of a Keras model can be replaced while the others wait.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ class SearchedKind(ABC):
         Raises
         ------
         ValueError, TypeError
-            The model or a setting can't be.
+            The model or a setting is invalid.
         """
 
 

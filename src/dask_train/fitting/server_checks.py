@@ -25,7 +25,7 @@ def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:
 
 
 def check_in_process(ps: Any, scorer: Any) -> None:
-    """See that training in the user's own process asks for no process besides.
+    """Check that training in the user's own process asks for no process besides.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def check_in_process(ps: Any, scorer: Any) -> None:
 
 
 def check_served(model: Any, ps: int) -> None:
-    """See that so many parameter servers can share a model.
+    """Check that so many parameter servers can share a model.
 
     :func:`~dask_train.fitting.checks.check_rows` has built it, where it could.
 

@@ -51,7 +51,7 @@ class FitTask(LoopTask):
     class_weight
         By class.
     num_classes
-        Labels are below it; None where they are something else.
+        Labels are below it; None if they are something else.
     new_learning_rate
         Whether, where training resumes, the learning rate is the model's own, not that of the checkpoint.
     random

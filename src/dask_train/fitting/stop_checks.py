@@ -14,14 +14,14 @@ from dask_train.trainers.common.score_names import score_name
 def check_stop_names(
     rule: StopRule | None, *, validates: bool, known: Collection[str] | None = None, unit: str = EPOCH
 ) -> None:
-    """See that the scores can come that a rule to stop by looks at.
+    """Check that the scores can come that a rule to stop by looks at.
 
     Parameters
     ----------
     unit
         What is counted, which is known besides scores.
     known
-        All that the model gives, without those of validation; None where that shows after an epoch only.
+        All that the model gives, without those of validation; None if that shows after an epoch only.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_stop_names(
 
 
 def scores_of_model(model: Any, callbacks: Collection[Any]) -> set[str] | None:
-    """Return the names in a Keras model's logs; None where they show when it trains."""
+    """Return the names in a Keras model's logs; None if they show when it trains."""
     import keras
 
     from dask_train.fitting.roles.models import is_own

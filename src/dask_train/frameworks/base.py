@@ -41,7 +41,7 @@ class RoleInfo:
         The roles that train, in the order in which their ranks are numbered over all of them.
     tls
         The cluster's certificates, for connections of an adapter's own: ``ca_file``, ``cert``, ``key`` (paths, or PEM
-        text) and perhaps ``ciphers``. None where the cluster has no TLS.
+        text) and perhaps ``ciphers``. None if the cluster has no TLS.
     """
 
     role: str
@@ -73,7 +73,7 @@ class Framework:
         Variables that :meth:`prepare` sets before it imports them.
     views
         Whether batches may be views of the rows in shared memory: ``"read-only"``; ``"writable"`` where the framework
-        asks for writable memory and never writes to it; None where users may write to its tensors.
+        asks for writable memory and never writes to it; None if users may write to its tensors.
     role_bytes
         What a role process takes for itself once its framework is imported, in bytes; reckoned with where data is
         large.
@@ -99,7 +99,7 @@ class Framework:
         Raises
         ------
         ValueError
-            What can't be, why, and what to change.
+            What is not supported, why, and what to change.
         """
 
     def agrees_every_step(self, counts: Mapping[str, int]) -> bool:
@@ -113,7 +113,7 @@ class Framework:
         Returns
         -------
         bool
-            False where nobody waits for others.
+            False if nobody waits for others.
         """
         return False
 
@@ -128,7 +128,7 @@ class Framework:
         Returns
         -------
         bool
-            False where all have to start again.
+            False if all have to start again.
         """
         return True
 
@@ -148,12 +148,12 @@ class Framework:
         Returns
         -------
         bool
-            False where its process ends with its function.
+            False if its process ends with its function.
         """
         return False
 
     def default_role(self, role: str) -> Callable[[Any], Any] | None:
-        """Return what a role does for which the user gave no function; None where there is no such default.
+        """Return what a role does for which the user gave no function; None if there is no such default.
 
         Parameters
         ----------
@@ -252,7 +252,7 @@ class Framework:
         Returns
         -------
         str
-            A clause such as ``"this build of torch is for CPUs"``; empty where it uses one, or does not tell.
+            A clause such as ``"this build of torch is for CPUs"``; empty if it uses one, or does not tell.
         """
         return ""
 
@@ -267,7 +267,7 @@ class Framework:
         Returns
         -------
         str
-            Sentences to follow the error's own words; empty where there is nothing to say.
+            Sentences to follow the error's own words; empty if there is nothing to say.
         """
         return ""
 
@@ -279,7 +279,7 @@ class Framework:
         Returns
         -------
         int
-            Always 0 where the framework can't tell.
+            Always 0 if the framework can't tell.
         """
         return 0
 

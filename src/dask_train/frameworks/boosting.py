@@ -88,7 +88,7 @@ class BoostingFramework(Framework):
         return address_of(me.host, self._port_holder)
 
     def _place(self, me: RoleInfo, peers: AddressBook) -> RankPlace | None:
-        """Return where this rank meets the others; None where it is alone, or trains not."""
+        """Return where this rank meets the others; None if it is alone, or trains not."""
         if me.role not in TRAINING_ROLES:
             return None
         holder, self._port_holder = self._port_holder, None

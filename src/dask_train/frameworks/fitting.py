@@ -31,7 +31,7 @@ class FitFramework(Framework):
     Notes
     -----
     The session has ``meeting``: the :class:`~dask_train.collectives.hosts.Hosts` of all workers, and the
-    :class:`~dask_train.collectives.shared_memory.SharedMemory` of this worker's host; None where lost workers are
+    :class:`~dask_train.collectives.shared_memory.SharedMemory` of this worker's host; None if lost workers are
     replaced in place, as they meet when they train. With parameter servers it has ``host`` instead. And ``tls``: by
     what certificates roles of different hosts know each other.
     """

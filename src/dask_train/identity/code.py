@@ -57,7 +57,7 @@ def code_parts(value: Any, sources: Sources) -> ValueParts:
 
 
 def module_of(value: Any) -> str | None:
-    """Return the module that others import a function or class from; None where it travels by value."""
+    """Return the module that others import a function or class from; None if it travels by value."""
     name = getattr(value, "__module__", None)
     module = sys.modules.get(name) if isinstance(name, str) else None
     if module is None or name == "__main__" or _goes_by_value(name):

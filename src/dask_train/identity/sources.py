@@ -94,7 +94,7 @@ class _Source(NamedTuple):
 
     @property
     def outdated(self) -> str:
-        """A digest of what this process has loaded and the file no longer has; empty where there is nothing."""
+        """A digest of what this process has loaded and the file no longer has; empty if there is nothing."""
         return _outdated(self.name, self.spec, self.data)
 
 
@@ -199,7 +199,7 @@ def _outdated(name: str, spec: ModuleSpec, data: bytes) -> str:
 
 @functools.lru_cache(4096)
 def _codes(data: bytes) -> frozenset[str] | None:
-    """Digests of all functions in a source; None where it is none."""
+    """Digests of all functions in a source; None if it is none."""
     try:
         with warnings.catch_warnings(action="ignore"):
             waiting = [compile(data, "", "exec", dont_inherit=True)]

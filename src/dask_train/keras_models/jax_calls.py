@@ -15,7 +15,7 @@ from dask_train.compat.keras.layers import flatten_layers, forget_losses
 
 
 class _OfThread(threading.local):
-    # By its id, each tensor that could not hold its mask by itself; None where Keras does as it does.
+    # By its id, each tensor that could not hold its mask by itself; None if Keras does as it does.
     masks: dict[int, tuple[Any, Any]] | None = None
 
 

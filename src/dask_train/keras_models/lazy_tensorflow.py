@@ -27,7 +27,7 @@ def spare_tensorflow() -> None:
     """Let Keras serialize in this process without importing TensorFlow, unless something else has imported it.
 
     On every backend ``keras.saving.serialize_keras_object`` looks whether it is given a shape or a dtype of TensorFlow,
-    and imports TensorFlow for that, which takes seconds of each process. There are none where it has not been imported.
+    and imports TensorFlow for that, which takes seconds of each process. There are none if it has not been imported.
     A Keras that looks in another way is left as it is.
     """
     found = getattr(serialization_lib, "tf", None)

@@ -48,7 +48,7 @@ def model_to_parts(
         False to leave optimizers behind, and their state, where the model is to predict or evaluate only: it arrives
         compiled with another one. ``"new"`` to send them as they were before their first step, without a state.
     checksums
-        False where what is made of the parts has checksums of its own, as files have.
+        False if what is made of the parts has checksums of its own, as files have.
 
     Returns
     -------

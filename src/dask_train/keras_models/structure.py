@@ -152,7 +152,7 @@ def follow(model: Any, structure: dict[str, Any]) -> None:
 
 
 def check(model: Any, structure: dict[str, Any]) -> None:
-    """See that a model has the very layers and variables, in the same order.
+    """Check that a model has the very layers and variables, in the same order.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def check(model: Any, structure: dict[str, Any]) -> None:
 
 
 def first_difference(there: dict[str, Any], here: dict[str, Any]) -> str | None:
-    """In what the layers or variables of one model differ from another's, as a sentence; None where they do not."""
+    """In what the layers or variables of one model differ from another's, as a sentence; None if they do not."""
     for one, other in zip(there["layers"], here["layers"], strict=False):
         if (one["place"], one["class"]) != (other["place"], other["class"]):
             return f"Where it had layer {_layer(one)}, it has {_layer(other)} here."
@@ -192,7 +192,7 @@ def checksums(variables: list[Any], as_array: Callable[[Any], Array]) -> list[in
 
 
 def check_values(variables: list[Any], expected: list[int] | None, as_array: Callable[[Any], Array]) -> None:
-    """See that variables have the values that these checksums are of; where there are none, nothing is seen.
+    """Check that variables have the values that these checksums are of; where there are none, nothing is seen.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def check_solving(estimator: Any) -> None:
     Raises
     ------
     ValueError
-        A number can't be, the ratio is not between 0 and 1, or the solver is none, or none for it.
+        A number is out of range, the ratio is not between 0 and 1, or the solver is none, or none for it.
     """
     l1_ratio, solver = estimator.l1_ratio, estimator.solver
     for name in ("tol", "max_iter", "l1_ratio"):
@@ -104,7 +104,7 @@ def sorting_labels() -> Iterator[None]:
 
 
 def check_labels(classes: np.ndarray, y: Any) -> None:
-    """See that labels can be those of a fitted classifier: text is never equal to a number.
+    """Check that labels can be those of a fitted classifier: text is never equal to a number.
 
     Raises
     ------

@@ -21,7 +21,7 @@ def is_dask(*given: Any) -> bool:
 
 
 def check_text_columns(X: Any) -> None:
-    """See that a frame of pandas has no columns of text.
+    """Check that a frame of pandas has no columns of text.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def check_names(estimator: Any, X: Any, *, reset: bool) -> None:
 
 
 def check_waits(client: Any) -> None:
-    """See that a client is not asynchronous, as an estimator's ``fit`` waits; unless a Dask task calls.
+    """Check that a client is not asynchronous, as an estimator's ``fit`` waits; unless a Dask task calls.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def check_rows_unmasked(X: Any, y: Any = None, sample_weight: Any = None) -> Non
 
 
 def check_is_matrix(X: Any) -> None:
-    """See that features have two dimensions.
+    """Check that features have two dimensions.
 
     Raises
     ------

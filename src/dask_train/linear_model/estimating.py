@@ -80,7 +80,7 @@ class LinearEstimator(BaseEstimator):
         Raises
         ------
         ValueError
-            The data or a parameter can't be, such as labels of one class only.
+            The data or a parameter is invalid, such as labels of one class only.
         """
         posed = self._posed(X, y, sample_weight, self.workers)
         if not is_dask(*posed.columns):
@@ -133,7 +133,7 @@ class LinearEstimator(BaseEstimator):
         return self._pose((X, labels() if is_classifier(self) else y))
 
     def _check_params(self) -> None:
-        """See that parameters can be; each class adds its own.
+        """Check that parameters are valid; each class adds its own.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class LinearEstimator(BaseEstimator):
         return X, y, check_sample_weight(sample_weight, X, dtype=np.float64)
 
     def _check_targets(self, y: Any, *, multi_output: bool = False, **_: Any) -> None:
-        """See that there is one target a row, where more can't be."""
+        """Check that there is one target a row, where more can't be."""
         if y.ndim != 1 and not multi_output:
             raise ValueError(f"y has the shape {y.shape}; it is (n,), a number or a label each. Pass y[:, 0].")
 

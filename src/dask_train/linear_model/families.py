@@ -18,7 +18,7 @@ class Family:
     Attributes
     ----------
     num_outputs
-        Predictions of a row; 0 where it is a number.
+        Predictions of a row; 0 if it is a number.
     """
 
     num_outputs = 0
@@ -44,11 +44,11 @@ class Family:
         return mean
 
     def refused(self, y: np.ndarray) -> str:  # noqa: ARG002 - some refuse
-        """Return what of the targets can't be, in words; empty where all can."""
+        """Return what of the targets is invalid, in words; empty if nothing is."""
         return ""
 
     def check(self, y: np.ndarray) -> None:
-        """See that all targets can be.
+        """Check that all targets are valid.
 
         Raises
         ------

@@ -59,7 +59,7 @@ def dense(x: Any) -> np.ndarray:
 
 
 def check_finite(name: str, values: Any) -> None:
-    """See that no value is NaN or infinite, or so large that its square is.
+    """Check that no value is NaN or infinite, or so large that its square is.
 
     Raises
     ------

@@ -121,7 +121,7 @@ def shortened(
     *,
     order: int = 2,
 ) -> tuple[np.ndarray, list[np.ndarray]] | None:
-    """Go so far in a direction that the value becomes less; None where rounding lets it no more.
+    """Go so far in a direction that the value becomes less; None if rounding lets it no more.
 
     Returns
     -------

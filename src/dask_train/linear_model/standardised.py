@@ -29,7 +29,7 @@ class Standardised:
     objective
         The problem.
     means, scale
-        Of the features, ``(p,)`` each; means are 0 where there is no intercept.
+        Of the features, ``(p,)`` each; means are 0 if there is no intercept.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ def _scaled(objective: Objective, means: np.ndarray, squares: np.ndarray, varian
 
 
 def _moments(ranks: Ranks, objective: Objective) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means, 0 where there is no intercept, mean squares and variances of all features."""
+    """Means, 0 if there is no intercept, mean squares and variances of all features."""
     num_features = objective.num_features
     sums = np.zeros((2, num_features))
     for x, _, weight in objective.blocks():

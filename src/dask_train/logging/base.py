@@ -117,7 +117,7 @@ class ModelSink(Sink):
         model
             The model itself.
         example
-            A row of zeros as it takes them; None where that is not known.
+            A row of zeros as it takes them; None if that is not known.
         """
 
 

@@ -137,7 +137,7 @@ class _MLflowRun(ModelSink):
         return str(made.info.run_id)
 
     def _resumed(self, experiment: str) -> str:
-        """Return the run that is continued: the last one with these checkpoints; empty where there is none."""
+        """Return the run that is continued: the last one with these checkpoints; empty if there is none."""
         if not self._start.resumes:
             return ""
         quote = "'" if '"' in self._start.checkpoint else '"'

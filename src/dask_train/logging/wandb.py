@@ -80,7 +80,7 @@ class _WandBRun(Sink):
             self._run = None
 
     def _opened(self) -> Any:
-        """Return the run, made at first; one that has ended goes on."""
+        """Return the run, made at first; one that has ended is resumed."""
         if self._run is None:
             import wandb
 

@@ -120,7 +120,7 @@ class Writer:
         job.sink.write(scores)
 
     def _next(self) -> _Job | None:
-        """Return what is to be done; None where there is nothing more, or it is given up, and the thread ends."""
+        """Return what is to be done; None if there is nothing more, or it is given up, and the thread ends."""
         with self._changed:
             while not self._jobs and self._closes_at is None:
                 self._changed.wait(LONGEST_PAUSE_S)

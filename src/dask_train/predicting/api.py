@@ -107,7 +107,7 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
     Raises
     ------
     TypeError, ValueError
-        The model or the data can't be; nothing has been sent.
+        The model or the data is invalid; nothing has been sent.
     PredictionError
         When it is computed: the model raised, has no room, or its processes died with the same block.
     StalledError
@@ -216,7 +216,7 @@ def prepared(
     Raises
     ------
     TypeError, ValueError
-        The model or the data can't be.
+        The model or the data is invalid.
     """
     limits, schema, columns = PredictLimits.from_dask_config(), settings.schema, settings.columns
     model, known = opened_model(model, schema, options)

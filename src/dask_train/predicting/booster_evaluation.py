@@ -92,7 +92,7 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
     Raises
     ------
     TypeError, ValueError
-        The model, the data or a metric can't be; or there is no row.
+        The model, the data or a metric is invalid; or there is no row.
     PredictionError
         As :func:`dask_train.predict` when it is computed.
 

@@ -171,7 +171,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     Raises
     ------
     TypeError, ValueError
-        The model or the data can't be; or there is no row.
+        The model or the data is invalid; or there is no row.
     PredictionError, StalledError
         As :func:`~dask_train.predict` when it is computed.
 

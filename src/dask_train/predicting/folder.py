@@ -200,7 +200,7 @@ class Folder:
         return num_rows
 
     def _check_claim(self, fs: Any, path: str) -> None:
-        """See that nobody else has begun here since, and that this process sees the folder that the client sees."""
+        """Check that nobody else has begun here since, and that this process sees the folder that the client sees."""
         place = f"{path}/{_OURS}/record.json"
         found = json.loads(fs.cat_file(place)).get("claim") if fs.exists(place) else None
         if found == self.claim_id:

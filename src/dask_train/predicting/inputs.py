@@ -39,7 +39,7 @@ class Inputs:
         A Dask frame or column in place of arrays, with just the columns that are needed.
     plan
         How a partition of the frame becomes each array: a :class:`~dask_train.collections.partition.plan.Read`, or the
-        names of columns of ``"text"``. None where the frame stays as it is.
+        names of columns of ``"text"``. None if the frame stays as it is.
     """
 
     columns: Columns
@@ -181,7 +181,7 @@ def _of_frame(
 
 
 def _check_codes(what: str, plans: Sequence[Mapping[str, Any]], known: Sequence[Any]) -> None:
-    """See that codes are of categories that the model was fitted with.
+    """Check that codes are of categories that the model was fitted with.
 
     Raises
     ------

@@ -202,7 +202,7 @@ def _file(file: ModelFile, *, travels: bool, compiled: bool) -> Predictor:
 
 
 def check_format(path: str) -> None:
-    """See that a path names a model file by its ending.
+    """Check that a path names a model file by its ending.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def _token(settings: Settings, *told: Any) -> str:
 
 
 def _pickled(model: Any) -> bytes:
-    """Return a pickle without the arrays; empty where there can be none, which is told where it has to travel."""
+    """Return a pickle without the arrays; empty if there can be none, which is told where it has to travel."""
     try:
         return bytes(cloudpickle.dumps(model, protocol=5, buffer_callback=[].append))
     except Exception:
@@ -307,7 +307,7 @@ def _object(model: Any, method: str | None, meta: Any, *, scored: bool) -> Predi
 
 
 def _check_fitted(model: Any, name: str) -> None:
-    """See that an estimator of scikit-learn's, XGBoost's or LightGBM's own, or of ours, is fitted.
+    """Check that an estimator of scikit-learn's, XGBoost's or LightGBM's own, or of ours, is fitted.
 
     Raises
     ------

@@ -27,7 +27,7 @@ def own_score(model: Any) -> str | None:
 
 
 def promised(model: Any, method: str | None, columns: Sequence[Any]) -> np.ndarray | None:
-    """Return what a classifier or regressor tells that it makes of the columns it was fitted with; None where it can't.
+    """Return what a classifier or regressor tells that it makes of the columns it was fitted with; None if it can't.
 
     An encoder, for instance, refuses the text of sample rows, which it has not learnt.
     """
@@ -51,7 +51,7 @@ def outputs_of(
     value
         An estimator or a function.
     meta
-        Arrays like those it makes; None where it is to be tried.
+        Arrays like those it makes; None if it is to be tried.
     promised
         Returns what it makes of rows with the columns that are passed, where it can't be tried; None if nobody knows.
     inputs

@@ -76,7 +76,7 @@ def _opened_bag(x: BagRows, y: Any, sample_weight: Any, features: Any, label: An
 
 
 def check_classes(x: Any, known: FrameSchema | None) -> None:
-    """See that labels of files mean what the model has learnt.
+    """Check that labels of files mean what the model has learnt.
 
     Raises
     ------

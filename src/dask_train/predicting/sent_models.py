@@ -142,7 +142,7 @@ def as_collection(model: Any) -> Any:
 
 
 async def _check_modules(client: Client, model: ModelParts | ObjectModel) -> None:
-    """See that the model can be opened on some Dask worker, and that none has other code of it.
+    """Check that the model can be opened on some Dask worker, and that none has other code of it.
 
     Where others can't open it, a task will say so.
     """

@@ -104,7 +104,7 @@ def num_rows(columns: list[np.ndarray]) -> int:
 def counted_block(
     call: Call, limits: PredictLimits, floatx: str, is_last: bool, model: Any, columns: list[np.ndarray], offset: int
 ) -> BatchCounts | None:
-    """Return what a model's metrics count over a partition; None where it has no rows.
+    """Return what a model's metrics count over a partition; None if it has no rows.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def joined_blocks(call: Call, limits: PredictLimits, model: Any, parts: list[Bat
 
 
 def logs(call: Call, limits: PredictLimits, model: Any, total: BatchCounts | None) -> dict[str, Any] | None:
-    """Return what a model's metrics say of all rows; None where there are none."""
+    """Return what a model's metrics say of all rows; None if there are none."""
     if total is None or total.tail is None:
         return None
     return _asked(replace(call, verb="logs", before=total.counts), limits, model, total.tail)
@@ -160,7 +160,7 @@ def scored_block(
 def predicted_block(
     call: Call, features: Any, label: Any, weight: str | None, model: ObjectModel, piece: Any
 ) -> Predictions | None:
-    """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None where it is empty."""
+    """Targets, predictions and weights of a partition, which is as of :func:`scored_block`; None if it is empty."""
     if isinstance(piece, list | tuple):
         if all(hasattr(each, "index") and hasattr(each, "iloc") for each in piece):
             check_same_index(_where("the data"), piece)

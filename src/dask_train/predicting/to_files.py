@@ -1,4 +1,4 @@
-"""``predict_to``: predictions written partition by partition, so that what was interrupted goes on."""
+"""``predict_to``: predictions written partition by partition, so that an interrupted call can be resumed."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     Raises
     ------
     TypeError, ValueError
-        The model, the data or an argument can't be; or the folder has predictions of another model, of other data or
+        The model, the data or an argument is invalid; or the folder has predictions of another model, of other data or
         of other arguments, or files of somebody else; or it can't be written to. Nothing has been computed.
     PredictionError, StalledError
         A partition can't be predicted or written. The others that were written by then stay, and count when it is

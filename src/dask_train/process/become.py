@@ -61,7 +61,7 @@ def become(birth: Birth, stacks: int) -> NoReturn:
 
 
 def _ask_leave(end: int) -> None:
-    """Tell the Dask worker the number of this process, and go on if it still wants it: it may have spawned another."""
+    """Report this process's number to the Dask worker; continue if it still wants it: it may have spawned another."""
     with socket.socket(fileno=end) as asking:
         asking.sendall(str(os.getpid()).encode())
         if not asking.recv(1):

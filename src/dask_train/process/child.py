@@ -170,7 +170,7 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     def reap(self, timeout_s: float = 0.0) -> int | None:
-        """Wait until it is gone, kill what it has left behind, and tell its status; None where it is not gone."""
+        """Wait until it is gone, kill what it has left behind, and tell its status; None if it is not gone."""
         with self._lock:
             if self._process is None or self._process.returncode is not None or self._is_closed:
                 return self._process.returncode if self._process is not None else None

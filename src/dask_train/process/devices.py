@@ -39,11 +39,11 @@ class HostDevices:
     Attributes
     ----------
     driver
-        Version of the driver; empty where there is none.
+        Version of the driver; empty if there is none.
     devices
         Those that this process may use.
     problem
-        Why the driver does not answer; empty where it does, or where there is none.
+        Why the driver does not answer; empty if it does, or where there is none.
     """
 
     driver: str = ""
@@ -123,7 +123,7 @@ def find_library() -> Any:
     Returns
     -------
     library, or None
-        None where the host has no driver.
+        None if the host has no driver.
     """
     try:
         return ctypes.CDLL("libnvidia-ml.so.1")
@@ -178,7 +178,7 @@ def visible_devices(devices: Sequence[Device], variable: str | None) -> list[Vis
     devices
         Of this host.
     variable
-        The variable's value; None where it is not set.
+        The variable's value; None if it is not set.
 
     Notes
     -----
@@ -221,7 +221,7 @@ class DeviceUse:
     entry
         Names it in ``CUDA_VISIBLE_DEVICES``; :data:`NO_DEVICE` for none, None for what its Dask worker sees.
     num_sharing
-        How many processes use it; 0 where that is not known.
+        How many processes use it; 0 if that is not known.
     """
 
     entry: str | None = None

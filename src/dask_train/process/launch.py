@@ -84,7 +84,7 @@ class Launch:
     environment
         Variables that it has besides those of the Dask worker.
     preload
-        What a template for it imports; None where it has none.
+        What a template for it imports; None if it has none.
     """
 
     module: str

@@ -20,7 +20,7 @@ _NO_LIMIT_BYTES = 1 << 60
 
 
 def num_oom_kills(pid: int | str = "self") -> int:
-    """Return how many processes of a process's memory cgroup were killed for its limit; 0 where that can't be told."""
+    """Return how many processes of a process's memory cgroup were killed for its limit; 0 if that can't be told."""
     for folder in _folders(pid):
         for name in ("memory.events", "memory.oom_control"):
             if (found := _field(folder / name, "oom_kill")) is not None:

@@ -68,7 +68,7 @@ class Started(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Message):
-    """What the role does, and whether it has got on since it told so last.
+    """What the role does, and whether it has made progress since its last report.
 
     ``spent`` are the seconds of its time so far, by what they went to, and ``busy_with`` is to what they go now; see
     :mod:`dask_train.role.time_spent`. ``rows`` have gone through its hands so far. Of its process ``memory_bytes`` is
@@ -120,7 +120,7 @@ class Meets(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class CannotGoOn(Message):
-    """The role can't go on where another one was replaced: all have to start again."""
+    """The role can't continue after another one was replaced: all have to start again."""
 
     why: str
 
@@ -259,7 +259,7 @@ class Exited(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLost(Message):
-    """A Dask worker has left the cluster; told by the scheduler, so of no role."""
+    """A Dask worker has left the cluster; reported by the scheduler, so of no role."""
 
     address: str
 

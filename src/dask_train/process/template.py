@@ -114,7 +114,7 @@ def serve(end: int, modules: list[str]) -> Birth:
 
 
 def unfit() -> str:
-    """Return why this process must not be forked; empty where it may."""
+    """Return why this process must not be forked; empty if it may."""
     if others := sorted(set(other_threads()) - HARMLESS_THREADS):
         return f"it has other threads: {', '.join(others)}"
     for number in os.listdir("/proc/self/fd"):

@@ -68,7 +68,7 @@ class ProcessStart:
                 self._loop.call_soon_threadsafe(self._giving_up.set)
 
     def check(self) -> None:
-        """See that the process is still needed.
+        """Check that the process is still needed.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class Template:
     used_at
         When it was last asked for, by the event loop's clock.
     why
-        Why it can't be used; empty where it can.
+        Why it can't be used; empty if it can.
     """
 
     def __init__(self, modules: tuple[str, ...], environment: dict[str, str], found: Fingerprint) -> None:
@@ -282,7 +282,7 @@ class Template:
         self.end(why)
 
     def end(self, why: str) -> None:
-        """End its process; those that it has forked go on. Again does no harm."""
+        """End its process; those that it has forked continue. A second call does no harm."""
         if not self.is_alive:
             return
         self._loop.remove_reader(self._end)

@@ -133,7 +133,7 @@ def _named(score: Score) -> str:
 
 
 def _curves(record: RunRecord, scores: Sequence[Score]) -> list[dict[str, str]]:
-    """Title, drawing and the same in words of each curve; the drawing is empty where there is nothing to draw."""
+    """Title, drawing and the same in words of each curve; the drawing is empty if there is nothing to draw."""
     if not scores and record.metrics:
         return []
     if not scores:

@@ -22,7 +22,7 @@ class PartsDisplay(Display):
     what
         What is done, such as "evaluating".
     rows
-        The number of rows of each partition that is left to do; None where that is not known before they are computed.
+        The number of rows of each partition that is left to do; None if that is not known before they are computed.
     num_there
         How many were done before this began; they say nothing about how fast it goes.
     **settings
@@ -69,7 +69,7 @@ class PartsDisplay(Display):
         return fields
 
     def _left_s(self, elapsed_s: float, fresh: int) -> float | None:
-        """Seconds until all is done, at the speed so far; None where nothing is done yet, or all is."""
+        """Seconds until all is done, at the speed so far; None if nothing is done yet, or all is."""
         if not fresh or self._num_done == self._num_parts or elapsed_s <= 0:
             return None
         if self._rows is not None and self._rows_done:

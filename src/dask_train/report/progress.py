@@ -39,7 +39,7 @@ def check_progress(progress: object, *, waits: bool) -> bool | None:
     Raises
     ------
     TypeError, ValueError
-        It is neither None nor a bool; it is True where nobody waits.
+        It is neither None nor a bool; it is True if nobody waits.
     """
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress is {progress!r}; pass True, False, or None (shown in terminals and notebooks).")
@@ -141,7 +141,7 @@ class RunDisplay(Display):
         )
 
     def _share_done(self) -> float | None:
-        """Return the share from 0 to 1; None where nobody knows."""
+        """Return the share from 0 to 1; None if nobody knows."""
         return None
 
     def _phase(self) -> str:

@@ -51,7 +51,7 @@ class SlowestRole:
             self._counts.popleft()
 
     def field(self) -> LineField | None:
-        """Return its name and rate; None where roles are about as fast as each other, or that is not known yet."""
+        """Return its name and rate; None if roles are about as fast as each other, or that is not known yet."""
         if not self._counts:
             return None
         (since, before), (now, after) = self._counts[0], self._counts[-1]

@@ -22,7 +22,7 @@ class Span:
     Parameters
     ----------
     name
-        What went on, such as ``"train"``; spans of one name get one colour.
+        Activity, such as ``"train"``; spans of one name get one colour.
     start_s, end_s
         Seconds from the start of the run. Equal times are an instant that the clock couldn't resolve.
 
@@ -106,14 +106,14 @@ class Score:
     loss
         The loss on the rows that were kept for scoring.
     accuracy
-        The share of right answers, from 0 to 1; None where none was computed.
+        The share of right answers, from 0 to 1; None if none was computed.
     step
-        Train steps applied before this score; None where unknown.
+        Train steps applied before this score; None if unknown.
     rows_trained
-        Rows trained before this score; None where unknown.
+        Rows trained before this score; None if unknown.
     rows
         Which rows were looked at, such as ``"training"`` and ``"validation"``, each of which gets a curve of its own;
-        empty where there are no several.
+        empty if there are no several.
 
     Raises
     ------
@@ -197,7 +197,7 @@ class RunRecord:
     title
         One line that names the run.
     target_loss
-        The loss at which the run was to stop; None where there was no such rule.
+        The loss at which the run was to stop; None if there was no such rule.
     scores
         In any order; may be empty.
     phases

@@ -18,7 +18,7 @@ class RowsDisplay(RunDisplay):
     progress
         Show it.
     rows
-        How many there are; None where that is not known before they are computed.
+        How many there are; None if that is not known before they are computed.
     batch_size
         Rows of a batch, over all roles.
     """

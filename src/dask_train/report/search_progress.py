@@ -47,7 +47,7 @@ class EndedTrial(Protocol):
 
     @property
     def error(self) -> str:
-        """Why it failed; empty where it did not."""
+        """Why it failed; empty if it did not."""
 
 
 class RunningTrial(Protocol):

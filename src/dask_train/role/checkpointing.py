@@ -83,7 +83,7 @@ class Checkpointing(Messaging):
 
     @raises_at_the_call
     def load_checkpoint(self, *, best: bool = False) -> Path | None:
-        """Return the files of the last whole checkpoint, in a local folder of this role; None where there is none yet.
+        """Return the files of the last whole checkpoint, in a local folder of this role; None if there is none yet.
 
         With ``train(resume=True)`` also one that an earlier run has left in the same place. A training role that has
         taken no batch yet is not given what a faster one has trained since both were started: all begin with the same
@@ -94,7 +94,7 @@ class Checkpointing(Messaging):
         ----------
         best
             Take the best one instead, by ``Checkpoint(best=...)``: to look at, since training continues from the last
-            one. None where none was kept with a score; an error where it is damaged.
+            one. None if none was kept with a score; an error where it is damaged.
 
         Returns
         -------

@@ -23,7 +23,7 @@ class Link(Protocol):
     """The way from a session to its agent; no call of it waits for anybody, but those for data.
 
     ``spent`` is the account of the role's time, which is reported with its progress. ``wanted_size`` is how many of
-    this role are to train, where the run was asked for another number while it trains; 0 where it was not.
+    this role are to train, where the run was asked for another number while it trains; 0 if it was not.
     """
 
     spent: TimeSpent
@@ -73,7 +73,7 @@ class Link(Protocol):
         """Return the last start of a training role whose process is gone, by its number among them; -1 for none."""
 
     def start_all_again(self, why: str) -> NoReturn:
-        """Let the run start all roles again, as this one can't go on, and wait for the end of this process."""
+        """Let the run start all roles again, as this one can't continue, and wait for the end of this process."""
 
     def notice(self, text: str) -> None:
         """Tell whoever holds the run what is out of the ordinary."""
@@ -102,7 +102,7 @@ class Context:
     global_rows, position
         As of :class:`~dask_train.role.session.Session`.
     turns
-        The turns through data that go on; those that nobody holds any more have ended.
+        Passes over data that are under way; one without references has ended.
     """
 
     link: Link

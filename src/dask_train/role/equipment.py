@@ -27,7 +27,7 @@ class Equipment:
     framework, peers, extras
         The adapter, its peers' addresses, and what it shows in the session.
     data
-        The role's own data, mapped; None where it has none.
+        The role's own data, mapped; None if it has none.
     account
         Where the batches that it takes are noted.
     checkpoint

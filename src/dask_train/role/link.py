@@ -45,7 +45,7 @@ from dask_train.role.own_memory import own_memory_bytes
 from dask_train.role.time_spent import CLIENT, TimeSpent
 from dask_train.transport.frames import descriptors_of, encode, messages_from
 
-# How often progress is told; a stalled run is looked for in steps of a minute or more.
+# How often progress is sent; a stalled run is looked for in steps of a minute or more.
 PROGRESS_INTERVAL_S = 0.5
 # A role that asks for a value again within so long has awaited its client in between as well.
 AWAITS_AGAIN_S = 4 * PROGRESS_INTERVAL_S
@@ -118,7 +118,7 @@ class SocketLink:
         self.tell(WentOn(covers=list(covers)))
 
     def moved(self, doing: str, *, batches: int = 0, rows: int = 0) -> None:
-        """Note progress; the agent is told within half a second."""
+        """Note progress; the agent learns of it within half a second."""
         self._doing = doing
         self.steps += batches
         self._rows += rows
@@ -273,7 +273,7 @@ class SocketLink:
         return self._lost.get(peer, -1)
 
     def start_all_again(self, why: str) -> NoReturn:
-        """Let the run start all roles again, as this one can't go on, and wait for the end of this process."""
+        """Let the run start all roles again, as this one can't continue, and wait for the end of this process."""
         self.tell(CannotGoOn(why=why))
         while True:
             self.stay()

@@ -118,7 +118,7 @@ class Meeting:
         return self._link.lost_attempt(rank)
 
     def start_all_again(self, why: str) -> NoReturn:
-        """Let the run start all roles again, as this one can't go on, and wait for the end of this process."""
+        """Let the run start all roles again, as this one can't continue, and wait for the end of this process."""
         self._link.start_all_again(why)
 
     def _met(self, opened: ExitStack) -> ProcessGroup:

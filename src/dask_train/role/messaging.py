@@ -147,7 +147,7 @@ class Messaging:
 
 
 def _check_travels(name: str, value: Any) -> None:
-    """See that a score can be put into a message, which has whole numbers of 64 bits and UTF-8.
+    """Check that a score can be put into a message, which has whole numbers of 64 bits and UTF-8.
 
     Raises
     ------

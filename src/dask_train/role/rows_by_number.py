@@ -70,7 +70,7 @@ class RowsByNumber:
     def lent(self, first: int, num_rows: int) -> Iterator[list[np.ndarray] | None]:
         """Consecutive rows as they lie in shared memory, of each column ``(num_rows, *row_shape)``: no copy.
 
-        They may be written to, which no other process sees, and this one only while it has them. None where they are
+        They may be written to, which no other process sees, and this one only while it has them. None if they are
         not of one partition on this host, or a column is of text.
         """
         partition = int(np.searchsorted(self._ends, first, "right"))

@@ -29,7 +29,7 @@ class Session(Collective, Checkpointing):
         The rank over all training roles of the run, chiefs first, and how many of them there are: those of
         :meth:`all_reduce` and its like. The rank is None in roles that don't train.
     is_chief
-        Whether this role initialises and saves for all: the chief, or worker 0 where the run has none.
+        Whether this role initialises and saves for all: the chief, or worker 0 if the run has none.
     attempt
         Which start of this role it is: 0, and one more with each recovery.
     num_rows, schema
@@ -261,6 +261,6 @@ class Session(Collective, Checkpointing):
 
 
 def is_chief(me: RoleInfo) -> bool:
-    """Return whether a role initialises and saves for all: the chief, or worker 0 where the run has none."""
+    """Return whether a role initialises and saves for all: the chief, or worker 0 if the run has none."""
     first = "chief" if "chief" in me.counts else TRAINING_ROLES[-1]
     return me.rank == 0 and me.role == (first if first in me.counts else next(iter(me.counts)))

@@ -22,7 +22,7 @@ class Timed(Protocol):
 
     @property
     def is_waiting(self) -> bool | None:
-        """Whether it waits for others now; None where it does nothing."""
+        """Whether it waits for others now; None if it does nothing."""
 
 
 class TimeSpent:
@@ -92,7 +92,7 @@ class TimeSpent:
         return SUMS if False in waits else self._now or COMPUTING
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by activity up to now, what is going on included; from any thread. Empty before the beginning."""
+        """Seconds by activity up to now, the current one included; from any thread. Empty before the beginning."""
         if self._began is None:
             return {}
         with self._lock:

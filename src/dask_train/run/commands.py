@@ -135,7 +135,7 @@ class Finish(Command):
     what, cause, change
         The parts of the error; ``what`` is the reason of the stop where the verdict is OK, or empty.
     role, rank
-        Which role is to blame; empty where none is.
+        Which role is to blame; empty if none is.
     notes
         What became of roles that were not needed any more for what the run returns, as sentences.
     """

@@ -94,7 +94,7 @@ class RoleMeets(RoleEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class RestartNeeded(RoleEvent):
-    """The role can't go on where another one was replaced in place: all have to start again."""
+    """The role can't continue after another one was replaced in place: all have to start again."""
 
     why: str
 

@@ -10,8 +10,8 @@ from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
 from dask_train.run.state_update import StateUpdate
 
-# A peer's death is an exception in those that agree with it, within 0.1 s (gloo) and often before its loss is told.
-# An agent tells of an exit at once, the scheduler of a dead Dask worker within some tens of milliseconds.
+# A peer's death is an exception in those that agree with it, within 0.1 s (gloo) and often before its loss is reported.
+# An agent reports an exit at once, the scheduler of a dead Dask worker within some tens of milliseconds.
 SETTLE_S = 1.0
 # A role that raises because nobody has answered it may be the healthy one: it is looked who does not answer, which
 # takes some seconds; so much later it counts as its own exception in any case.
@@ -56,7 +56,7 @@ def look(turn: StateUpdate) -> None:
 
 
 def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
-    """No loss was told of: the exception was the role's own."""
+    """No loss was reported: the exception was the role's own."""
     suspicion = turn.suspicion
     if suspicion is None or (turn.time < suspicion.until and not at_once):
         return
@@ -112,7 +112,7 @@ def can_be_replaced(turn: StateUpdate, keys: Sequence[Key]) -> bool:
 
 
 def give_up_frozen(turn: StateUpdate, keys: Sequence[Key], *, alone: bool = False) -> None:
-    """Count roles as lost whose processes do not answer, while nobody gets on, or they ``alone`` do not."""
+    """Count roles as lost whose processes do not answer, while no role makes progress, or they ``alone`` make none."""
     names = ", ".join(map(name_of, keys))
     who = ("it has" if len(keys) == 1 else "they have") if alone else "no role has"
     waited = f"for {turn.plan.progress_s:g} s {who} made {'no progress, while others have' if alone else 'progress'}"
@@ -175,7 +175,7 @@ def _mend(
 
 
 def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:
-    """Tell those who go on that they wait for others in vain, and will meet their successors."""
+    """Tell the survivors that those they wait for are lost, and that they will meet their successors."""
     members = resizing.members(turn)
     for key in members:
         if key not in keys and turn.roles[key].phase in (RolePhase.MEETING, RolePhase.RUNNING):
@@ -184,7 +184,7 @@ def _tell_of_loss(turn: StateUpdate, keys: Sequence[Key]) -> None:
 
 
 def restart_needed(turn: StateUpdate, event: events.RestartNeeded) -> None:
-    """Start all again, since a role can't go on where another one was replaced in place."""
+    """Start all again, since a role can't continue after another one was replaced in place."""
     if turn.phase in _GOING_DOWN or turn.roles[event.key].phase not in ALIVE:
         return
     if event.key not in resizing.members(turn):
@@ -205,7 +205,7 @@ def _failure(turn: StateUpdate, keys: Sequence[Key], *, raised: bool = False, in
 
 
 def _others_can_go_on(turn: StateUpdate, keys: Sequence[Key]) -> bool:
-    """Return whether the other training roles can go on in place: they have met on a host, and none has returned."""
+    """Return whether the other training roles can continue in place: they have met on a host, and none has returned."""
     if not (turn.plan.in_place and turn.met and turn.on_one_host and turn.suspicion is None):
         return False
     members = resizing.members(turn)
@@ -246,5 +246,5 @@ def _with_earlier(ending: Finish, turn: StateUpdate) -> Finish:
 
 
 def earlier(losses: Sequence[str]) -> str:
-    """Return the causes of the attempts before, as a sentence; empty where there were none."""
+    """Return the causes of the attempts before, as a sentence; empty if there were none."""
     return " ".join(f"Attempt {number}: {cause}" for number, cause in enumerate(losses))

@@ -55,11 +55,11 @@ class RunPlan:
     with_data
         The roles that are given data.
     replaceable
-        The roles that the framework can replace while the others go on.
+        The roles that the framework can replace while the others continue.
     agree
         Whether the training roles wait for each other, so that the loss of one is an exception in the others.
     in_place
-        Whether these can go on with a new one in place of one that is lost, where they share a host.
+        Whether these can continue with a new one in place of a lost one, if they share a host.
     recovery
         What becomes of a loss; None ends the run.
     placement_s, launch_s, rendezvous_s, progress_s, stop_s
@@ -108,7 +108,7 @@ class Role:
     peer
         Where its peers reach it, ``host:port`` or empty.
     pid
-        Its process; 0 where there is none.
+        Its process; 0 if there is none.
     loaded
         Whether its data lies ready.
     since, progressed, looked_into
@@ -116,7 +116,7 @@ class Role:
     awaits_client
         Whether it waits for a value of the client's.
     meets_at, meets_size
-        Where it waits for the other training roles; empty while it does not. And how many they are to be; 0 where it
+        Where it waits for the other training roles; empty while it does not. And how many they are to be; 0 if it
         does not know.
     """
 
@@ -155,7 +155,7 @@ class SizeChange:
     phase
         How far it is.
     why
-        Why it can't be; empty where it can.
+        Why it can't be; empty if it can.
     """
 
     number: int
@@ -166,7 +166,7 @@ class SizeChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspicion:
-    """A role has raised; whether that is its own fault is seen when no loss is told of within a moment.
+    """A role has raised; whether that is its own fault is seen when no loss is reported within a moment.
 
     ``unanswered`` tells that it raised because it had waited too long; then it is looked who does not answer.
     """
@@ -197,7 +197,7 @@ class RunState:
     on_one_host, met_on
         Whether they have met on one host, and on which.
     resize
-        The number of workers that was asked for last while the run trains; None where none was.
+        The number of workers that was asked for last while the run trains; None if none was.
     progressed
         When anything last made progress.
     losses

@@ -47,7 +47,7 @@ class StateUpdate:
         self.do(kind(role=key[0], rank=key[1], attempt=role.attempt, address=role.address, **more))
 
     def enter(self, phase: Phase) -> None:
-        """Go on to another phase of the run."""
+        """Move the run to another phase."""
         self.phase, self.since = phase, self.time
 
     def change(self, key: Key, **changes: Any) -> None:
@@ -55,7 +55,7 @@ class StateUpdate:
         self.roles[key] = replace(self.roles[key], **changes)
 
     def move(self, key: Key, phase: RolePhase, **changes: Any) -> None:
-        """Let a role go on to another phase."""
+        """Move a role to another phase."""
         self.change(key, phase=phase, since=self.time, **changes)
 
     def place_anew(self, key: Key) -> None:
@@ -81,7 +81,7 @@ class StateUpdate:
     def last_moved(self, role: Role) -> float:
         """Return when a role last made progress.
 
-        A wait for the client is the client's affair, unless that waits for the run: then nobody will get on.
+        A wait for the client is the client's affair, unless it waits for the run: then there will be no progress.
         """
         if not role.awaits_client:
             return max(role.progressed, role.since)

@@ -1,8 +1,8 @@
-"""What a rule to stop by is, and what it is asked about.
+"""The base of stopping rules, and the progress of a run as they see it.
 
 A rule is a value: it keeps nothing from one call to the next, so it can be pickled, shared, and asked again about the
-same scores. It is asked after each arrival of scores and told which of them are new, so that a long run isn't read
-again each time.
+same scores. It is asked after each arrival of scores, with the index of the first new one, so that a long run isn't
+read again each time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 AllScores = Sequence[Mapping[str, Any]]
-# Names in rules that mean how far the run is.
+# Names in rules for the progress of the run.
 PROGRESS = frozenset({"steps", "seconds"})
-# Of a score of ``fit``: it counts when it has ended, as in the history. Within it such scores tell the step, too.
+# Of a score of ``fit``: an epoch counts when it has ended, as in the history. Within it scores have the step, too.
 EPOCH = "epoch"
 WITHIN_AN_EPOCH = frozenset({"step", "num_steps"})
 # What a score tells besides, of where it is from.
@@ -58,9 +58,9 @@ class StopRule:
             All scores of the run, in the order in which they arrived: what roles reported, and ``role``, ``rank``,
             ``attempt``, ``time``.
         progress
-            How far the run is.
+            Progress of the run.
         since
-            The index of the first score that the last call, which found no reason, has not seen. Default: 0.
+            Index of the first new score, since the last call, which found no reason. Default: 0.
 
         Returns
         -------

@@ -140,7 +140,7 @@ class Condition(StopRule):
     """Met where ``function(scores)`` is true, as ``lambda scores: scores[-1]["loss"] < 0.1``.
 
     An ``IndexError`` or ``KeyError`` means not yet, because the scores that it looks for may still come; any other
-    exception is the function's own and goes on.
+    exception is the function's own and propagates.
     """
 
     function: Callable[[AllScores], Any]

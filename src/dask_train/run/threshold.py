@@ -105,7 +105,7 @@ def _clause_met(
 ) -> tuple[int, str] | None:
     """Return with which score all comparisons hold together, first after the last call, and why.
 
-    None where they don't.
+    None if they don't.
     """
     reasons: dict[_Comparison, str] = {}
     for comparison in clause:

@@ -263,7 +263,7 @@ def _stall(turn: StateUpdate, event: events.Diagnosed, what: str) -> None:
 
 
 def _end_the_late(turn: StateUpdate, event: events.Diagnosed) -> None:
-    """End what goes on although the training roles have returned long ago."""
+    """End what still runs although the training roles have returned long ago."""
     keys = deadlines.late(turn)
     if keys:
         names = ", ".join(map(name_of, keys))

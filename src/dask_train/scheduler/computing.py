@@ -32,5 +32,5 @@ def computes(scheduler: Any, keys: Iterable[Any], now: float) -> bool:
 
 
 def _executes(worker: Any) -> bool:
-    """Whether it executes tasks besides those that have seceded, as agents do, which go on for as long as their run."""
+    """Whether it executes tasks besides those that have seceded, as agents do, which last as long as their run."""
     return any(task not in worker.long_running for task in worker.executing)

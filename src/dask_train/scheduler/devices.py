@@ -43,7 +43,7 @@ class DeviceRequest:
         return cls(frozenset(plain["roles"]), bool(plain["may_share"]), offers)
 
     def never(self, num_roles: int, addresses: Iterable[str]) -> str:
-        """Say why so many roles could never be given a device on these Dask workers; empty where they could."""
+        """Say why so many roles could never be given a device on these Dask workers; empty if they could."""
         there = [self.offers[address] for address in addresses if address in self.offers]
         num_devices = min(
             len({device for one in there for device in one.devices}), sum(one.num_devices for one in there)
@@ -83,7 +83,7 @@ class DeviceRoom:
         return replace(self, num_roles=Counter(self.num_roles), in_use=in_use)
 
     def choice(self, address: str) -> str:
-        """Return the device that the next role on a Dask worker gets; empty where there is none for it now."""
+        """Return the device that the next role on a Dask worker gets; empty if there is none for it now."""
         offer = self.request.offers.get(address, Offer())
         in_use = self.in_use.get(address, set())
         is_full = len(in_use) >= offer.num_devices

@@ -23,7 +23,7 @@ class Capacity:
     """One Dask worker as a place for role processes.
 
     ``used`` are the role processes that it carries, of all runs; ``resources`` what is left of those that it declares,
-    ``declared`` all of them; ``why_not`` says why it takes none now, empty where it does.
+    ``declared`` all of them; ``why_not`` says why it takes none now, empty if it does.
     """
 
     address: str
@@ -49,7 +49,7 @@ def place(
     devices: DeviceRoom | None = None,
     with_device: Sequence[bool] = (),
 ) -> list[RolePlace] | None:
-    """Find a place for each role, or return None where they don't all fit now.
+    """Find a place for each role, or return None if they don't all fit now.
 
     A run with more roles than all these Dask workers have threads shares them, once they carry nothing else: four roles
     run on a laptop with two cores, but never beside another run's. ``own`` is how many roles of a run that shares are
@@ -96,7 +96,7 @@ def place(
 def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:
     """Return why these Dask workers could not even take the roles while they are idle.
 
-    Empty where they could, or may come.
+    Empty if they could, or may come.
     """
     for need in needs:
         if workers and not any(worker.declares(need) for worker in workers):

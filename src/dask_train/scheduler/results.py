@@ -16,7 +16,7 @@ class Results:
         self._awaited: dict[Any, list[Watched]] = {}
 
     def changed(self, key: Any) -> None:
-        """Let those who wait for a task look again; told of each change of each, so it must cost nothing."""
+        """Wake those who wait for a task; called with each change of each task, so it must cost nothing."""
         for watched in self._awaited.get(key, ()):
             watched.wake()
 

@@ -154,7 +154,7 @@ class RunRequests:
         return {"status": "OK"}
 
     async def train_run_events(self, *, run: str, since: int, timeout_s: float, progress_s: float) -> dict[str, Any]:
-        """Return what was told from number ``since`` on; progress alone waits ``progress_s`` for more of it."""
+        """Return reports from number ``since`` on; progress alone waits ``progress_s`` for more of it."""
         entry = self.runs.by_id.get(run)
         if entry is None:
             return _GONE

@@ -146,12 +146,12 @@ class KnownRun:
         }
 
 
-# Called with a run and the events that its agents have told, if any; must not raise.
+# Called with a run and the events that its agents have reported, if any; must not raise.
 Observer = Callable[[KnownRun, Sequence[Any]], None]
 
 
 class Runs:
-    """All runs of a scheduler: those that go on, and the records of the last that are over."""
+    """All runs of a scheduler: live ones, and the records of the last that are over."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, KnownRun] = {}
@@ -164,7 +164,7 @@ class Runs:
             observer(run, events)
 
     def find(self, run: str) -> KnownRun | None:
-        """Find a run that goes on, or the record of one that is over, by its name or a unique beginning."""
+        """Find a live run, or the record of one that is over, by its name or a unique beginning."""
         known = [*self.by_id.values(), *reversed(self.records)]
         exact = [entry for entry in known if entry.id == run]
         found = exact[:1] or [entry for entry in known if entry.id.startswith(run)]

@@ -24,7 +24,7 @@ def unlock(scheduler: Any, user: str) -> None:
 
 
 def lock_user(scheduler: Any, address: str) -> str:
-    """Return who holds the ``MultiLock`` of a Dask worker; empty where nobody does."""
+    """Return who holds the ``MultiLock`` of a Dask worker; empty if nobody does."""
     users = _multi_locks(scheduler).locks.get(address)
     return str(users[0]) if users else ""
 
@@ -34,7 +34,7 @@ def _multi_locks(scheduler: Any) -> Any:
 
 
 def why_taken(scheduler: Any, ws: Any, *, asking: str, own: str = "") -> str:
-    """Return why a Dask worker can't be taken now, as the end of a sentence about it; empty where it can.
+    """Return why a Dask worker can't be taken now, as the end of a sentence about it; empty if it can.
 
     Parameters
     ----------

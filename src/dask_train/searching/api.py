@@ -190,7 +190,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     Raises
     ------
     ValueError, TypeError
-        An argument can't be, and nothing has been started; or ``metric`` is not among the scores at the end of the
+        An argument is invalid, and nothing has been started; or ``metric`` is not among the scores at the end of the
         first epoch.
     ImportError
         Optuna is not installed; or, with ``params``, ``scoring`` or ``cv``, scikit-learn.

@@ -22,7 +22,7 @@ class BestEpoch:
     value, epoch
         The best score of an epoch, and the first epoch that had it; None before any.
     parts
-        What was trained of the model by then; None where its value does not beat that of other trials.
+        What was trained of the model by then; None if its value does not beat that of other trials.
     """
 
     def __init__(self, order: TrialOrder) -> None:

@@ -24,7 +24,7 @@ _OF_ERRORS = re.compile(
 
 
 def check_search(build: Any, metric: Any, direction: Any, seed: Any, timeout_s: Any, groups: Any) -> None:
-    """See that trials of models that train in loops can be what was asked for.
+    """Check that trials of models that train in loops can be what was asked for.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def check_built(model: Any) -> None:
 
 
 def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:
-    """See that a study can go that way, be seeded so, and take so long.
+    """Check that a study can go that way, be seeded so, and take so long.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def check_loss(metric: str, direction: str | None, study: Any) -> None:
 
 
 def check_best(policy: Checkpoint | None, metric: str, direction: str) -> None:
-    """See that the best one is that of the metric, and nothing else.
+    """Check that the best one is that of the metric, and nothing else.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Optuna's study of a search that goes on: as it was when its checkpoint was made."""
+"""Optuna's study of a search that is resumed: as it was when its checkpoint was made."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SearchState:
 
 
 def check_goes_on(study: Any, build: Any, state: SearchState | None) -> None:
-    """See that a study's sampler can be kept, and that it and ``build`` are those of the search that is resumed.
+    """Check that a study's sampler can be kept, and that it and ``build`` are those of the search that is resumed.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def check_goes_on(study: Any, build: Any, state: SearchState | None) -> None:
 
 
 def _check_study(study: Any, state: SearchState) -> None:
-    """See that a study is the one that goes on, or a new one; with the same kind of sampler.
+    """Check that a study is the one to resume, or a new one; with the same kind of sampler.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def restore(study: Any, state: SearchState) -> list[Any]:
 
 
 def _check_parameters(build: Any, state: SearchState) -> None:
-    """See that ``build`` suggests what it has suggested, by building the last trial's model once more.
+    """Check that ``build`` suggests what it has suggested, by building the last trial's model once more.
 
     Raises
     ------

@@ -85,18 +85,18 @@ class KeptSearch(Generic[S]):
         The class of the state.
     of_trials
         How often trials keep checkpoints of their own, and how many stay, as those of models do that train in loops;
-        None where they keep none, and begin anew. With it, ``"metric"`` is among the arguments.
+        None if they keep none, and begin anew. With it, ``"metric"`` is among the arguments.
 
     Attributes
     ----------
     place, url
         Where.
     folders
-        Those of trials; None where trials keep no checkpoints.
+        Those of trials; None if trials keep no checkpoints.
     state
         What an earlier call has left there, where this one resumes it; else None.
     best_model
-        The best model of then; None where there was none.
+        The best model of then; None if there was none.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class KeptSearch(Generic[S]):
         return f"{self._form.kind}.pickle"
 
     def check_same(self, arguments: Mapping[str, Any]) -> None:
-        """See that what is resumed was begun with the same; and note it for what is kept from now on.
+        """Check that what is resumed was begun with the same; and note it for what is kept from now on.
 
         Raises
         ------

@@ -38,7 +38,7 @@ class SearchLog:
         self._log.begin_trial(number, f"trial-{number}", params)
 
     def write(self, number: int, scores: Mapping[str, Any]) -> None:
-        """Write the scores that a trial has told."""
+        """Write the scores that a trial has reported."""
         if number in self._trials:
             self._log.write([{**scores, "trial": number}], number)
 
@@ -59,7 +59,7 @@ class SearchLog:
         reason = "all trials have ended" if failure is None else f"{type(failure).__name__}: {failure}"
         values = {} if best is None else {"best_value": best[1], "best_trial": float(best[0])}
         status = "finished" if failure is None else failed
-        for number in sorted(self._trials):  # they wait for a call that goes on
+        for number in sorted(self._trials):  # they wait for a call that resumes
             self._log.end(Ending(status="stopped", reason="the search was cut short", time=time.time()), number)
         self._trials.clear()
         self._log.end(Ending(status=status, reason=reason, time=time.time(), values=values))
@@ -69,5 +69,5 @@ class SearchLog:
 
 
 def search_log(loggers: Sequence[Logger], name: str, params: Mapping[str, Any]) -> SearchLog | None:
-    """Return the log of a search, tried at its end for ``train.logging.timeout``; None where it is logged nowhere."""
+    """Return the log of a search, tried at its end for ``train.logging.timeout``; None if it is logged nowhere."""
     return SearchLog(loggers, name, params, logging_timeout_s()) if loggers else None

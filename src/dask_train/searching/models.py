@@ -112,7 +112,7 @@ def search_models(build: Any, x: Any, y: Any, given: Mapping[str, Any]) -> Searc
     Raises
     ------
     ValueError, TypeError
-        An argument can't be.
+        An argument is invalid.
     """
     check_search(build, *(given[name] for name in ("metric", "direction", "seed", "timeout_s", "groups")))
     settings, run = ModelSearchSettings.of(given), RunSettings.of(given, progress=given["progress"])
@@ -128,7 +128,7 @@ def search_models(build: Any, x: Any, y: Any, given: Mapping[str, Any]) -> Searc
 
 
 def _start(tasks: TrialTasks, study: OptunaStudy, inputs: RunInputs, run: RunSettings) -> Run[Any] | None:
-    """Start the run of a slot, with the framework that the first trial's model needs; None where none can be built."""
+    """Start the run of a slot, with the framework that the first trial's model needs; None if none can be built."""
     if tasks.kind is None and not study.prepare():
         return None
     assert tasks.kind is not None

@@ -45,7 +45,7 @@ class OptunaStudy(Study):
     timeout_s
         No trial is begun after so many seconds; None for no limit.
     kept
-        Where the search is kept, and what of it there is to resume; None where it is not.
+        Where the search is kept, and what of it there is to resume; None if it is not.
     **of_all
         As of any study.
     """
@@ -128,7 +128,7 @@ class OptunaStudy(Study):
         return self._ready is not None
 
     def next(self) -> Handed | None:
-        """Ask for a trial and build it; None where there are no more. Those that can't be built are failures.
+        """Ask for a trial and build it; None if there are no more. Those that can't be built are failures.
 
         Raises
         ------

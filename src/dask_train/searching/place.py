@@ -72,7 +72,7 @@ class DataPlace:
         Parameters
         ----------
         start
-            Starts the run of a slot; None where there is no trial for it.
+            Starts the run of a slot; None if there is no trial for it.
         study
             Gives the trials.
         num_trials
@@ -102,7 +102,7 @@ def checked(data: Mapping[str, FitData], run: RunSettings) -> dict[str, FitData]
     Raises
     ------
     ValueError, TypeError
-        There are no rows, or the run can't be.
+        There are no rows, or the run is invalid.
     """
     _needs(run)
     sources = {what: each.source(what) for what, each in data.items()}
@@ -122,7 +122,7 @@ def opened(
     data
         As :func:`checked` returns it.
     keeps
-        Where trials keep checkpoints; None where they keep none.
+        Where trials keep checkpoints; None if they keep none.
     """
     client = client_or_local(run.client, 0)
     peer = entered(client, run.on, _needs(run), pool.workers)

@@ -96,7 +96,7 @@ class Slots:
     study
         Gives the trials.
     start
-        Starts the run of a slot; None where there is no trial for it.
+        Starts the run of a slot; None if there is no trial for it.
     capacity
         Tells how many roles the cluster can hold.
     """

@@ -1,4 +1,4 @@
-"""The cluster that a search goes on in, and how many trials it holds at a time."""
+"""The cluster that a search runs on, and how many trials it holds at a time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def entered(client: Client, on: Sequence[str] | None, needs: Mapping[str, Any], 
 
 
 def check_room(capacity: int, num_threads: int, workers: int) -> None:
-    """See that a trial can be trained at all.
+    """Check that a trial can be trained at all.
 
     Raises
     ------

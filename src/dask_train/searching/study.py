@@ -32,7 +32,7 @@ class Handed:
     number, params
         Its number, and what is tried, as those see it who look.
     order
-        What its workers are sent; None where it could not be built.
+        What its workers are sent; None if it could not be built.
     is_repeat
         Whether it repeats one whose workers were lost.
     trial
@@ -42,9 +42,9 @@ class Handed:
     began
         Monotonic seconds.
     scores
-        The last ones that its workers have told.
+        The last ones that its workers have reported.
     is_told
-        Whether Optuna knows how it ended, and only its workers go on.
+        Whether Optuna knows how it ended, and only its workers still run.
     reported
         The epochs whose score Optuna knows.
     """
@@ -80,7 +80,7 @@ class Study(ABC):
     Parameters
     ----------
     log
-        Is told of trials and their scores as well, where there is one.
+        Gets trials and their scores as well, if there is one.
     schema
         What the columns of frames are that models are fitted with.
 
@@ -91,7 +91,7 @@ class Study(ABC):
     handed
         Those that are not, by number.
     warnings
-        What fits would have warned of, with the number of the first trial that told it.
+        What fits would have warned of, with the number of the first trial that reported it.
     best
         Number, value and model of the best one of this call; None before there is one.
     """
@@ -115,7 +115,7 @@ class Study(ABC):
 
     @abstractmethod
     def next(self) -> Handed | None:
-        """Give a trial, to be handed to a slot; None where there are no more."""
+        """Give a trial, to be handed to a slot; None if there are no more."""
 
     def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
         """Take the scores of a running trial, and return whether it is to end."""
@@ -156,7 +156,7 @@ class Study(ABC):
 
     @abstractmethod
     def warn(self) -> None:
-        """Warn the user of what trials have told."""
+        """Warn the user of what trials have reported."""
 
     def _note_warnings(self, done: TrialDone) -> None:
         for message in done.warnings:

@@ -25,7 +25,7 @@ class GoneOnWith:
     scores
         The metric after each epoch, by its number.
     best
-        What was trained after the best epoch, by the names of parts of the state; None where no epoch has ended.
+        What was trained after the best epoch, by the names of parts of the state; None if no epoch has ended.
     """
 
     folder: Path
@@ -36,7 +36,7 @@ class GoneOnWith:
 def brought_over(
     earlier: Sequence[str], place: CheckpointPlace, own: CheckpointFolder, scratch: Path
 ) -> tuple[GoneOnWith | None, list[str]]:
-    """Return what the trial goes on with of its latest start that has any, and what is to be told of that.
+    """Return what the trial resumes from, of its latest start that has any, and a text about that.
 
     Parameters
     ----------

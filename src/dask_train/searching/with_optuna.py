@@ -36,7 +36,7 @@ class TrialMaking:
     spec
         Return what is trained for a trial of Optuna.
     start
-        Start the run of a slot; None where there is no trial for it.
+        Start the run of a slot; None if there is no trial for it.
     fixed
         What has to be the same where the search is resumed, and is known of the data alone.
     """
@@ -88,7 +88,7 @@ def search_with_optuna(build: Any, subject: Subject, settings: StudySettings, ru
     Raises
     ------
     ValueError, TypeError
-        An argument can't be.
+        An argument is invalid.
     """
     data, metric = checked(subject.data, run), subject.metric
     study = None if settings.study is None else settings.opened()

@@ -68,7 +68,7 @@ class EndTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialDone:
-    """A trial has been gone through, to its end or to where it was told to end.
+    """A trial is finished, at its end or where it was asked to end.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class TrialDone:
         The best score of an epoch, and the first epoch that had it; None without any whole epoch.
     parts
         What was trained of the model, by the names of parts of its state, as it was after that epoch; or a fitted
-        estimator. None where that was not to be kept.
+        estimator. None if that was not to be kept.
     seconds
         From its arrival to its end.
     warnings
@@ -125,7 +125,7 @@ class TrialWorker(Protocol):
 class OrderLoop(ABC):
     """Called with a session, it does what it is sent, until the run ends.
 
-    Of several workers none goes on when one has raised, since the others wait for it in mid-step: the run fails.
+    If one of several workers has raised, none continues, since the others wait for it in mid-step: the run fails.
     """
 
     __name__ = "search"

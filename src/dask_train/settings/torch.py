@@ -107,7 +107,7 @@ def _determinism() -> tuple[bool, bool]:
 
 
 def _if_told(read: Callable[[], Any]) -> Any:
-    """Return a value; None where torch refuses to tell by one of its older names what newer ones have set."""
+    """Return a value; None if torch refuses to tell by one of its older names what newer ones have set."""
     try:
         return read()
     except RuntimeError:

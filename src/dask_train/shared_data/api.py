@@ -82,7 +82,7 @@ def publish_dataset(
     Raises
     ------
     ValueError, TypeError
-        An argument can't be; nothing has been started.
+        An argument is invalid; nothing has been started.
     DataError
         The name is taken, or a partition can't be computed.
 

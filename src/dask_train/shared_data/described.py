@@ -29,7 +29,7 @@ FORGET_S = 1.0
 
 
 async def check_computed(future: Future, what: str) -> None:
-    """See that a partition that is done is there; wait for one that was lost meanwhile and is computed again.
+    """Check that a partition that is done is there; wait for one that was lost meanwhile and is computed again.
 
     Raises
     ------

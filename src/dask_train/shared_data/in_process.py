@@ -33,7 +33,7 @@ class InProcessData:
     Parameters
     ----------
     peer
-        The client, whose cluster computes collections of Dask; None where there is none: then they are computed here,
+        The client, whose cluster computes collections of Dask; None if there is none: then they are computed here,
         one partition after the other, or as ``dask.config`` says.
     named
         Those of the run.

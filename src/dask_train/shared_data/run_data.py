@@ -134,7 +134,7 @@ class SharedOnDask(DataSetOnDask):
         self._tables: dict[str, bytes] = {}
 
     async def described(self, progressed: Callable[[], None]) -> None:  # noqa: ARG002 - nothing is computed
-        """See that every partition is there, or is being computed again.
+        """Check that every partition is there, or is being computed again.
 
         Raises
         ------

@@ -30,7 +30,7 @@ class SharedSegments:
     futures
         Of the segments, in order; Dask keeps them for as long as somebody has these.
     frames
-        A schema of the frame that each column was, None for an array. Empty where none had categories.
+        A schema of the frame that each column was, None for an array. Empty if none had categories.
     """
 
     schema: Columns
@@ -97,11 +97,11 @@ class SharedSegments:
         }
 
     async def check_there(self, peer: Peer, what: str) -> list[list[str]]:
-        """See that every partition is somewhere, or is being computed again.
+        """Check that every partition is somewhere, or is being computed again.
 
         Returns
         -------
-        The addresses of the Dask workers that hold each partition; none where it is being computed.
+        The addresses of the Dask workers that hold each partition; none if it is being computed.
 
         Raises
         ------

@@ -37,7 +37,7 @@ Parts = dict[int, tuple[Future, list[str]]]
 
 
 def check_streaming(streaming: Any) -> int | None:
-    """Partitions of a group; None where data is not streamed.
+    """Partitions of a group; None if data is not streamed.
 
     Raises
     ------

@@ -23,7 +23,7 @@ OF_RUNS = frozenset(KerasKeywords.__annotations__) - set(inspect.signature(keras
 
 
 def check_compiled(model: Any) -> None:
-    """See that a model is one of Keras' that can be trained.
+    """Check that a model is one of Keras' that can be trained.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def fitted(model: Any, X: Any, y: Any, settings: Mapping[str, Any], *, is_checke
     Returns
     -------
     Ledger, or None
-        Of the run's rows; None where Keras has trained it here.
+        Of the run's rows; None if Keras has trained it here.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def fitted(model: Any, X: Any, y: Any, settings: Mapping[str, Any], *, is_checke
 
 
 def _check_finite(model: Any, losses: Sequence[float]) -> None:
-    """See that something was learnt: a loss may be finite up to the step that makes weights of no number.
+    """Check that something was learnt: a loss may be finite up to the step that makes weights of no number.
 
     Raises
     ------

@@ -124,7 +124,7 @@ class Incremental(MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            The data or a parameter can't be.
+            The data or a parameter is invalid.
         DaskTrainError
             As :func:`dask_train.train` raises it.
         """

@@ -43,7 +43,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
     history_ : keras.callbacks.History
         Of the last fit.
     ledger_ : Ledger or None
-        The account of rows of the last fit; None where Keras has trained in this process.
+        The account of rows of the last fit; None if Keras has trained in this process.
     classes_ : numpy.ndarray
         Sorted labels, ``(classes,)``.
 
@@ -80,7 +80,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
         return one_hot(y, self.classes_)
 
     def _check_model(self, model: Any) -> None:
-        """See that there is an output for each class: losses may broadcast another number, and labels mean nothing."""
+        """Check that each class has an output: losses may broadcast another number, and labels mean nothing."""
         shape = outputs.shape_of(model)
         if shape is not None:
             outputs.check_units(shape, len(self.classes_))

@@ -68,7 +68,7 @@ class OnDask(BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            The data or a parameter can't be.
+            The data or a parameter is invalid.
         DaskTrainError
             As :func:`dask_train.fit` raises it.
         """
@@ -108,7 +108,7 @@ class OnDask(BaseEstimator):
         return y[:, None] if y.ndim == 1 else y
 
     def _check_model(self, model: Any) -> None:
-        """See that the model's outputs can mean what they have to."""
+        """Check that the model's outputs can mean what they have to."""
 
     def _model_for(self, X: Any, y: Any) -> Any:
         """Return the model to be trained: the one of before or as it was passed, with a warm start; else a new one."""

@@ -26,7 +26,7 @@ def probabilities(raw: Any, num_classes: int, link: str | None) -> Any:
     num_classes
         How many there are.
     link
-        What makes probabilities of the outputs: ``"softmax"``, ``"sigmoid"``, or None where they are probabilities.
+        What makes probabilities of the outputs: ``"softmax"``, ``"sigmoid"``, or None if they are probabilities.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def one_target(raw: Any) -> Any:
 
 
 def shape_of(model: Any) -> tuple[int, ...] | None:
-    """Return the shape that a model makes of a row; None where it is not known yet, or is several arrays."""
+    """Return the shape that a model makes of a row; None if it is not known yet, or is several arrays."""
     try:
         found = model.outputs
     except (AttributeError, ValueError):  # a subclass, or no layer knows its inputs
@@ -67,7 +67,7 @@ def shape_of(model: Any) -> tuple[int, ...] | None:
 
 
 def check_units(shape: tuple[int, ...], num_classes: int) -> None:
-    """See that a model makes a number for each class.
+    """Check that a model makes a number for each class.
 
     Raises
     ------

@@ -105,7 +105,7 @@ def start_tensorflow(
     Raises
     ------
     ValueError, TypeError
-        A job's name or count can't be; there is no client.
+        A job's name or count is invalid; there is no client.
     PlacementError
         Too few free Dask workers, or no nanny. Nothing was started.
     VersionMismatchError, LaunchError

@@ -68,7 +68,7 @@ class Case:
         return self.new().fit(spread(self.X), spread(self.y))
 
     def check_alike(self, found: Any, wanted: Any) -> None:
-        """See that two fitted ones predict the same, labels for all but a few rows on the border."""
+        """Check that two fitted ones predict the same, labels for all but a few rows on the border."""
         for name in METHODS:
             if not hasattr(wanted, name):
                 continue
@@ -132,7 +132,7 @@ def _is_narrow(array: np.ndarray) -> bool:
 
 
 def _check_equal(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
-    """See that predictions of one model are the same, but for rounding of their dtype."""
+    """Check that predictions of one model are the same, but for rounding of their dtype."""
     if wanted.dtype.kind in "fc":
         rounded = 1e-4 if _is_narrow(wanted) else 1e-9
         np.testing.assert_allclose(found, wanted, rtol=rounded, atol=rounded, err_msg=name)

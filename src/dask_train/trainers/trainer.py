@@ -63,7 +63,7 @@ class Trainer(ABC):
         Raises
         ------
         ValueError, TypeError
-            The model or a setting can't be.
+            The model or a setting is invalid.
         """
 
     @abstractmethod

@@ -138,7 +138,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     gpus
         Device of each role process but parameter servers. ``"auto"``: a device that the cluster gave the Dask worker
         (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
-        outnumber devices, and none where no Dask worker was given one. 1: a device of its own; an error where the
+        outnumber devices, and none if no Dask worker was given one. 1: a device of its own; an error where the
         framework would compute on CPUs all the same. 0: none. Default: None, all devices that the Dask worker sees.
     client
         Dask client. Default: in a Dask task that of the task, whose thread is free for others while this waits; else
@@ -165,7 +165,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     Raises
     ------
     ValueError, TypeError
-        An argument can't be; nothing has been started.
+        An argument is invalid; nothing has been started.
     PlacementError
         There was no room for all roles within ``train.placement.timeout``.
     LaunchError, RoleFailedError, RoleLostError, StalledError, DataError

@@ -67,7 +67,7 @@ def run_in_process(
     Raises
     ------
     ValueError, TypeError
-        An argument can't be, or can't be here; nothing has been started.
+        An argument is invalid, or can't be here; nothing has been started.
     BaseException
         Whatever the function raises, as it is.
     """

@@ -142,7 +142,7 @@ class InProcessLink:
         self._history.notices.append(text)
 
     def went_on(self, covers: Sequence[Cover]) -> None:
-        """Note with which batches the role goes on."""
+        """Note the batches with which the role continues."""
         self._history.told(ROLE, WentOn(covers=covers))
 
     def _show(self) -> None:

@@ -79,7 +79,7 @@ def launch(
     Raises
     ------
     TypeError, ValueError
-        An argument can't be; nothing has been started.
+        An argument is invalid; nothing has been started.
     """
     settings = Settings.here()
     adapter = find_framework(framework)
@@ -243,7 +243,7 @@ def functions_of(function: Any) -> dict[str, Any]:
 
 
 def _check_takes_session(role: str, function: Any) -> None:
-    """See that a function can be called with one argument, as far as its signature is known.
+    """Check that a function can be called with one argument, as far as its signature is known.
 
     Raises
     ------
@@ -267,7 +267,7 @@ def _check_takes_session(role: str, function: Any) -> None:
 def check_roles(
     counts: Mapping[str, int], functions: Mapping[str, Any], columns: Mapping[str, Any], adapter: Framework
 ) -> None:
-    """See that functions, data and roles belong together, and that the framework can serve such roles.
+    """Check that functions, data and roles belong together, and that the framework can serve such roles.
 
     Raises
     ------
@@ -291,7 +291,7 @@ def check_roles(
 
 
 def check_replaces(policy: RecoveryPolicy | None, adapter: Framework) -> None:
-    """See that lost roles can be replaced in place, where that is asked for.
+    """Check that lost roles can be replaced in place, where that is asked for.
 
     Raises
     ------

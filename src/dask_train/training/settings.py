@@ -97,7 +97,7 @@ class RunSettings(CheckedSettings):
 
     @property
     def window(self) -> int | None:
-        """Partitions of a group; None where data is not streamed."""
+        """Partitions of a group; None if data is not streamed."""
         return check_streaming(self.streaming)
 
     def needs(self, roles: Collection[str]) -> dict[str, dict[str, float]]:
@@ -166,7 +166,7 @@ class RunSources:
     named: Mapping[str, Source | SharedSegments] = field(default_factory=dict)
 
     def snapshot(self) -> RunSources:
-        """Return the same rows as they are now, for a run that goes on while the user's program does."""
+        """Return the same rows as they are now, for a run that lasts while the user's program continues."""
         return RunSources(by_role=_as_now(self.by_role), named=_as_now(self.named))
 
 

@@ -37,7 +37,7 @@ class Credentials:
         The run's.
     tls
         The cluster's certificates, as Dask has them: ``ca_file``, ``cert``, ``key`` (paths, or PEM text) and perhaps
-        ``ciphers``. None where it has none.
+        ``ciphers``. None if it has none.
     """
 
     key: bytes = field(repr=False)

@@ -43,7 +43,7 @@ class Reception(Generic[_Guest]):
         It listens; closed with this.
     greet
         Makes a guest of a connection, in a thread of its own and within a limit of its own, see :func:`ended_after`; or
-        raises ``LaunchError``, ``EOFError`` or ``OSError``, then the connection is closed, and nobody else told.
+        raises ``LaunchError``, ``EOFError`` or ``OSError``, then the connection is closed, and no one else is informed.
     """
 
     def __init__(self, listener: socket.socket, greet: Callable[[socket.socket], _Guest]) -> None:
@@ -118,7 +118,7 @@ class Reception(Generic[_Guest]):
             own.close()
 
     def _give_up_oldest(self, most: int) -> None:
-        """Where so many greetings go on, let the oldest fail."""
+        """If too many greetings are under way, let the oldest fail."""
         with self._lock:
             if len(self._greeted) >= most:
                 _shut_down(next(iter(self._greeted.values())))

@@ -30,7 +30,7 @@ class Brief:
     settings
         Of libraries, that role processes take over.
     preload
-        What templates of the role processes import; None where there are none.
+        What templates of the role processes import; None if there are none.
     progress_every_s
         How often progress of roles is told where there is nothing else to tell, in seconds.
     patience_s

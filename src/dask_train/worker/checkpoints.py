@@ -12,7 +12,7 @@ from dask_train.errors import CheckpointError
 async def why_none_are_kept(place: CheckpointPlace) -> str:
     """Return why no checkpoint can be kept there, as a sentence.
 
-    Empty where one can. The event loop goes on meanwhile.
+    Empty if one can. The event loop continues meanwhile.
     """
     return await asyncio.to_thread(_why_not, place)
 

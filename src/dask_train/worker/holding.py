@@ -242,7 +242,7 @@ class Holding:
             await asyncio.gather(*coming, return_exceptions=True)
 
     def _borrowed(self, places: list[SegmentPlace]) -> int | None:
-        """Return which of the files segments of one pool lie in, locked; None where it can't be opened."""
+        """Return which of the files segments of one pool lie in, locked; None if it can't be opened."""
         inode = places[0].inode
         if inode in self._file_of_pool:
             lock(self._files[self._file_of_pool[inode]], places)

@@ -38,7 +38,7 @@ def rows(keys: Sequence[Any], numbers: Sequence[np.ndarray], dask_worker: Worker
 
     Returns
     -------
-    For each segment its columns, ``(k, *row_shape)``, copied once; None where one of them is not here.
+    For each segment its columns, ``(k, *row_shape)``, copied once; None if one of them is not here.
     """
     found = dict(_segments(keys, dask_worker))
     if len(found) < len(keys):

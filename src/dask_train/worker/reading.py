@@ -16,7 +16,7 @@ Part = tuple[str, int, int, int, bytes]
 async def read_new(
     run: str, positions: list[Position], last_s: float = 0.0, *, dask_worker: Worker
 ) -> list[Part] | None:
-    """Return the output of a run's roles here, each from where it has been read to; None where no such run is here.
+    """Return the output of a run's roles here, each from where it has been read to; None if no such run is here.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ class RoleData:
         await asyncio.shield(self._holdings[dataset, role, host][1])
 
     def mapped(self, dataset: int, role: str, rank: int) -> Mapped | None:
-        """Return what a role process needs to map it; None where the role has no data."""
+        """Return what a role process needs to map it; None if the role has no data."""
         if (dataset, role) not in self._tables:
             return None
         table, _ = self._tables[dataset, role]

@@ -2,7 +2,7 @@
 
 These modules travel there by value (``dask_train.cluster.by_value``), so that neither the scheduler nor the Dask
 workers need dask-train: they import nothing at their top but the standard library, NumPy and each other's functions,
-and what they are told and answer is plain dicts. Notes on them are comments where they can be: docstrings travel with
+and their arguments and answers are plain dicts. Notes on them are comments where they can be: docstrings travel with
 each task.
 """
 

@@ -72,7 +72,7 @@ def _column(name: Any, how: str, dtype: str | None = None, categories: str | Non
 
 
 def _leaf(kind: Any) -> Any:
-    # The dtype in Arrow's lists or tensors; None where they are neither, or hold no numbers.
+    # The dtype in Arrow's lists or tensors; None if they are neither, or hold no numbers.
     import pyarrow as pa  # type: ignore[import-untyped]
 
     lists = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.FixedShapeTensorType)

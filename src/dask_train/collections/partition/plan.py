@@ -19,9 +19,9 @@ class Read(TypedDict):
     piece
         Of which piece of the partition it is.
     columns
-        Of which columns, where the piece is a frame or a column of one; None where it is an array.
+        Of which columns, where the piece is a frame or a column of one; None if it is an array.
     matrix
-        The dtype of the matrix that they become; None where it is one column alone.
+        The dtype of the matrix that they become; None if it is one column alone.
     """
 
     piece: int
@@ -73,7 +73,7 @@ def make_plan(where: str, form: PartitionForm) -> Plan:
 
 
 def columns_of(plan: Mapping[str, Any]) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
-    # dtype and row shape of each array that frames become; None where only rows tell, as of lists in them.
+    # dtype and row shape of each array that frames become; None if only rows tell, as of lists in them.
     columns = [(one["matrix"], one["columns"] or []) for one in plan["reads"]]
     if any(not found or is_row_array(found[0]) for _, found in columns):
         return None

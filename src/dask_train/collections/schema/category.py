@@ -124,7 +124,7 @@ def with_categories(what: str, dtype: Any, coded: str | None, column: Any) -> An
     dtype
         A ``pandas.CategoricalDtype``.
     coded
-        Not None where a missing category is an error, as its code would be -1.
+        Not None if a missing category is an error, as its code would be -1.
     column
         Of categories, or of values.
 

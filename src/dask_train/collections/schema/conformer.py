@@ -173,7 +173,7 @@ class Conformer:
         self._targets.append(column if known is None else known)
 
     def schema(self, features: Any) -> FrameSchema | None:
-        """Return what the columns are; None where there were none."""
+        """Return what the columns are; None if there were none."""
         if not self._columns and not self._targets:
             return None
         return FrameSchema(columns=tuple(self._columns), targets=tuple(self._targets), features=features)
@@ -195,7 +195,7 @@ def _conformed_part(
 
 
 def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any]) -> None:
-    """See that a model which takes codes, and of which no schema is known, gets no categories.
+    """Check that a model which takes codes, and of which no schema is known, gets no categories.
 
     Raises
     ------

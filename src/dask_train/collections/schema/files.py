@@ -75,7 +75,7 @@ def _content(what: str, text: str, options: Mapping[str, Any] | None) -> tuple[b
 
 
 def json_within(file: Any) -> dict[str, Any] | None:
-    """Read what a ``.keras`` file tells of its schema; None where it does not."""
+    """Read the schema within a ``.keras`` file; None if it has none."""
     with zipfile.ZipFile(file) as parts:
         if SCHEMA_FILE not in parts.namelist():
             return None

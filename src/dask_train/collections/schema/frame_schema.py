@@ -41,7 +41,7 @@ class FrameSchema(Shown):
         The labels.
     features
         How the features are put together, as ``features=`` of :func:`dask_train.fit` says it: a name, a list of names
-        for a matrix, or a dict of inputs. None where they did not come from one frame.
+        for a matrix, or a dict of inputs. None if they did not come from one frame.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class FrameSchema(Shown):
         Raises
         ------
         TypeError
-            A category is of a type that JSON has no place for.
+            A category is of a type that JSON can't represent.
         ValueError
             The store can't be written.
         """
@@ -202,7 +202,7 @@ class FrameSchema(Shown):
         """A text that tells it from other schemas, in any process."""
         try:
             told = json.dumps(self.to_json())
-        except TypeError:  # values that have no place in JSON
+        except TypeError:  # values that JSON can't represent
             told = repr([(one.name, one.kind, self.categories.get(one.name)) for one in (*self.columns, *self.targets)])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 

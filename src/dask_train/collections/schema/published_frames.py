@@ -25,7 +25,7 @@ def frames_in(what: str, data: Any, features: Any, label: Any) -> tuple[FrameSch
     Returns
     -------
     tuple
-        A schema for each column of the data set, None where it is made of an array. Empty where no column of any
+        A schema for each column of the data set, None if it is made of an array. Empty if no column of any
         frame has categories, and of delayed partitions, which tell nothing before they are computed.
     """
     if isinstance(data, list) and any(isinstance(part, Delayed) for part in data):

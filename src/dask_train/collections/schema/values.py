@@ -26,7 +26,7 @@ def value_to_json(value: Any) -> Any:
     Raises
     ------
     TypeError
-        JSON has no place for a value of its type.
+        JSON can't represent a value of its type.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -62,7 +62,7 @@ def index_to_json(index: Any) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        JSON has no place for a value of its type.
+        JSON can't represent a value of its type.
     """
     import pandas as pd
 

@@ -62,7 +62,7 @@ _REDUCED = ("values", "sample_weight", "mask", "reduction", "dtype")
 
 
 def check_private_parts(model: Any) -> None:
-    """See that Keras has what ``fit`` calls, and uses what ``fit`` puts in place of its own.
+    """Check that Keras has what ``fit`` calls, and uses what ``fit`` puts in place of its own.
 
     What would be missing is an error sooner or later. What Keras would pass by would be none: losses, say, that count
     otherwise than in one process.

@@ -69,7 +69,7 @@ def arguments_of(wrapper: Any, *default: dict[str, Any]) -> dict[str, Any]:
 def compute_loss(model: Any, **batch: Any) -> Any:
     """Compute a model's loss as its steps do.
 
-    Replaces ``_compute_loss``, which passes ``training`` to a ``compute_loss`` of one's own if it takes it.
+    Replaces ``_compute_loss``, which passes ``training`` to a custom ``compute_loss`` if it takes it.
     """
     return model._compute_loss(**batch)
 
@@ -91,7 +91,7 @@ def build_symbolically(model: Any, batch: Any, *, again: bool = False) -> None:
 
 
 def initial_epoch_set(model: Any) -> int | None:
-    """Return the epoch from which a callback asks Keras to go on; None if none does.
+    """Return the epoch from which a callback asks Keras to start; None if none does.
 
     Replaces ``_initial_epoch``, which ``BackupAndRestore`` sets. Without it one worker would skip epochs, silently.
     """
@@ -102,7 +102,7 @@ def initial_epoch_set(model: Any) -> int | None:
 def is_validated(model: Any, epoch: int, every: Any) -> bool:
     """Return whether Keras validates after that epoch, by ``validation_freq``.
 
-    Replaces ``_should_eval``. Without it a worker beside the others would validate other epochs than Keras.
+    Replaces ``_should_eval``. Without it a scorer would validate other epochs than Keras.
     """
     return bool(model._should_eval(epoch, every))
 

@@ -16,7 +16,7 @@ def draws_replaced() -> Iterator[None]:
     """While it lasts, functions of ``keras.random`` return numbers from the middle of what they draw from.
 
     Replaces functions of ``keras.src.backend.random``, which those of ``keras.random`` and Keras' layers call. Without
-    it nothing can be told of losses of steps that draw random numbers.
+    it nothing is known of losses of steps that draw random numbers.
     """
     before = {name: getattr(backend.random, name) for name in _INSTEAD}
     for name, function in _INSTEAD.items():

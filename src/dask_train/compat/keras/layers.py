@@ -57,7 +57,7 @@ def own_variables_by_kind(layer: Any) -> list[list[Any]]:
 def metric_variables(metric: Any) -> list[Any]:
     """Return the variables that a metric has made itself, without those of inner metrics.
 
-    Replaces ``Metric._variables``. Without it a metric of one's own takes inner metrics' counts for its own.
+    Replaces ``Metric._variables``. Without it a custom metric takes inner metrics' counts for its own.
     """
     held: list[Any] = metric._variables
     return held
@@ -98,8 +98,8 @@ def forget_losses(layer: Any) -> None:
 def has_added_losses(layer: Any) -> bool:
     """Return whether a layer itself has added losses when it was last called, also within a graph.
 
-    Replaces ``Layer._losses``; the public list has those of inner layers and of weights, too. Without it each layer of
-    one's own is taken for one that adds losses.
+    Replaces ``Layer._losses``; the public list has those of inner layers and of weights, too. Without it each custom
+    layer is taken for one that adds losses.
     """
     return bool(layer._losses)
 

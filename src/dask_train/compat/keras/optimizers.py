@@ -27,7 +27,7 @@ def learning_rate_of(optimizer: Any, *default: Any) -> Any:
 def trained_variables(optimizer: Any) -> list[Any]:
     """Return the variables that an optimizer was built on, in the order of what it keeps of each.
 
-    Replaces ``_trainable_variables``. Without it gradients can't be told from each other by their place.
+    Replaces ``_trainable_variables``. Without it gradients can't be distinguished by their place.
     """
     held: list[Any] = optimizer._trainable_variables
     return held
@@ -64,7 +64,7 @@ def key_of(optimizer: Any, variable: Any) -> Any:
 
 
 def is_spared_weight_decay(optimizer: Any, variable: Any) -> bool:
-    """Return whether that variable is to be spared weight decay, which Keras 3.16 tells of built optimizers only.
+    """Return whether that variable is to be spared weight decay, which Keras 3.16 knows of built optimizers only.
 
     Replaces ``_is_excluded_from_weight_decay`` and ``_use_weight_decay``. Without them decay that was excluded comes
     back in an optimizer that is made again.

@@ -33,7 +33,7 @@ class Slices:
     indices, values
         Tensors: which rows, and the gradient of each.
     alike
-        Whether all workers look up the same rows, once a batch; False where each does for its rows of the batch; None
+        Whether all workers look up the same rows, once a batch; False if each does for its rows of the batch; None
         where only running tells.
     distinct
         Whether each row is in it once, however often it was looked up.
@@ -86,7 +86,7 @@ class Backend(Protocol):
         Whether Keras' own ``fit`` builds model, metrics and losses by shapes before the first step; it is done with the
         run's columns then, since the batches that ``fit`` sees only count.
     looked_at_rows
-        How many rows the batch has by whose shape it is done; None where the number can stay open.
+        How many rows the batch has by whose shape it is done; None if the number can stay open.
     takes_text
         Whether there are tensors of text.
     graphs_tell_more
@@ -172,7 +172,7 @@ class Backend(Protocol):
         Returns
         -------
         sequence
-            Tensors that are there when the function has returned; none where steps run as they are written.
+            Tensors that are there when the function has returned; none if steps run as they are written.
         """
 
     def after(self, tensors: Sequence[Any]) -> AbstractContextManager[None]:
@@ -275,7 +275,7 @@ class Backend(Protocol):
     def is_by_row(self, loss: Any, rows: int) -> bool:
         """Return whether a loss has values by row, so that their sum is one over rows.
 
-        False where its graph tells that.
+        False if its graph tells that.
         """
 
     def learn(
@@ -297,7 +297,7 @@ class Backend(Protocol):
         Returns
         -------
         str or None
-            Why it is not known whether workers compute what one does; None where it is.
+            Why it is not known whether workers compute what one does; None if it is.
 
         Raises
         ------

@@ -79,7 +79,7 @@ class JaxBackend:
 
         def function(given: Sequence[Sequence[Any]], iterator: Any) -> tuple[Any, tuple[list[Any], ...]]:
             for variables, values in zip(variables_of(model, trains=len(given) == NUM_TRAINED), given, strict=True):
-                for variable, value in zip(variables, values, strict=False):  # none where they are where they belong
+                for variable, value in zip(variables, values, strict=False):  # none if they are where they belong
                     variable.assign(value)
             return steps(iterator), tuple([] for _ in given)
 
@@ -172,7 +172,7 @@ class JaxBackend:
             with keras.StatelessScope(pairs) as scope:
                 if given:
                     optimizer.apply(given, places)
-                else:  # Keras returns at once; moving averages and counters of all weights go on, though
+                else:  # Keras returns at once; moving averages and counters of all weights continue, though
                     apply_nothing(optimizer)
             return [scope.get_current_value(variable) for variable in every]
 

@@ -50,7 +50,7 @@ def check_step(
     model: Any,
     looks_at_logs: bool,
 ) -> frozenset[str]:
-    """See that workers can take a step together.
+    """Check that workers can take a step together.
 
     Parameters
     ----------

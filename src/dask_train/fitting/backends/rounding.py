@@ -33,5 +33,5 @@ def is_mean(whole: Any, parts: Sequence[Any], shares: Sequence[float], room: flo
 
 
 def size_of(values: Any) -> float:
-    """Return the largest absolute value that is finite; 0 where there is none."""
+    """Return the largest absolute value that is finite; 0 if there is none."""
     return float(np.nan_to_num(np.abs(np.asarray(values, np.float64)), posinf=0.0).max(initial=0.0))

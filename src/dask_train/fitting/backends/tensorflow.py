@@ -158,7 +158,7 @@ class TensorFlowBackend:
         def apply(*grads: Any) -> None:
             if grads:
                 optimizer.apply_gradients(zip(grads, variables, strict=True))
-            else:  # Keras returns at once; moving averages and counters of all weights go on, though
+            else:  # Keras returns at once; moving averages and counters of all weights continue, though
                 apply_nothing(optimizer)
 
         def convert_and_apply(slices: Sequence[tuple[np.ndarray, ...]]) -> None:

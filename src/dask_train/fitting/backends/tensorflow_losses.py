@@ -301,7 +301,7 @@ def _rows_taken(part: Any) -> set[str]:
 
 
 def _outside(tensor: Any) -> Any:
-    """Return what a graph has captured as that placeholder; None where it is an argument."""
+    """Return what a graph has captured as that placeholder; None if it is an argument."""
     return next((outer for outer, inner in tensor.graph.captures if inner is tensor), None)
 
 

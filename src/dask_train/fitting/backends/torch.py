@@ -151,7 +151,7 @@ class TorchBackend:
                     given.append(_sparse(as_tensor(np.array(indices)), as_tensor(np.array(values), like=like), like))
             if given:
                 optimizer.apply(given, places)
-            else:  # Keras returns at once; moving averages and counters of all weights go on, though
+            else:  # Keras returns at once; moving averages and counters of all weights continue, though
                 apply_nothing(optimizer)
 
         return apply

@@ -162,13 +162,13 @@ def _name(node: Any) -> str:
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:
-    """Return the shape of what an operation has made; None where it has made several."""
+    """Return the shape of what an operation has made; None if it has made several."""
     made = shapes_made(node)
     return made[0] if len(made) == 1 else None
 
 
 def _operand(node: Any) -> float | None:
-    """Return how large the other operand of a product or quotient is, in the mean; None where it is derived as well."""
+    """Return how large the other operand of a product or quotient is, in the mean; None if it is derived as well."""
     derives_first = node.next_functions[0][0] is not None
     if _name(node) == "Div" and not derives_first:
         return None
@@ -187,7 +187,7 @@ class Seen:
     name, shape
         Of the operation, and of what it makes.
     num_reduced
-        How many values it has taken in; 0 where it reduces none.
+        How many values it has taken in; 0 if it reduces none.
     reduction
         Of one of torch's losses: 0 for none, 1 for a mean, 2 for a sum. None for other operations.
     operand

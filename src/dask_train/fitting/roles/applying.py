@@ -14,7 +14,8 @@ from dask_train.compat.keras.optimizers import step_count, trained_variables
 from dask_train.fitting.roles.aside import is_aside, is_rehearsed, note_gradients
 from dask_train.keras_models.custom_objects import STANDS_IN_FOR
 
-# Called in place of an optimizer's ``apply``: optimizer, gradients, their variables, and what goes on with gradients.
+# Called in place of an optimizer's ``apply``: optimizer, gradients, their variables, and the call that continues with
+# gradients.
 Instead = Callable[[Any, list[Any], list[Any], Callable[[Sequence[Any]], Any]], Any]
 
 

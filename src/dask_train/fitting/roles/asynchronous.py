@@ -153,7 +153,7 @@ class AsynchronousWorker(Worker):
         return told.values
 
     def validation(self) -> Any:
-        """Return the first worker's, on all of the data; None where a scorer does it, and in the others."""
+        """Return the first worker's, on all of the data; None if a scorer does it, and in the others."""
         return super().validation() if self.leads else None
 
     def validation_data(self) -> DataSet:

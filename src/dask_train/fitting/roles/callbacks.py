@@ -50,7 +50,7 @@ class Leader(keras_callbacks.CallbackList):
     Attributes
     ----------
     epoch
-        The one that goes on.
+        The one that continues.
     first_batch
         The number of the first batch of this epoch, where it was begun elsewhere.
     opens, closes
@@ -92,7 +92,7 @@ class Leader(keras_callbacks.CallbackList):
         first_batch
             Its number in the epoch.
         follow
-            Lets Keras' ``History`` go on with that of before.
+            Lets Keras' ``History`` continue that of before.
         take
             Lets callbacks hold what those before held.
         """

@@ -1,4 +1,4 @@
-"""Whether training may go on with a checkpoint: by what model, compilation and data it was begun with.
+"""Check whether training may resume from a checkpoint, by the model, compilation and data it began with.
 
 All of it is plain values, so it is stored in the checkpoint. What names a place in code, or differs between two calls
 of one program, is left out: modules, numbers in names, initial values, seeds, whose state is in the checkpoint.
@@ -55,7 +55,7 @@ def configuration_of(task: FitTask, schema: Columns, model: Any) -> Configuratio
         "data": {"columns": [asdict(column) for column in schema], "layout": task.columns.places()},
         "frame": task.frame,
         "class_weight": task.class_weight,
-        "optimizers": [  # besides those that a compilation tells of
+        "optimizers": [  # besides those that a compilation names
             [type(optimizer).__name__, places]
             for optimizer, places in state.held_optimizers(model)
             if not any(place[1:] == ["optimizer"] for place in places)
@@ -77,12 +77,12 @@ def set_rates(model: Any, rates: list[float | None]) -> None:
 
 
 def check_same(then: Configuration, now: Configuration, *, rates_then: list[float | None], new_rate: bool) -> None:
-    """See that training goes on as it was begun.
+    """Check that training continues as it began.
 
     Parameters
     ----------
     then, now
-        What the checkpoint was begun with, and what goes on with it.
+        What the checkpoint began with, and what resumes from it.
     rates_then
         The learning rates when the checkpoint was kept, which are as good as those that it was begun with.
     new_rate

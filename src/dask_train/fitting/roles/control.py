@@ -35,7 +35,7 @@ class Flags:
     epoch_ends
         The step just taken was the last of its epoch; each worker knows by itself.
     testing
-        A validation goes on.
+        A validation continues.
     looks_at_epochs, looks_at_batches
         Whether a callback may look at the optimizer, or at all weights: between epochs, or at batches.
     batch_begins, test_batches
@@ -67,7 +67,7 @@ class Control(Flags):
         rates = [learning_rate_of(optimizer) for optimizer in optimizers]
         self._rates = [rate for rate in rates if isinstance(rate, keras.Variable)]  # schedules are the same everywhere
         self._values = np.zeros(len(_FLAGS) + len(self._rates))
-        # Others may still read in one what was told last while the first worker tells more in the other.
+        # Others may still read the last message in one while the first worker writes the next in the other.
         self._channels = itertools.cycle([replicas.channel([self._values.shape], np.float64) for _ in range(2)])
         self._places = [slice(len(self._values)), *[slice(0)] * (replicas.size - 1)]
 

@@ -24,7 +24,7 @@ class RowFraction:
     Attributes
     ----------
     weight
-        Its rows over those of the global batch; 0 where it has none of them. Set for each batch, once.
+        Its rows over those of the global batch; 0 if it has none of them. Set for each batch, once.
     number
         Of the batch: how often that was.
     rows
@@ -151,7 +151,7 @@ class _Summing:
     def _completed(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Zeros where only other workers have a gradient, of the kind that theirs is, so that all sum the same.
 
-        None where nobody has one: then an optimizer passes a variable by. A worker without rows has none. In a step
+        None if nobody has one: then an optimizer passes a variable by. A worker without rows has none. In a step
         that is tried all have one.
 
         Raises

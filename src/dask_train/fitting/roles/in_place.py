@@ -19,7 +19,7 @@ _SET = ("train_function", "test_function")
 def left_as_keras_would(worker: Worker) -> Iterator[None]:
     """While it lasts, a worker trains the user's own model; a later call of Keras' makes its own functions.
 
-    torch's random numbers go on where they were, as after a run in other processes: the same call trains the same
+    torch's random numbers continue where they were, as after a run in other processes: the same call trains the same
     model again.
     """
     model, random = worker.model, [(one, value_of(one)) for one in torch_random()]

@@ -42,7 +42,7 @@ class KerasLoop(TrainingLoop):
     beside
         Validation by a scorer, in the first worker; None without one.
     new_rates
-        Learning rates that take the place of those of the checkpoint; None where these stay.
+        Learning rates that take the place of those of the checkpoint; None if these stay.
     """
 
     beside: ValidationBeside | None = None
@@ -97,7 +97,7 @@ class KerasLoop(TrainingLoop):
             self._borders.refuse()
 
     def follow(self, history: Any) -> None:
-        """Let Keras' ``History`` go on with that of before; it is this loop's from now on."""
+        """Let Keras' ``History`` continue that of before; it is this loop's from now on."""
         if self.position.steps:
             history.history, history.epoch = self.history, self._epochs_told
         self.history, self._epochs_told = history.history, history.epoch

@@ -61,8 +61,8 @@ class ParameterServer(Answering):
     Notes
     -----
     A worker's steps are numbered, as are the calls of optimizers in each, and one that was applied is not applied
-    again: a worker that takes another's place goes on after the last one. What workers have counted, rows and metrics,
-    is added up here under the same lock, so counts are exact.
+    again: a worker that takes another's place continues after the last one. What workers have counted, rows and
+    metrics, is added up here under the same lock, so counts are exact.
     """
 
     def __init__(self, task: FitTask, session: Session, backend: Backend) -> None:

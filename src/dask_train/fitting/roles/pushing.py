@@ -34,7 +34,7 @@ class Pushing:
 
     Notes
     -----
-    Weights come back before the step goes on, so a step that applies gradients several times computes the later ones
+    Weights come back before the step continues, so a step that applies gradients several times computes the later ones
     with weights that have the earlier. In the first step of a worker, and in the last one of each epoch, weights are
     looked at: those that something else has changed would be lost.
     """
@@ -56,7 +56,7 @@ class Pushing:
         self.failure: BaseException | None = None
 
     def __call__(self, optimizer: Any, gradients: list[Any], variables: list[Any], go_on: Callable[[Any], Any]) -> Any:
-        """See :func:`~dask_train.fitting.roles.applying.at_every_apply`; what is no concern of the model's goes on."""
+        """See :func:`~dask_train.fitting.roles.applying.at_every_apply`; other gradients are passed on."""
         places = [self._place_of(variable) for variable in variables]
         number = self._numbers.get(id(optimizer))
         if not gradients or (number is None and not any(place is not None for place in places)):

@@ -119,7 +119,7 @@ def _unshared(sample_weight: Any, dtype: Any) -> Any:
 
 
 def _divisor(values: Any, sample_weight: Any, mask: Any, reduction: str | None) -> Any:
-    """Return by what Keras divides where that is not the number of values; None where it is, or nothing is divided."""
+    """Return by what Keras divides where that is not the number of values; None if it is, or nothing is divided."""
     if mask is not None and reduction in _MEANS:
         return keras.ops.sum(keras.ops.cast(mask, "float32"))
     if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):

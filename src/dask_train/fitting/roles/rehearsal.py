@@ -29,7 +29,7 @@ def rehearsed(model: Any, metrics: Metrics) -> Iterator[Callable[[], None]]:
     Yields
     ------
     function
-        Sets weights, optimizers, random numbers and counts back; metrics go on counting.
+        Sets weights, optimizers, random numbers and counts back; metrics continue to count.
     """
     with rehearsing(), kept(model, metrics) as set_back:
         yield set_back
@@ -97,7 +97,7 @@ def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[
     Returns
     -------
     str or None
-        Why it is not known whether several workers compute what one does; None where it is.
+        Why it is not known whether several workers compute what one does; None if it is.
     """
     if backend.graphs_tell_more or not may_have_own_losses(model):
         return None

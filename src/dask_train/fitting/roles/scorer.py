@@ -71,7 +71,7 @@ class WeightsSource(Protocol):
     """Where the scorer's model has its weights from."""
 
     def next(self, wait_s: float) -> dict[str, int] | None:
-        """Return what tells which weights the model has now; None where there are no new ones for so long."""
+        """Return what tells which weights the model has now; None if there are no new ones for so long."""
 
     def moved(self) -> None:
         """Tell that a step was taken."""

@@ -62,7 +62,7 @@ def open_callbacks(sent: bytes) -> tuple[list[Any], Variables]:
 
 
 def states_of(callbacks: Sequence[Any], variables: Variables) -> list[bytes]:
-    """Pickle what each callback holds now; empty where that can't be. The last one is that of variables."""
+    """Pickle what each callback holds now; empty if that can't be. The last one is that of variables."""
     found, used = [], set[str]()
     for callback in callbacks:
         try:

@@ -62,7 +62,7 @@ def shards_of(model: Any, num_servers: int) -> list[Shard]:
 
 
 def check_sharing(optimizer: Any) -> None:
-    """See that an optimizer, built, can be shared between servers: each has all that it looks at.
+    """Check that an optimizer, built, can be shared between servers: each has all that it looks at.
 
     Raises
     ------

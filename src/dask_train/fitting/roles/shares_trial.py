@@ -42,7 +42,7 @@ def compare_shares(
     made: tuple[Step, Callable[[], Step]],
     batch: Any,
 ) -> str | None:
-    """See that parts of a batch are as good as the whole; nothing is trained, and all is as it was before.
+    """Check that parts of a batch are as good as the whole; nothing is trained, and all is as it was before.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def compare_shares(
     Returns
     -------
     str or None
-        Why it can't be told; None where it can, or nothing is to be compared.
+        Why it can't be told; None if it can, or nothing is to be compared.
 
     Raises
     ------
@@ -159,7 +159,7 @@ class _Trial:
         return _Found(False, draws, found.is_finite)
 
     def is_mean_of_other_rows(self, step: Step) -> bool:
-        """Return whether parts add up to the whole also where rows differ more; true where that can't be tried.
+        """Return whether parts add up to the whole also where rows differ more; true if that can't be tried.
 
         Each column is sorted: small values come into the first rows, among them those that a mask leaves out. So rows
         that leave as much of each other as the next, by which a quotient of two sums looks like a mean, no longer do.

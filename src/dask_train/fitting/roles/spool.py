@@ -153,7 +153,7 @@ class SpooledWeights:
         self._epoch = -1
 
     def next(self, wait_s: float) -> dict[str, int] | None:
-        """Return which epoch's weights the model has now; None where there are no new ones.
+        """Return which epoch's weights the model has now; None if there are no new ones.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class SpooledWeights:
             self._line.close()
 
     def _ask(self, order: str, **told: Any) -> Any:
-        """Return what the first worker answers; None where the run is to stop."""
+        """Return what the first worker answers; None if the run is to stop."""
         while self._line is not None or self._dial():
             assert self._line is not None
             try:

@@ -57,7 +57,7 @@ class BatchFeed:
     class_weight
         As in Keras.
     num_classes
-        Targets are class numbers below it; None where they are not.
+        Targets are class numbers below it; None if they are not.
     is_taken
         Returns whether the next step was taken already, by a lost worker whose place this one takes. Default: false.
     """
@@ -83,7 +83,8 @@ class Steps:
     step
         ``model.train_step`` or ``model.test_step``.
     after
-        Called with what each step has told, and whether the call ``ends`` with it; returns the logs that callbacks see.
+        Called with the outcome of each step, and whether the call ``ends`` with it; returns the logs that callbacks
+        see.
 
     Notes
     -----
@@ -107,7 +108,7 @@ class Steps:
         return logs
 
     def _taken(self) -> Told:
-        """Return what a step has told that another worker has taken, whose counts this one's metrics go on with."""
+        """Return the outcome of a step that another worker has taken, whose counts this one's metrics continue."""
         self._rank.metrics.go_on()
         return Told(self._rank.metrics.results())
 
@@ -198,7 +199,7 @@ class Steps:
 
 
 def check_class_numbers(y: Any, num_classes: int) -> None:
-    """See that labels of a batch are numbers of classes that there are.
+    """Check that labels of a batch are numbers of classes that there are.
 
     Raises
     ------

@@ -84,7 +84,7 @@ class SynchronousWorker(Worker):
         self._ungathered: Told | None = None  # the logs of the last step, where they are of this worker alone
 
     def begin(self, callbacks: Any) -> None:
-        """Go on with the last checkpoint, if there is one to go on with; all workers with the first one's weights."""
+        """Resume from the last checkpoint, if there is one; all workers with the first one's weights."""
         metrics = self.metrics
         if not self.loop.takes_place:
             self.weights.send(optimizers=True)
@@ -152,7 +152,7 @@ class SynchronousWorker(Worker):
         return self.metrics.gather(told)
 
     def _check_fixed(self, before: list[np.ndarray]) -> None:
-        """See that a call of the model, in the second step, has set no weights: half a step's would be handed over."""
+        """Check that the second step's call of the model has set no weights: half a step's would be handed over."""
         for variable, value in zip(self.weights.fixed_variables(), before, strict=True):
             if not np.array_equal(value_of(variable), value, equal_nan=value.dtype.kind == "f"):
                 self.loop.mirror_no_more(

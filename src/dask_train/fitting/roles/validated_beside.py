@@ -42,7 +42,7 @@ class ValidationBeside:
         return self._spool.aligned(epochs)
 
     def take_known(self, history: dict[str, list[Any]], epochs: Sequence[int]) -> None:
-        """Take what a checkpoint has of validation out of its history: Keras goes on with the rest."""
+        """Take what a checkpoint has of validation out of its history: Keras continues with the rest."""
         validated = [epoch for epoch in epochs if self._is_validated(epoch)]
         for name in [name for name in history if name.startswith("val_")]:
             values = history.pop(name)

@@ -28,7 +28,7 @@ class Validation:
     feed
         Their batches, one validation after the other.
     warning
-        What Keras warns of; None where all is well.
+        What Keras warns of; None if all is well.
     """
 
     def __init__(self, task: FitTask, data: DataSet, steps_per_execution: int) -> None:

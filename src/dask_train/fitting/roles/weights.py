@@ -116,7 +116,7 @@ class Weights(WatchedWeights):
         return [np.array(value_of(variable)) for variable in self._statistics]
 
     def set_statistics(self, values: list[np.ndarray]) -> None:
-        """Set them to what :meth:`statistics` has told."""
+        """Set them to what :meth:`statistics` has returned."""
         assign(self._statistics, values)
 
     def own(self) -> list[np.ndarray]:
@@ -130,8 +130,8 @@ class Weights(WatchedWeights):
     def set_own(self, values: Sequence[np.ndarray]) -> None:
         """Take over what :meth:`own` has returned, on this or another backend.
 
-        Of another backend there may be more, which are left out, or none of torch's random numbers, which go on as they
-        are then.
+        Of another backend there may be more, which are left out, or none of torch's random numbers, which continue as
+        they are then.
         """
         given = 0
         for some in self._own_by_dtype():
@@ -176,7 +176,7 @@ def seeds_of_rank(model: Any, rank: int) -> None:
 
 
 def check_on_cpu(model: Any) -> None:
-    """See that a model whose lost workers are to be replaced in place lies on CPUs.
+    """Check that a model whose lost workers are to be replaced in place lies on CPUs.
 
     Raises
     ------

@@ -54,7 +54,7 @@ class Worker(ABC):
     share, metrics, moment
         Of this worker.
     weights
-        What workers agree on in steps; None where they do not.
+        What workers agree on in steps; None if they do not.
     applies_last
         Whether gradients are applied when all else in a step is done.
     """
@@ -158,7 +158,7 @@ class Worker(ABC):
             callbacks.on_train_end()
 
     def _begins_within_data(self) -> bool:
-        """Whether the next batch is not the first of a turn through the data, as where it goes on with another's."""
+        """Whether the next batch is not the first of a turn through the data, as when it continues another's."""
         epoch, batch = self.position.epoch, self.loop.first_of_call
         return epoch < self.task.epochs and (batch > 0 or not self.epochs.begins_turn(epoch))
 
@@ -214,7 +214,7 @@ class Worker(ABC):
     def validation(self) -> Any:
         """Return what Keras takes for validation data: it counts steps, whose batches come from the run.
 
-        None where there is none, or a scorer validates.
+        None if there is none, or a scorer validates.
         """
         if self.task.validation_columns is None or self.task.scored_elsewhere:
             return None
@@ -237,7 +237,7 @@ class Worker(ABC):
         return state.shared(CALLBACKS, self._callbacks_state, self._restore_callbacks, trained=False, led=True)
 
     def resume(self, callbacks: Any) -> None:
-        """Let the first worker's callbacks go on where the loop begins."""
+        """Let the first worker's callbacks continue where the loop begins."""
         if self.leads:
             callbacks.resume(self.loop.first_of_call, self.loop.follow, self._take_callbacks)
 
@@ -265,7 +265,7 @@ class Worker(ABC):
         return self._held[1]
 
     def _restore_callbacks(self, kept: list[list[Any]]) -> None:
-        """Let callbacks hold what others held, once training begins; a notice tells of those that begin anew."""
+        """Let callbacks hold what others held, once training begins; a notice names those that begin anew."""
         if not self.leads:
             return
         states, lost = matched(self.callbacks, [CallbackState(*held) for held in kept], self.variables)

@@ -63,7 +63,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     Raises
     ------
     ValueError, TypeError
-        An argument can't be, or the data does not fit the module, its loss or its metrics; nothing has been started.
+        An argument is invalid, or the data does not fit the module, its loss or its metrics; nothing has been started.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         How the run ended; see :func:`dask_train.train`.
 
@@ -149,7 +149,7 @@ def evaluate_module(model: Any, x: Any, y: Any = None, **given: Any) -> dict[str
     Raises
     ------
     ValueError, TypeError
-        An argument can't be, or the data does not fit the module, its loss or its metrics; nothing has been started.
+        An argument is invalid, or the data does not fit the module, its loss or its metrics; nothing has been started.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         As :func:`dask_train.train`.
     """

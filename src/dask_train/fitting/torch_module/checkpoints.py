@@ -1,4 +1,4 @@
-"""Whether training of a module may go on with a checkpoint, and which of two of its scores is the better one."""
+"""Check whether training of a module may resume from a checkpoint; compare two of its scores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def configuration_of(training: ModuleTraining, optimizer: Any, scheduler: Any, c
 
 
 def check_same(then: dict[str, Any], now: dict[str, Any]) -> None:
-    """See that training goes on as it was begun.
+    """Check that training continues as it began.
 
     Raises
     ------

@@ -199,12 +199,12 @@ def named_metrics(metrics: Any) -> dict[str, Any]:
 
 
 def scores_of(metrics: Mapping[str, Any]) -> set[str] | None:
-    """Return the names of all scores; None where a metric that counts by itself may give several."""
+    """Return the names of all scores; None if a metric that counts by itself may give several."""
     return None if any(map(counts_by_itself, metrics.values())) else {"loss", *metrics}
 
 
 def check_together(module: torch.nn.Module, workers: int) -> None:
-    """See that several workers can train a module.
+    """Check that several workers can train a module.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def check_together(module: torch.nn.Module, workers: int) -> None:
 def check_rows(
     module: torch.nn.Module, loss: Any, metrics: Mapping[str, Any], data: FitData, what: str, *, trains: bool = True
 ) -> None:
-    """See that rows of the data go through the module, its loss and its metrics: a few of them, or rows of ones.
+    """Check that rows of the data go through the module, its loss and its metrics: a few of them, or rows of ones.
 
     An error is the data's where rows of any values would raise it. Others are left to the first batch, in the workers:
     a decomposition may need more rows, a metric rows of two classes, a density rows within its support.

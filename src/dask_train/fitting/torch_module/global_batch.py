@@ -93,7 +93,7 @@ class Structure:
     outputs
         A tensor, or tuples, lists, dicts and their like of tensors.
     rows
-        Of which they are; None where that is not looked at.
+        Of which they are; None if that is not looked at.
 
     Attributes
     ----------

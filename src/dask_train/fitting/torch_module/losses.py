@@ -92,7 +92,7 @@ def counted(weight: torch.Tensor, y: Any, ignored: int | None) -> torch.Tensor:
 
 
 def check_weight(total: float) -> None:
-    """See that rows weigh something.
+    """Check that rows weigh something.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def _weighable(given: Any) -> tuple[Callable[[Any, Any], Any], str]:
 
 
 def word_of(given: Any, name: str) -> Any:
-    """Return what a loss was made with, or a function is called with; None where it tells nothing of the kind."""
+    """Return what a loss was made with, or a function is called with; None if it tells nothing of the kind."""
     return getattr(given, name, None) if isinstance(given, torch.nn.Module) else keywords_of(given).get(name)
 
 

@@ -19,7 +19,7 @@ class Opened:
     Attributes
     ----------
     module, loss, optimizer, scheduler
-        Of this worker; None where there is none.
+        Of this worker; None if there is none.
     metrics, metrics_of_validation
         Each counts by itself.
     """
@@ -44,13 +44,13 @@ class Opened:
         self.metrics_of_validation = ModuleMetrics.like(given.metrics, device)
 
     def step(self) -> None:
-        """Apply the gradients, and let the scheduler go on where it does so with each step."""
+        """Apply the gradients, and step the scheduler if its interval is a step."""
         self.optimizer.step()
         if self.scheduler is not None and self._by_step:
             self.scheduler.step()
 
     def schedule(self, epoch: int, logs: dict[str, Any]) -> None:
-        """Let the scheduler go on after an epoch, where it does so; one that looks at a score gets the loss.
+        """Step the scheduler after an epoch, if that is its interval; one that looks at a score gets the loss.
 
         One that has seen the epoch already, as in a worker that was replaced within it, does not see it again.
         """

@@ -49,7 +49,7 @@ class Parts(NamedTuple):
     values
         Numbers whose sum over all shares, divided by what these weigh in all, is the loss.
     weight
-        What those of this share weigh; 0 where nothing is divided.
+        What those of this share weigh; 0 if nothing is divided.
     """
 
     values: torch.Tensor
@@ -72,7 +72,7 @@ class RowSums:
 
     @classmethod
     def of(cls, given: Any, *, weighted: bool) -> RowSums | None:
-        """Return a loss as sums over rows; None where it is not known to be that, with ``weighted`` rows or at all."""
+        """Return a loss as sums over rows; None if it is not known to be that, with ``weighted`` rows or at all."""
         function, words = _function_of(given), _words_of(given)
         if function not in _FUNCTIONS.values() or not words.keys() <= _WORDS:
             return None

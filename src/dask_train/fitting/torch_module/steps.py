@@ -39,7 +39,7 @@ class Done(NamedTuple):
     loss
         A number.
     outputs, y
-        Of all rows; where there is one worker, in the order of the collection. None where nobody asks for them, and
+        Of all rows; where there is one worker, in the order of the collection. None if nobody asks for them, and
         they were not needed.
     rows
         How many they are.
@@ -246,8 +246,8 @@ class ModuleSteps:
     def _run_along(self, some_row: Callable[[], ModuleBatch]) -> None:
         """Call the module on a row that counts for nothing, as others call it on theirs.
 
-        What it changes with each call, such as the vectors of spectral normalisation or a count of calls, goes on as
-        theirs does.
+        What it changes with each call, such as the vectors of spectral normalisation or a count of calls, stays in step
+        with theirs.
         """
         with torch.no_grad(), random_numbers_kept(self._module), values_kept(norms(self._module)):
             called(self._module, self._repeated(some_row().x, 2))
@@ -259,7 +259,7 @@ class ModuleSteps:
     def _tried(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
         """Return what the module makes of a row that is there twice, and three times; it is left as it was.
 
-        What has as many rows by chance is told from what has a row for each row.
+        This distinguishes what has as many rows by chance from what has a row for each row.
         """
         x = (batch if batch.rows else some_row()).x
         found = []
@@ -297,7 +297,7 @@ def _check_derived(loss: torch.Tensor) -> None:
 
 
 def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
-    """See that what a module makes of a row does not depend on the other rows of a batch, training's own ways apart.
+    """Check that what a module makes of a row does not depend on the other rows of a batch, training's own ways apart.
 
     It is tried in evaluation mode, where BatchNorm does not. Of one that draws random numbers there nothing is known.
 

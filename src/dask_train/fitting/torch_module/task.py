@@ -20,7 +20,7 @@ class ModuleTraining:
     loss
         A function or module of outputs and targets.
     optimizer
-        A factory from parameters, or an optimizer of the module's parameters; None where nothing is trained.
+        A factory from parameters, or an optimizer of the module's parameters; None if nothing is trained.
     scheduler
         A factory from an optimizer; None for none.
     metrics
@@ -41,7 +41,7 @@ class ModuleTask(FitTask):
     Attributes
     ----------
     by_step
-        Whether the scheduler goes on with each step, instead of each epoch.
+        Whether the scheduler steps with each step of training, instead of each epoch.
     was_compiled
         Whether the user has compiled the module with ``torch.compile``, whose code does not travel.
     """
@@ -51,7 +51,7 @@ class ModuleTask(FitTask):
 
 
 def told_of(task: ModuleTask) -> dict[str, Any]:
-    """Return what a log is told of a training: numbers and names; what is None is left out."""
+    """Return the parameters of a training for a log: numbers and names; what is None is left out."""
     names = ("epochs", "batch_size", "steps_per_epoch", "shuffle", "seed", "validation_batch_size", "validation_steps")
     given, found = task.configuration, {name: getattr(task, name) for name in names}
     found |= {"model": given["module"]["class"], "loss": given["loss"]["name"], "scheduler": given["scheduler"]}

@@ -84,6 +84,6 @@ def values_kept(several: Sequence[Named]) -> Iterator[None]:
 
 
 def random_numbers_kept(module: torch.nn.Module) -> AbstractContextManager[None]:
-    """While it lasts, random numbers may be drawn; afterwards those of torch go on where they were."""
+    """While it lasts, random numbers may be drawn; afterwards those of torch continue where they were."""
     device = device_of(module)
     return torch.random.fork_rng([device] if device.type == "cuda" else [])

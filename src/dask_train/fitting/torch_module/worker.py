@@ -153,7 +153,7 @@ class ModuleWorker:
         return plain(self._own.state())
 
     def _go_on_counting(self, state: bytes) -> None:
-        """Let metrics have what was counted of the epoch that goes on."""
+        """Let metrics have what was counted of the epoch that continues."""
         position = self.loop.position
         if self.loop.leads and (unknown := self._metrics.restore(state)):
             self._session.notice(

@@ -59,7 +59,7 @@ class TreesFit:
     evals, eval_names
         Rows that are scored, and what they are called.
     first
-        A booster, or a fitted estimator, to go on with.
+        A booster, or a fitted estimator, to continue.
     options
         Arguments for the estimator's own ``fit`` in each role process.
     together
@@ -110,7 +110,7 @@ def fit_xgboost(model: Any, x: Any = None, y: Any = None, **given: Any) -> Trees
     Raises
     ------
     ValueError, TypeError
-        An argument can't be; nothing has been started.
+        An argument is invalid; nothing has been started.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         How the run ended; see :func:`dask_train.train`. What XGBoost refuses is raised as it is, an XGBoostError above
         all, with the worker's traceback as a note.
@@ -165,7 +165,7 @@ def start(fitting: TreesFit, settings: TreesSettings, run: RunSettings) -> Any:
     Raises
     ------
     TypeError, ValueError
-        An argument can't be, or the data does not fit the model; nothing has been started.
+        An argument is invalid, or the data does not fit the model; nothing has been started.
     """
     model, library, evals, rows = fitting.model, fitting.library, fitting.evals, fitting.rows
     check_plain(model, library)

@@ -35,7 +35,7 @@ def finds_categories(model: Any) -> bool:
 
 
 def check_going_on(library: str, start: Any, known: FrameSchema | None, columns: Columns) -> None:
-    """Refuse categories where the model to go on with takes codes of which nobody knows the values.
+    """Refuse categories if the model to continue takes codes whose values are unknown.
 
     Raises
     ------

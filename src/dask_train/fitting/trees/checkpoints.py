@@ -1,4 +1,4 @@
-"""Whether rounds may go on with a checkpoint: what it was begun with has to be the same."""
+"""Check whether rounds may resume from a checkpoint: what it began with has to be the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def configuration_of(task: TreesTask, session: Session, *, free: Set[str]) -> di
 
 
 def check_same(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Check that rounds go on with what they were begun with.
+    """Check that rounds continue with what they began with.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def fit_lightgbm(model: Any, x: Any = None, y: Any = None, **given: Any) -> Tree
     Raises
     ------
     ValueError, TypeError
-        An argument can't be; nothing has been started.
+        An argument is invalid; nothing has been started.
     PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
         How the run ended; see :func:`dask_train.train`. What LightGBM refuses is raised as it is, a LightGBMError above
         all, with the worker's traceback as a note.
@@ -122,7 +122,7 @@ def _check_streamed(model: Any, qid: Any, evals: Sequence[str]) -> None:
 
 
 def _check_ranker(model: Any, qid: Any) -> None:
-    """See that queries are given where rows are ranked within them.
+    """Check that queries are given where rows are ranked within them.
 
     Raises
     ------

@@ -16,7 +16,7 @@ _NO_METRIC = {"", "none", "na", "null", "custom"}
 
 
 def check_metrics(params: Mapping[str, Any], eval_metric: Any) -> None:
-    """See that LightGBM has all metrics that are named.
+    """Check that LightGBM has all metrics that are named.
 
     Parameters
     ----------

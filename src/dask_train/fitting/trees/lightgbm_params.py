@@ -81,7 +81,7 @@ def last_scores(scores: Mapping[str, Mapping[str, Sequence[float]]], best: int) 
     scores
         Of all rounds, by data set and metric.
     best
-        Not above 0 where nothing looked for the best one.
+        Not above 0 if nothing looked for the best one.
     """
     found: Any = defaultdict(OrderedDict)
     for name, by_metric in scores.items():

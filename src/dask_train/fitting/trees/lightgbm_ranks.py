@@ -74,7 +74,7 @@ def _tell(params: Mapping[str, Any], session: Session) -> None:
 
 
 def first_score(params: Mapping[str, Any], labels: np.ndarray, weights: np.ndarray | None, session: Session) -> float:
-    """Return what all rows begin with, of the mean over all ranks' rows; 0 where that is not ours to find.
+    """Return what all rows begin with, of the mean over all ranks' rows; 0 if that is not ours to find.
 
     LightGBM begins with the mean over ranks of what each would begin with: of uneven shares another value, and a wild
     one where a logarithm of a rank's mean has no bound.

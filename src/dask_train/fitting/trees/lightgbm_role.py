@@ -2,8 +2,8 @@
 
 The estimator's own ``fit`` runs in each rank, so that objectives, classes and parameters are what they are in one
 process. Two names that it uses are others meanwhile: data sets are made of this rank's parts, one after the other, with
-the bins of a sample of all rows; and rounds are trained by a loop that tells scores, keeps checkpoints and goes on with
-them. LightGBM's ranks score their own rows only, so the first one scores whole sets, for all.
+the bins of a sample of all rows; and rounds are trained by a loop that reports scores, keeps checkpoints and resumes
+from them. LightGBM's ranks score their own rows only, so the first one scores whole sets, for all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dask_train.role.session import Session
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.rounds import RoundLoop
 
-# Parameters with which rounds may go on that were begun with others.
+# Parameters that may change when rounds resume.
 FREE = frozenset({"n_estimators", "n_jobs", "verbosity"})
 
 
@@ -108,7 +108,7 @@ class LightGBMRounds:
         self._booster: Any = None
         self._objective: Any = None
         self._begin = 0  # the rounds of the model that was gone on with
-        self._best = 0  # the best round so far as early stopping has told it
+        self._best = 0  # the best round so far, from early stopping
         self._ended = False  # whether a callback has ended the rounds
 
     def train(

@@ -74,7 +74,7 @@ class DataSets:
     Attributes
     ----------
     start
-        The booster to go on with; every data set begins with its scores.
+        The booster to continue; every data set begins with its scores.
     first_score
         What all rows begin with besides, and the first tree has to hold.
     shape
@@ -98,7 +98,7 @@ class DataSets:
         return Asked(number=self._asked, params=dict(params))
 
     def check_start(self) -> None:
-        """See that the booster to go on with knows the same categories by the same codes.
+        """Check that the booster to continue knows the same categories by the same codes.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class DataSets:
         return made
 
     def _begin(self, made: Any, parts: Sequence[TreeRows], column: Column) -> None:
-        """Let rows begin with the scores that they were given, and those of the booster to go on with."""
+        """Let rows begin with the scores that they were given, and those of the booster to continue."""
         scores: list[np.ndarray] = []
         if parts[0].margin is not None:
             margin = np.concatenate([part.margin for part in parts if part.margin is not None]).astype(np.float64)

@@ -27,7 +27,7 @@ class TreeRows:
     x, y
         Features ``(n, num_features)``, and targets ``(n,)`` or ``(n, outputs)``.
     sample_weight, margin, qid
-        Weights ``(n,)``, scores to begin with, and the number of each row's query; None where there are none.
+        Weights ``(n,)``, scores to begin with, and the number of each row's query; None if there are none.
     """
 
     x: np.ndarray
@@ -89,7 +89,7 @@ class Partitioned(Protocol):
 
     @property
     def schema(self) -> Columns | None:
-        """The data set's columns; None where there is no data."""
+        """The data set's columns; None if there is no data."""
 
     @property
     def partition_numbers(self) -> np.ndarray:
@@ -108,7 +108,7 @@ def parts_of(session: Session, rows: Partitioned, columns: Columns) -> list[Tree
     Raises
     ------
     ValueError
-        Too many rows would have to be moved for that; or targets or weights can't be.
+        Too many rows would have to be moved for that; or targets or weights are invalid.
     """
     schema = rows.schema
     assert schema is not None
@@ -132,7 +132,7 @@ def as_parts(partitions: Iterable[Sequence[np.ndarray]], columns: Columns, what:
 
 
 def check_numbers(parts: Iterable[TreeRows], what: str) -> None:
-    """See that targets, weights and first scores are finite: libraries differ in what they make of others.
+    """Check that targets, weights and first scores are finite: libraries differ in what they make of others.
 
     Nor may weights be negative: XGBoost refuses them, and LightGBM makes trees of no use of them.
 

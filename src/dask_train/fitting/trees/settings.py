@@ -55,7 +55,7 @@ class XGBoostSettings(TreesSettings):
         Margins of rows; weights and margins of the sets that are scored. An element of ``eval_set`` that is ``(x, y)``
         itself scores the rows that are trained on.
     xgb_model
-        A booster, or a fitted estimator, to go on with.
+        A booster, or a fitted estimator, to continue.
     """
 
     base_margin: Any = None

@@ -1,4 +1,4 @@
-"""What roles are told that fit boosted trees."""
+"""What the roles of a fit of boosted trees are sent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TreesTask(LoopTask):
     columns, evals
         Which column of its rows is what, and the rows that are scored.
     start
-        A booster to go on with, as the estimator's own ``fit`` takes it; or None.
+        A booster to continue, as the estimator's own ``fit`` takes it; or None.
     settings
         More arguments of that ``fit``.
     streamed

@@ -25,7 +25,7 @@ def check_params(params: Mapping[str, Any], num_features: int) -> None:
     Raises
     ------
     xgboost.core.XGBoostError
-        A value can't be, or names an objective or metric that XGBoost does not have; it is a ValueError.
+        A value is invalid, or names an objective or metric that XGBoost does not have; it is a ValueError.
     """
     asked = {name: value for name, value in params.items() if name != "device" and not callable(value)}
     metrics = asked.get("eval_metric")

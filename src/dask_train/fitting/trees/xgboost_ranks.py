@@ -24,7 +24,7 @@ _UNUSED = re.compile(r"Parameters: \{ (.*?) \} are not used", re.DOTALL)
 
 
 def check_together(params: Mapping[str, Any], num_ranks: int) -> None:
-    """See that ranks can train one model.
+    """Check that ranks can train one model.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 The estimator's own ``fit`` runs in each rank, so that objectives, classes and parameters are what they are in one
 process. Two names that it uses are others meanwhile: matrices are made of this rank's parts, one after the other, and
-rounds are trained by a loop that tells scores, keeps checkpoints and goes on with them.
+rounds are trained by a loop that reports scores, keeps checkpoints and resumes from them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dask_train.role.session import Session
 from dask_train.trainers.common.rank_state import RankState
 from dask_train.trainers.common.rounds import RoundLoop
 
-# Parameters with which rounds may go on that were begun with others.
+# Parameters that may change when rounds resume.
 FREE = frozenset({"n_estimators", "n_jobs", "callbacks", "verbosity"})
 # Matrices that are made of parts.
 OF_PARTS = (xgboost.QuantileDMatrix, xgboost.ExtMemQuantileDMatrix)
@@ -109,7 +109,7 @@ class Matrices:
         Raises
         ------
         ValueError
-            XGBoost makes none of such rows: its ``fit`` would go on with a matrix of the stand-in, for a TypeError.
+            XGBoost makes none of such rows: its ``fit`` would continue with a matrix of the stand-in, to a TypeError.
         """
         name = next(name for name, stand_in in self.stand_ins.items() if stand_in is data)
         taken = {
@@ -142,7 +142,7 @@ class Batches(xgboost.DataIter):
     column
         What they are.
     pages
-        With what the names of files of bins begin; None where bins are kept in memory.
+        With what the names of files of bins begin; None if bins are kept in memory.
     types
         What XGBoost takes for ``feature_types``: of arrays a word for each, of frames the categories of a model to go
         on with, whose codes theirs become.
@@ -176,7 +176,7 @@ class Batches(xgboost.DataIter):
 
 
 def _categories_of(start: Any) -> Any:
-    """Return the categories of a model to go on with, as XGBoost refers to them; None where it has none."""
+    """Return the categories of a model to continue, as XGBoost refers to them; None if it has none."""
     if start is None:
         return None
     booster = start.get_booster() if isinstance(start, xgboost.XGBModel) else start
@@ -244,7 +244,7 @@ class XGBoostRounds:
                 break
             if draws:
                 # What it draws in a round is by the round's number then, as after a checkpoint: XGBoost's streams of
-                # random numbers begin anew with the configuration, and would else go on from round to round.
+                # random numbers begin anew with the configuration, and would else continue from round to round.
                 booster.load_config(booster.save_config())
             booster.update(dtrain, iteration=number, fobj=obj)
             self._ended = container.after_iteration(booster, number, dtrain, evals)

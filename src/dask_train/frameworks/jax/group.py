@@ -69,7 +69,7 @@ def _coordinator(place: RankPlace, timeout_s: float, held: ExitStack) -> str:
 
 
 def _leave() -> None:
-    """Leave the others, and go on after :data:`LEAVE_S` where that waits for one that is gone."""
+    """Leave the others, and return after :data:`LEAVE_S` if that waits for one that is gone."""
     import jax
 
     def leave() -> None:

@@ -132,7 +132,7 @@ class TensorFlowFramework(Framework):
         return "" if tf.config.list_physical_devices("GPU") else "TensorFlow lists no physical device of type GPU"
 
     def _server(self, me: RoleInfo, book: AddressBook) -> Any:
-        """Return the role's server, or the function that starts it, or None where it has none."""
+        """Return the role's server, or the function that starts it, or None if it has none."""
         if not _in_cluster(me.role, me.counts):
             return None
 

@@ -17,7 +17,7 @@ _SHARED_DTYPES = frozenset(
 
 
 def shared_tensor(array: np.ndarray) -> Any:
-    """Return a tensor on an array's memory; None where TensorFlow can't share it, such as memory not aligned."""
+    """Return a tensor on an array's memory; None if TensorFlow can't share it, such as memory not aligned."""
     import tensorflow as tf
 
     flags = array.flags

@@ -30,7 +30,7 @@ class TorchFramework(Framework):
     under ``torchrun`` (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``NODE_RANK``,
     ``MASTER_ADDR``, ``MASTER_PORT``, ``TORCHELASTIC_RUN_ID``): ``torch.distributed.all_reduce`` and
     ``DistributedDataParallel`` need no set-up, and accelerate, transformers and Lightning find all ranks.
-    ``LOCAL_RANK`` is an index among the devices that the process sees. The chief has rank 0, or worker 0 where there
+    ``LOCAL_RANK`` is an index among the devices that the process sees. The chief has rank 0, or worker 0 if there
     is no chief. Other roles, such as a scorer, are in no group.
     """
 
@@ -63,7 +63,7 @@ class TorchFramework(Framework):
         return num_ranks(counts) > 1
 
     def can_replace(self, role: str) -> bool:
-        """Return whether a lost role can be replaced: not a rank, which can't join a group that goes on."""
+        """Return whether a lost role can be replaced: not a rank, which can't join a live group."""
         return role not in TRAINING_ROLES
 
     def load(self, me: RoleInfo) -> None:

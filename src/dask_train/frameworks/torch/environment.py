@@ -106,7 +106,7 @@ def _lightning(seats: Sequence[Seat]) -> dict[str, str]:
 
 
 def interface_of(host: str, interfaces: Mapping[str, Sequence[Any]]) -> str:
-    """Return the interface that carries one of the addresses of ``host``; empty where none does."""
+    """Return the interface that carries one of the addresses of ``host``; empty if none does."""
     try:
         addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
     except OSError:

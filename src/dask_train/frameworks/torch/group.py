@@ -177,7 +177,7 @@ def _set_environment(place: GroupPlace, seats: Sequence[Seat]) -> None:
 
 
 def _leave() -> None:
-    """Leave the group, and go on after :data:`LEAVE_S` where that waits for a peer that is gone."""
+    """Leave the group, and return after :data:`LEAVE_S` if that waits for a peer that is gone."""
     import torch.distributed as dist
 
     def leave() -> None:

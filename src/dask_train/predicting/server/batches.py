@@ -26,10 +26,10 @@ class BatchCounts:
     head
         Rows before the first batch that begins among these; all of them where none does.
     tail
-        The last batch that begins among these, or what there is of it; None where none does. Without rows where it was
+        The last batch that begins among these, or what there is of it; None if none does. Without rows where it was
         counted already, since it is whole and others follow.
     counts
-        Over the batches between them; None where there are none.
+        Over the batches between them; None if there are none.
     """
 
     head: Columns
@@ -38,7 +38,7 @@ class BatchCounts:
 
 
 def counted(columns: Columns, offset: int, batch_size: int, count: Count, *, is_last: bool) -> BatchCounts | None:
-    """Return what is counted over a partition; None where it has no rows.
+    """Return what is counted over a partition; None if it has no rows.
 
     Parameters
     ----------

@@ -120,12 +120,12 @@ class ObjectModel:
 
     @property
     def classes(self) -> Any:
-        """The labels that a classifier of scikit-learn chooses among; None where it is none, or has been closed."""
+        """The labels that a classifier of scikit-learn chooses among; None if it is none, or has been closed."""
         return getattr(self._model, "classes_", None)
 
     @property
     def num_features(self) -> int | None:
-        """How many an estimator was fitted with; None where it does not tell, or has been closed."""
+        """How many an estimator was fitted with; None if it does not tell, or has been closed."""
         return getattr(self._model, "n_features_in_", None)
 
     def opened(self) -> Callable[..., Any]:

@@ -82,7 +82,7 @@ def added(parts: list[Any]) -> Any:
 
 
 def scored(what: str, truth: np.ndarray, found: np.ndarray, weights: np.ndarray | None) -> Any:
-    """Return what predictions of a block of rows add to a score; None where there is no row.
+    """Return what predictions of a block of rows add to a score; None if there is no row.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def search_grid(build: Any, x: Any, y: Any, **given: Any) -> GridResult:
     Raises
     ------
     ValueError, TypeError
-        An argument can't be.
+        An argument is invalid.
     """
     if not hasattr(build, "get_params") or not hasattr(build, "fit") or isinstance(build, type):
         raise TypeError(f"params= is of an estimator, such as a pipeline; build is {build!r}. Pass one that is made.")
@@ -100,7 +100,7 @@ def search_trials(build: Any, x: Any, y: Any, **given: Any) -> SearchResult:
     Raises
     ------
     ValueError, TypeError
-        An argument can't be.
+        An argument is invalid.
     """
     if not callable(build) or hasattr(build, "get_params"):
         raise TypeError(f"build is {build!r}; pass a function of an optuna trial, or params= for a grid of this one.")

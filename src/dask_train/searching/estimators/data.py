@@ -139,7 +139,7 @@ def _values(segments: SharedSegments, number: int, client: Client) -> np.ndarray
 
 
 def _check_known(what: str, given: Any) -> None:
-    """See that the categories of values are known, where they are categories.
+    """Check that the categories of values are known, where they are categories.
 
     Raises
     ------

@@ -67,7 +67,7 @@ class GridStudy(Study):
     refit
         The score by which the best one is chosen and fitted on all rows; None for none.
     kept
-        Where the grid is kept, and what of it there is to resume; None where it is not.
+        Where the grid is kept, and what of it there is to resume; None if it is not.
     **of_all
         As of any study.
 
@@ -158,7 +158,7 @@ class GridStudy(Study):
         return max(scored, key=lambda each: each.value or 0.0, default=None)
 
     def next(self) -> Handed | None:
-        """Return the next unit; None where there are no more."""
+        """Return the next unit; None if there are no more."""
         if not self._units:
             return None
         unit, is_repeat = self._units.popleft()

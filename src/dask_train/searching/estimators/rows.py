@@ -17,7 +17,7 @@ from dask_train.searching.estimators.missing_text import is_text, unmarked
 
 
 class FoldRows(NamedTuple):
-    """Some rows: features, and targets and weights, each None where there are none."""
+    """Some rows: features, and targets and weights, each None if there are none."""
 
     X: Any
     y: Any

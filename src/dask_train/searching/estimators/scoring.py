@@ -77,7 +77,7 @@ def scoring_of(estimator: Any, scoring: Any, *, has_weights: bool) -> Scoring:
 
 
 def check_names(scoring: Any) -> None:
-    """See that scores that go by names are scikit-learn's.
+    """Check that scores that go by names are scikit-learn's.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def check_names(scoring: Any) -> None:
 
 
 def counting(refit: bool | str, names: list[str]) -> str | None:
-    """Return the score by which the best candidate is chosen and fitted on all rows; None where none is.
+    """Return the score by which the best candidate is chosen and fitted on all rows; None if none is.
 
     Raises
     ------

@@ -21,7 +21,7 @@ class EstimatorTasks:
     build, scoring
         The user's.
     folds
-        None where there is a data set for validation.
+        None if there is a data set for validation.
     has_weights, weighs_scores
         Whether rows that are fitted, and those that are scored, have weights.
     """

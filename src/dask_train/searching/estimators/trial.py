@@ -41,7 +41,7 @@ class EstimatorTask:
     scoring
         By one score.
     splits
-        Folds of the data; None where it is trained on as a whole, and scored on the data set for validation.
+        Folds of the data; None if it is trained on as a whole, and scored on the data set for validation.
     rounds
         How often it is scored, and the pruner asked; 1 for a single fit.
     """
@@ -124,7 +124,7 @@ class EstimatorTask:
 
 
 def check_rounds(estimator: Any, rounds: Any, *, has_weights: bool = False) -> None:
-    """See that an estimator can be fitted round by round.
+    """Check that an estimator can be fitted round by round.
 
     Raises
     ------

@@ -26,7 +26,7 @@ def fit(estimator: Any, X: Any, y: Any, weight: Any) -> Any:
 
 
 def check_takes_weight(estimator: Any, method: str = "fit") -> None:
-    """See that an estimator, or a pipeline's last step, can be fitted with weights.
+    """Check that an estimator, or a pipeline's last step, can be fitted with weights.
 
     Raises
     ------

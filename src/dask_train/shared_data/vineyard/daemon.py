@@ -158,7 +158,7 @@ def _answers(daemon: Daemon) -> bool:
 
 
 def _knock(path: str) -> None:
-    """See that somebody listens: Vineyard's client says the same of a missing socket and of another user's."""
+    """Check that somebody listens: Vineyard's client says the same of a missing socket and of another user's."""
     with socket.socket(socket.AF_UNIX) as knocking:
         knocking.settimeout(ACCEPT_S)
         try:

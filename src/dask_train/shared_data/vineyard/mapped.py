@@ -18,7 +18,7 @@ class Spot(NamedTuple):
 
 
 def spots(arrays: Sequence[np.ndarray]) -> list[Spot] | None:
-    """Return where arrays begin, which are C-contiguous and all in one memfd; None where any is elsewhere.
+    """Return where arrays begin, which are C-contiguous and all in one memfd; None if any is elsewhere.
 
     Read from ``/proc/self/maps``, see proc_pid_maps(5).
     """

@@ -38,7 +38,7 @@ class OpenedObject:
     columns
         Names of a frame's columns; None of a tensor.
     form, frames
-        As :func:`dask_train.publish_dataset` has left them, JSON; None where somebody else has made the object.
+        As :func:`dask_train.publish_dataset` has left them, JSON; None if somebody else has made the object.
     """
 
     identifier: str

@@ -25,7 +25,7 @@ class Put:
     instance
         The number of the daemon.
     tensors
-        The ids of its columns; none where it has no rows.
+        The ids of its columns; none if it has no rows.
     columns, num_rows
         What they are.
     """
@@ -150,7 +150,7 @@ def join(
 
 
 def named(socket: str | None, name: str) -> str | None:
-    """Return the id of the object that has a name; None where none has, or the object that had it was deleted."""
+    """Return the id of the object that has a name; None if none has, or the object that had it was deleted."""
     daemon, vineyard = connected(socket), import_vineyard()
     with daemon.words(f"Looking for {name!r}"):
         try:

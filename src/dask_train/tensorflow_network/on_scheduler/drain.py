@@ -96,7 +96,7 @@ async def move_away(scheduler: Any, wave: list[str], leaving: list[str], deadlin
 
 
 def set_status(scheduler: Any, wave: list[str], status: str) -> None:
-    """Let ``wave`` run nothing new, or go on, as ``retire_workers`` does."""
+    """Let ``wave`` run nothing new, or continue, as ``retire_workers`` does."""
     stimulus = f"train-close-{time.time()}"
     for address in wave:
         ws = scheduler.workers.get(address)

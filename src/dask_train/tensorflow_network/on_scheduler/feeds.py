@@ -116,7 +116,7 @@ class Feeds:
             feed.fail(key, f"ended in an error: {blamed.exception_text or 'unknown'}")
 
     def take(self, network: LeasedNetwork, address: str) -> dict[str, Any] | None:
-        """Return the next batch for the Dask worker at ``address``, or None where none is ready."""
+        """Return the next batch for the Dask worker at ``address``, or None if none is ready."""
         if network.state != RUNNING:
             return None
         job, _ = network.members[address]

@@ -99,7 +99,7 @@ class Networks:
         return [ws for _, _, ws in sorted(spread, key=lambda item: item[:2])], taken
 
     def why_taken(self, address: str) -> str:
-        """Return why a Dask worker is taken, as the end of a sentence about it; empty where it is not by a network."""
+        """Return why a Dask worker is taken, as the end of a sentence about it; empty if it is not by a network."""
         if nets := self.of_member(address):
             gone = "" if nets[0].client in self.scheduler.clients else " of a client that left"
             return f"carries network {nets[0].id}{gone}"

@@ -174,14 +174,14 @@ class NetworksPlugin(SchedulerPlugin):
         return {"status": "OK", "missing": missing}
 
     async def _stuck(self, members: list[str]) -> list[str]:
-        """Return what keeps ``members`` from restarting; a client's release may still be about to be told."""
+        """Return what keeps ``members`` from restarting; a client's release may still be on its way."""
         deadline = time.monotonic() + RELEASE_S
         while (held := stuck(self.scheduler, members)) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         return held
 
     def _lose(self, net: LeasedNetwork, loss: str) -> None:
-        """Give up the network, and tell whoever waits on it why."""
+        """Give up the network, and tell all waiters why."""
         net.state, net.loss = LOST, loss
         self._stop(net)
 
@@ -191,7 +191,7 @@ class NetworksPlugin(SchedulerPlugin):
         self._stop(net)
 
     def _stop(self, net: LeasedNetwork) -> None:
-        """End what goes on in a network that is lost, closing or closed, and let everyone look again."""
+        """End what runs in a network that is lost, closing or closed, and wake all waiters."""
         self.feeds.drop_network(net.id)
         self.networks.end_roles(net)
         self.boards.wake_all()
@@ -253,7 +253,7 @@ class NetworksPlugin(SchedulerPlugin):
     async def train_board_read(
         self, *, board: str, maxlen: int, who: str, ring: str, since: int, networks: dict[str, str], timeout_s: float
     ) -> dict[str, Any]:
-        """Return what stands on a board from ``since`` on, as soon as there is something, or a network to tell of."""
+        """Return the values of a board from ``since`` on, as soon as there is one, or news of a network."""
         entry = self._ring(board, maxlen, who)
         answer = self._read(entry, maxlen, who, ring, since)
         known = answer["ring"] == ring and not answer["values"] and answer["networks"] == networks

@@ -1,4 +1,4 @@
-"""Checkpoints of ``fit``: when one is due, and how it gets to where it is kept, beside training."""
+"""Checkpoints of ``fit``: when one is due, and how it is written in the background."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Candidate:
     kept
         Until it is written.
     score
-        By which it is the best one so far; None where it is not.
+        By which it is the best one so far; None if it is not.
     awaits
         The epoch whose score it has, where that is yet to come.
     name
@@ -47,7 +47,7 @@ class Checkpointer:
     Parameters
     ----------
     epochs
-        Those of the run; None where every step goes through all rows, in no order.
+        Those of the run; None if every step goes through all rows, in no order.
     mode_of
         Of a model and the name of one of its scores, whether less ("min") or more ("max") of it is better.
     clock
@@ -223,12 +223,12 @@ class Checkpointer:
         self._raise_failure()
 
     def load(self, check: Callable[[FitCheckpoint], None] | None = None) -> FitCheckpoint | None:
-        """Load the last one, if the run is to go on with it: its own, or another run's where ``resume`` says so.
+        """Load the last one, if the run is to resume from it: its own, or another run's where ``resume`` says so.
 
         Parameters
         ----------
         check
-            Called with it before anything else is looked at; raises where training can't go on with it.
+            Called with it before anything else is looked at; raises if training can't resume from it.
 
         Raises
         ------
@@ -279,7 +279,7 @@ class Checkpointer:
                 )
 
     def _check_best(self, kept: FitCheckpoint) -> None:
-        """Go on with the best score so far."""
+        """Continue with the best score so far."""
         best = self._session.checkpoints().best
         if best is not None:
             self._best_score, self._mode = best.score, best.mode
@@ -299,7 +299,7 @@ class Checkpointer:
         return score
 
     def _settle(self, one: _Candidate) -> None:
-        """Settle one's score: what is known of it is all that will be."""
+        """Settle one's score: no more will be known of it."""
         self._awaiting.remove(one)
         one.awaits = None
         if one.name:

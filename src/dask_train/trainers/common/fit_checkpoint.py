@@ -22,14 +22,14 @@ MAKING = ("config", "compilations", "custom_objects")
 
 
 class CallbackState(NamedTuple):
-    """What one callback holds, for those that go on with a checkpoint.
+    """What one callback holds, for those that resume from a checkpoint.
 
     Attributes
     ----------
     name
         Of its class.
     state
-        Pickled; empty where it can't be.
+        Pickled; empty if it can't be.
     """
 
     name: str

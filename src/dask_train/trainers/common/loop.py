@@ -42,7 +42,7 @@ class TrainingLoop(SyncedLoop):
     position
         Where training is.
     start
-        Where it has begun: behind the checkpoint, if there was one to go on with.
+        Where it has begun: after the checkpoint, if there was one to resume from.
     stopped
         Whether training is to end before its last epoch.
     history

@@ -24,7 +24,7 @@ class Outcome:
     history, epoch
         As Keras' ``History`` has them.
     callbacks
-        What each of the user's callbacks holds after training, pickled; empty where it can't be. Nothing of
+        What each of the user's callbacks holds after training, pickled; empty if it can't be. Nothing of
         those that were called in place.
     steps
         How many steps were taken, also before it was resumed.

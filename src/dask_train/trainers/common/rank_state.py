@@ -26,7 +26,7 @@ class _Part:
     may_begin_anew
         Whether a rank may do without it, where there are other ranks than then.
     regroup
-        Return what a rank restores where there are other ranks than then; None where there is no rule for that.
+        Return what a rank restores where there are other ranks than then; None if there is no rule for that.
     """
 
     take: Callable[[], Any]
@@ -161,7 +161,7 @@ class RankState:
         return {name: part.take() for name, part in self._shared.items() if part.led}
 
     def restore_some(self, values: Mapping[str, Any]) -> None:
-        """Take over shared parts of a rank that goes on in place of a lost one, as many as were given."""
+        """Take over shared parts of a rank that continues in place of a lost one, as many as were given."""
         for name, value in values.items():
             self._shared[name].restore(value)
 

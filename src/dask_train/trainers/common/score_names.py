@@ -21,7 +21,7 @@ def scores_of(logs: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def check_stop_told(awaited: Iterable[str], told: Iterable[str], unit: str = EPOCH) -> None:
-    """See that the scores have come that a rule looks at, after an epoch, or what there is in place of epochs.
+    """Check that the scores have come that a rule looks at, after an epoch, or what there is in place of epochs.
 
     Raises
     ------

@@ -69,7 +69,7 @@ class SyncedLoop(ABC):
         Those of batches. Default: there are none, as every step goes through all rows.
     check
         Called with the configuration in a checkpoint of another run and the one of this run; raises where training
-        can't go on with it.
+        can't resume from it.
     mode_of
         As of :class:`~dask_train.trainers.common.checkpointer.Checkpointer`. Default: the policy has to say it.
 
@@ -78,7 +78,7 @@ class SyncedLoop(ABC):
     position
         Where training is.
     start
-        Where it has begun: behind the checkpoint, if there was one to go on with.
+        Where it has begun: after the checkpoint, if there was one to resume from.
     stopped
         Whether training is to end before its last step.
     history
@@ -119,7 +119,7 @@ class SyncedLoop(ABC):
         """Return the batches that each rank has taken since :attr:`start`."""
 
     def keep(self, state: RankState) -> Position:
-        """Mirror, save and restore this state; resume from the last checkpoint, if there is one to go on with.
+        """Mirror, save and restore this state; resume from the last checkpoint, if there is one.
 
         Called once, before the first batch; by then the rank has all that the state's functions need.
 
@@ -210,7 +210,7 @@ class SyncedLoop(ABC):
         return {**known, "checkpoint_steps": self._checkpointer.steps}
 
     def _take_place(self, received: State) -> None:
-        """Go on at the border of the others, in place of a rank that is lost."""
+        """Continue at the border of the others, in place of a rank that is lost."""
         task = self._task
         if self.leads and (task.stop_names or (task.checkpoint is not None and task.checkpoint.best)):
             self.start_all_again("worker 0 was lost, which knew the best checkpoint or a score to stop by")
@@ -296,7 +296,7 @@ class SyncedLoop(ABC):
         return kept
 
     def _take_over(self, kept: FitCheckpoint) -> None:
-        """Go on with the history of a checkpoint; in the first rank."""
+        """Continue the history of a checkpoint; in the first rank."""
         self.history, self._epochs_told, self._read = kept.history, kept.epochs, kept.read
 
     def _note(self, epoch: int, scores: dict[str, Any]) -> None:
@@ -315,7 +315,7 @@ class SyncedLoop(ABC):
         return True
 
     def _check_size(self, kept: FitCheckpoint) -> None:
-        """Check that there are as many ranks as then, where each goes on with a part of its own.
+        """Check that there are as many ranks as then, if each resumes from a part of its own.
 
         Raises
         ------

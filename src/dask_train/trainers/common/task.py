@@ -1,4 +1,4 @@
-"""What the training loop of each rank is told; a value that imports no framework."""
+"""What the training loop of each rank is sent; a value that imports no framework."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LoopTask:
     resume
         Whether to begin with the last checkpoint, also of an earlier run.
     configuration
-        What training is begun with, as plain values: which a checkpoint that it goes on with has to have, too.
+        What training is begun with, as plain values: which a checkpoint to resume from has to have, too.
     run
         Tells this call of ``fit`` from others in their checkpoints.
     secret
