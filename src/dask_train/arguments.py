@@ -73,7 +73,7 @@ def nearest_argument(name: str, known: Collection[str]) -> str:
 
 
 def is_default(value: Any, default: Any) -> bool:
-    """Return whether an argument has the value, and the type, that it has where nobody passes it."""
+    """Return whether an argument has the value, and the type, that it has when it is not passed."""
     return value is default or (type(value) is type(default) and bool(value == default))
 
 

@@ -130,7 +130,7 @@ class PredictLimits:
     template_idle_s
         How long a template of processes stays without being used; 0 for none.
     in_dask_limit
-        Whether processes have to fit into their Dask worker's memory limit, too, beside a container's: where
+        Whether processes have to fit into their Dask worker's memory limit, too, besides a container's: where
         ``train.memory.limit`` does not say what data may take.
     """
 

@@ -108,7 +108,7 @@ def _is_whole() -> bool:
 
 
 def _is_of_a_check(trace: TracebackType | None) -> bool:
-    """Return whether a check raised, called by nobody else's code on the way."""
+    """Return whether a check raised that no code of others called."""
     packages = list(_packages(trace))
     return bool(packages) and packages[-1] in _CHECKERS and _CARRIERS.issuperset(packages)
 

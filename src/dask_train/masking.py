@@ -1,6 +1,6 @@
-"""Passwords, tokens and signatures in text that somebody reads or keeps: the one place that knows how they look.
+"""Passwords, tokens and signatures in text that is read or kept: the one place that knows how they look.
 
-Errors, notices, lines on standard error, cards, reports, the command line, what the scheduler is told for its
+Errors, notices, lines on standard error, cards, reports, the command line, what the scheduler gets for its
 dashboard, and what loggers such as MLflow get all go through :func:`masked`. What works with a URL has it as it is.
 """
 
@@ -114,7 +114,7 @@ def _is_secret(name: Any, value: Any) -> bool:
 
 
 def mask_error(error: BaseException, options: Mapping[str, Any] | None = None) -> None:
-    """Mask the texts of an error in place, its notes, and those of what has caused it, whoever has raised that.
+    """Mask the texts of an error in place, its notes, and those of its causes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Lines for whoever watches: notices by way of the standard library's logging, and files that never fail.
+"""Lines for users who watch: notices by way of the standard library's logging, and files that never fail.
 
 Nothing printed may hurt a run: standard error may be a pipe whose reader has gone (``python train.py 2>&1 | head``), it
 may be closed, or lack a letter. The logger is ``dask_train``; its lines go to the standard error of the moment, and

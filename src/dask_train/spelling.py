@@ -1,4 +1,4 @@
-"""Arguments in messages: keywords where Python calls a verb, options where somebody has typed a command."""
+"""Arguments in messages: keywords where Python calls a verb, options where a command was typed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 # The last one counts: of a command an option or operand by argument; None if Python calls. No context variable: what
-# Dask's threads raise is read by whoever typed the command, too.
+# Dask's threads raise is read by the user of the command, too.
 _callers: list[Mapping[str, str] | None] = [None]
 
 
@@ -49,7 +49,7 @@ def is_known(name: str) -> bool:
 
 
 def by_caller(python: str, command: str) -> str:
-    """Return what is said to whoever calls from Python, or has typed a command."""
+    """Return the text for a caller in Python, or for one of the command line."""
     return python if _callers[-1] is None else command
 
 

@@ -197,7 +197,7 @@ def trouble_of(error: BaseException, place: str, options: Mapping[str, Any] | No
 def _is_refused(error: BaseException) -> bool:
     if isinstance(error, PermissionError) or _code(error) in _REFUSED:
         return True
-    # botocore has NoCredentialsError, Google's package DefaultCredentialsError and RefreshError; gcsfs tells of a 403
+    # botocore has NoCredentialsError, Google's package DefaultCredentialsError and RefreshError; gcsfs reports a 403
     # in the text alone.
     kind = type(error).__name__
     return "Credentials" in kind or kind == "RefreshError" or str(error).startswith("Forbidden: ")

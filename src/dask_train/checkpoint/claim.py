@@ -1,6 +1,6 @@
-"""Which run keeps its checkpoints at a place now: a small file beside them, which is renewed while the run lasts.
+"""Which run keeps its checkpoints at a place now: a small file next to them, which is renewed while the run lasts.
 
-Nobody has to remove it where a run was killed: a claim that is not renewed any more counts for nothing.
+It need not be removed after a run was killed: a claim that is not renewed any more counts for nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Claim:
     process
         That of its chief; empty if that is unknown.
     settled
-        Whether it has seen that nobody else is there.
+        Whether it has seen that no other run is there.
     beat, at
         How often it was renewed, and when last, in seconds since the epoch.
     """

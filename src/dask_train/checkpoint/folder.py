@@ -353,7 +353,7 @@ class CheckpointFolder:
                 raise
 
     def _check_alone(self, system: Any, root: str, known: dict[str, bool]) -> None:
-        """Check that nobody else writes here: no run that began earlier, no later start of this role."""
+        """Check that no other run or role writes here: no run that began earlier, no later start of this role."""
         if self._before is None:
             self._before = set(known)
         for name in set(known) - self._before:

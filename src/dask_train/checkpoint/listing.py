@@ -10,8 +10,8 @@ from typing import Any
 
 from dask_train.errors import CheckpointError
 
-# A checkpoint's files lie in a folder of this name, its manifest beside it: number, which run, and what is drawn anew
-# for each, so that two writers never mix their files. What has other names is somebody else's, and left alone.
+# A checkpoint's files lie in a folder of this name, its manifest next to it: number, which run, and what is drawn anew
+# for each, so that two writers never mix their files. Files with other names belong to others, and are left alone.
 _NAME = re.compile(r"(checkpoint-\d{8,}-[0-9a-f]{8}-[0-9a-f]{4})(\.json)?")
 # How checkpoints were named before they had manifests.
 _OLD_NAME, _OLD_MARK = re.compile(r"\d{8}"), "complete"

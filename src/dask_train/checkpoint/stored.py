@@ -1,4 +1,4 @@
-"""Values of plain kinds as two files: JSON, and beside it the arrays, as NumPy's ``.npz``.
+"""Values of plain kinds as two files: JSON, and next to it the arrays, as NumPy's ``.npz``.
 
 No class is named in them, so that code may move; what has been stored is read without running anything.
 """

@@ -42,7 +42,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, wraps:
 
 
 def print_facts(facts: Sequence[tuple[str, str]], *, console: Console) -> None:
-    """Print names with their values, a line each; in a terminal a long value is broken beside its name."""
+    """Print names with their values, a line each; in a terminal a long value is wrapped to the right of its name."""
     if not console.is_terminal:
         width = max(len(name) for name, _ in facts)
         lines = [(name, harmless(" ".join(value.split()))) for name, value in facts]

@@ -35,7 +35,7 @@ class Ticket(NamedTuple):
     Attributes
     ----------
     name
-        Of the :class:`HeldRows`, which nobody can guess.
+        Name of the :class:`HeldRows`, which can't be guessed.
     client
         The id of the client.
     address

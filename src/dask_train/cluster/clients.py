@@ -61,7 +61,7 @@ def client_here(client: Client | None) -> Client:
 
 
 def client_or_local(client: Client | None, num_workers: int) -> Client:
-    """Do as :func:`client_or_none`; where there is none, one of a new local cluster, with a line that says so.
+    """Return what :func:`client_or_none` does, or the client of a new local cluster, with a line that says so.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Connecting to a scheduler that somebody else runs: found out in time, and said clearly where it can't be done."""
+"""Connect to a scheduler that runs elsewhere; raise a clear error in time if that fails."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from distributed import Client
 from dask_train.cluster.by_value import ByValue
 from dask_train.cluster.peer import Peer
 
-# Dask sends such news every 10 ms, beside the calls that it answers.
+# Dask sends such news every 10 ms, besides the calls that it answers.
 LOOK_S, PATIENCE_S = 0.01, 10.0
 
 

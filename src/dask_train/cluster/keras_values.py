@@ -46,7 +46,7 @@ def register() -> None:
         dispatch.register_lazy("keras", _nothing)  # takes the place of distributed's own
     if "keras" in sys.modules:
         _install()
-    else:  # a hook, since Dask asks nobody before it pickles a value in which a model is hidden
+    else:  # a hook, since Dask calls nothing before it pickles a value in which a model is hidden
         call_after_import("keras", _install)
 
 

@@ -14,8 +14,8 @@ def register(package: str) -> None:
 
     cloudpickle (3.1) knows plain modules alone. ``torch.backends.cudnn``, ``torch.ops`` and others are none, so a
     function of a script or a notebook that says ``torch.backends.cudnn.benchmark = True`` could not be sent; nor could
-    one that uses ``torch`` and, as ``keras.ops``, any attribute that is called ``ops``. Whoever unpickles needs the
-    package alone.
+    one that uses ``torch`` and, as ``keras.ops``, any attribute that is called ``ops``. The process that unpickles
+    needs the package alone.
 
     Parameters
     ----------

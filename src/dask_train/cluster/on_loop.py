@@ -20,7 +20,7 @@ def begin(
     """Start a coroutine function on an event loop, from any thread.
 
     The coroutine is made on the loop. ``asyncio.run_coroutine_threadsafe`` takes one that was made here, and a Ctrl-C
-    between the two leaves a coroutine that nobody awaits, of which Python warns.
+    between the two leaves a coroutine that is never awaited, of which Python warns.
 
     Parameters
     ----------

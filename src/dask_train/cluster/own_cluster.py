@@ -1,7 +1,7 @@
 """What a cluster that this very program started is kept from, for as long as a run or a network is on it.
 
 A ``LocalCluster`` shares the program's terminal, and it gives up Dask workers that leave: both would end Dask workers,
-and data, that are needed or just restarting. A cluster that somebody else started is left alone.
+and data, that are needed or just restarting. A cluster that was started elsewhere is left alone.
 """
 
 from __future__ import annotations

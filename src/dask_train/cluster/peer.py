@@ -26,7 +26,8 @@ POLL_S = 5.0
 POLL_PART = 0.05
 # The share of a deadline that one look takes: what a process slept during it is not counted.
 _LOOK_PART = 0.1
-# How long a thread that waits for the loop sleeps at a time: some editors interrupt with no signal, which wakes nobody.
+# How long a thread that waits for the loop sleeps at a time: some editors interrupt with no signal, which wakes no
+# thread.
 _WAKES_S = 0.5
 # How long a Dask worker may take to answer a client that wants to give it something.
 _REACHED_S = 3.0
@@ -197,7 +198,7 @@ class Peer:
             doing.cancel()
 
     async def put(self, key: str, value: Any, *, address: str | None = None, num_copies: int = 1) -> Future:
-        """Put a value into the memory of Dask workers, from a client; it stays while somebody has the future.
+        """Put a value into the memory of Dask workers, from a client; it stays while the future is referenced.
 
         It goes there straight, where Dask workers can be reached from here, else through the scheduler.
 
@@ -234,7 +235,7 @@ class Peer:
         return results
 
     async def cancel(self, futures: Sequence[Future]) -> None:
-        """Give up results of Dask, from a client, whoever else waits for them."""
+        """Cancel results of Dask, from a client, even if others wait for them."""
         await self.dask_end.cancel(list(futures))
         for future in futures:  # else get_dataset() asks the scheduler for their keys, and it warns
             future.release()

@@ -22,7 +22,7 @@ from dask_train.errors import DataError
 from dask_train.transport.packed import packed
 from dask_train.transport.served_values import PATIENCE_S, PIECE_BYTES
 
-# A value of a name and number; None if there is none any more.
+# The value of a name and number; None if it is gone.
 Find = Callable[[str, int], Any]
 # The lengths of a value's buffers, and a piece of these one after the other.
 Piece = tuple[list[int], bytes]

@@ -73,7 +73,7 @@ def array_source(what: str, form: PartitionForm) -> Source:
         raise ValueError(f"{what} has no rows.")
     cut = _cut_alike(arrays)
     rows = [size for array in arrays for size in array.shape[1:]]
-    # Nobody knows how long texts are.
+    # The length of texts is unknown.
     nbytes = [math.nan if array.dtype.hasobject else array.nbytes for array in arrays]
     return ArraySource(
         names=plan["names"],

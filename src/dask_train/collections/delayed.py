@@ -17,7 +17,7 @@ from dask_train.collections.source import Source
 
 @dataclass(frozen=True, kw_only=True)
 class DelayedSource(Source):
-    """Partitions that nobody knows until they are computed; the first one's form is that of all.
+    """Partitions that are unknown until they are computed; the first one's form is that of all.
 
     Attributes
     ----------

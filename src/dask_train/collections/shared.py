@@ -84,7 +84,7 @@ def arrays_of(
 
 
 def decoded(array: da.Array, decoder: Decoder) -> da.Array:
-    """Return an array of :func:`arrays_of` as batches are to have it: lazily, for whoever computes its blocks."""
+    """Return an array of :func:`arrays_of` as batches are to have it: lazily."""
     origin = origin_of(array)
     assert origin is not None
     column = Column(dtype=array.dtype.str, row_shape=tuple(map(int, array.shape[1:])), decoder=decoder)

@@ -1,6 +1,6 @@
 """Waiting for a 32-bit word in shared memory to change, without polling where the kernel can tell: Linux' futex.
 
-``futex(2)``: a waiter sleeps as long as the word has the value that it saw; a waker wakes whoever sleeps on it. Python
+``futex(2)``: a waiter sleeps as long as the word has the value that it saw; a waker wakes all who sleep on it. Python
 has no call of its own for it. Elsewhere than on the machines listed here the word is looked at every tenth of a
 millisecond.
 

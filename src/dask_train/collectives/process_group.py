@@ -18,7 +18,7 @@ from dask_train.errors import StalledError
 
 # How long a wait sleeps before it looks at its deadline.
 _LOOK_S = 0.5
-# A rank that is almost there is not slept for: the kernel takes some 50 us to wake somebody.
+# A rank that is almost there is not slept for: the kernel takes some 50 us to wake a process.
 _SPINS = 20
 
 
@@ -192,7 +192,7 @@ class ProcessGroup:
         places: Sequence[slice],
         look: Callable[[], object] = lambda: None,
     ) -> list[np.ndarray]:
-        """Fill a channel's total with what each rank has, at the place of each; nobody reads any more what was there.
+        """Fill a channel's total with what each rank has, at the place of each; what was there is no longer read.
 
         Parameters
         ----------

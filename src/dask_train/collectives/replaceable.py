@@ -162,7 +162,7 @@ class ReplaceableGroup(ProcessGroup):
         """Continue with so many ranks. Those that join get the state of the border, at which all are.
 
         Ranks from that number on have left, and do not call this. Channels that depend on the number are made anew by
-        whoever has them.
+        their owners.
         """
         self._calls.begin_again()
         self._meet_again(size)
@@ -250,7 +250,7 @@ class ReplaceableGroup(ProcessGroup):
     def _check_alike(self, text: str) -> None:
         """Check that all ranks make the same call: a rank that took a lost one's place might have gone another way.
 
-        The call that follows has a wait, so nobody writes here while another one still reads.
+        The call that follows has a wait, so no rank writes here while another one still reads.
         """
         told = zlib.crc32(f"{self._calls.number} {text}".encode())
         of_each = self._known("calls", "texts", partial(self.channel, [(self.size,)], np.int64))

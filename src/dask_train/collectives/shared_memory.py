@@ -83,7 +83,7 @@ class SharedMemory:
             view, offset = view[count:], offset + count
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Return what lies in the file; zeros where nobody has written."""
+        """Return what lies in the file; zeros where nothing was written."""
         return os.pread(self._descriptor, size_bytes, offset)
 
     def arrive(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs beside each other: the lines of one chart, and a table of results and of settings that differ. No bokeh here."""
+"""Runs side by side: the lines of one chart, and a table of results and of settings that differ. No bokeh here."""
 
 from __future__ import annotations
 

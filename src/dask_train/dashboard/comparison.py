@@ -1,4 +1,4 @@
-"""Runs beside each other, in bokeh: one chart with a line for each, and a table."""
+"""Runs side by side, in bokeh: one chart with a line for each, and a table."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from .widgets import set_data, set_value, side_by_side
 
 # Of a run with more charts the first ones are drawn.
 MOST_CHARTS = 12
-# In pixels; three are beside each other where a page has room.
+# In pixels; three are side by side where a page has room.
 NARROWEST_CHART = 330
 
 

@@ -1,6 +1,6 @@
 """Runs that are over and that no scheduler knows any more, from folders of ``dt.logging.TensorBoard``.
 
-The folders are named in the scheduler's configuration, by whoever runs it: readers of the page choose none. They are
+The folders are named in the scheduler's configuration, by its operator: readers of the page choose none. They are
 read in a thread, so the scheduler's loop never waits for a file system.
 """
 
@@ -23,7 +23,7 @@ from .traces import Trace
 logger = logging.getLogger("distributed.scheduler.train")
 # Of the scheduler's configuration: a folder, or a list of them.
 SETTING = "train.dashboard.logs"
-# How often the folders are looked at while somebody looks at the page.
+# How often the folders are listed while the page is open.
 LOOK_S = 10.0
 # The newest runs that are read, and the bytes of each of their files.
 MOST_RUNS, MOST_BYTES = 50, 64 << 20

@@ -146,7 +146,7 @@ class Page:
 
 
 class Elsewhere:
-    """What Dask workers do for the library beside runs.
+    """What Dask workers do for the library besides runs.
 
     Attributes
     ----------

@@ -107,7 +107,7 @@ class Bars:
         self.root.add_tools(HoverTool(renderers=[bars], tooltips=[("@role", "@label")]))
 
     def mark(self) -> Any:
-        """Have marks beside the bars; their data."""
+        """Draw marks next to the bars; return their data."""
         from bokeh.models import ColumnDataSource, HoverTool
 
         source = ColumnDataSource({name: [] for name in MARK_COLUMNS})

@@ -12,7 +12,7 @@ from .records import Records
 def add_pages(scheduler: Any, records: Records) -> None:
     """Serve ``/train`` and ``/individual-train`` from the scheduler's dashboard, if it has one.
 
-    They get an application of their own beside the dashboard's, under the same prefix. The dashboard closes it with
+    They get an application of their own next to the dashboard's, under the same prefix. The dashboard closes it with
     its others when the scheduler ends.
     """
     from bokeh.server.tornado import BokehTornado

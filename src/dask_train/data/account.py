@@ -93,7 +93,8 @@ class Account:
     def left(self, stretch: int) -> None:
         """Note that a loop over batches was left: by ``break``, or by an error that leaves the role's function, too.
 
-        Python closes the loop's generator before anybody can tell. Who works on after it was done with the batch.
+        Python closes the loop's generator before the reason is known. A role that continues afterwards was done with
+        the batch.
         """
         self._left.append(stretch)
 

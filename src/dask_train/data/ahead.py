@@ -56,7 +56,7 @@ class Ahead(Generic[T]):
         """Return the next element; it is prepared by a thread that has deadlines of its own where it waits."""
         element, error = self._waiting.get()
         if error is not None:
-            self._waiting.put((None, error))  # whoever asks again gets the same answer
+            self._waiting.put((None, error))  # a later call gets the same answer
             raise error
         return element  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""Memory for batches, used again when nobody has a batch's arrays any more."""
+"""Memory for batches, reused when a batch's arrays are no longer referenced."""
 
 from __future__ import annotations
 

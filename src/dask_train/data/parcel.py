@@ -1,4 +1,4 @@
-"""Pickles whose large arrays lie beside them in shared memory, from where all processes of a host map them."""
+"""Pickles whose large arrays lie outside them in shared memory, from where all processes of a host map them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of a data set that somebody has opened: some columns, and rows that are numbered from 0."""
+"""A part of a data set that is open: some columns, and rows that are numbered from 0."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def lock_range(descriptor: int, start: int, stop: int) -> None:
 
 
 def is_locked(descriptor: int, start: int, stop: int) -> bool:
-    """Return whether anybody has locked any of a range."""
+    """Return whether any of a range is locked."""
     asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, stop - start, 0)
     kind: int = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0]
     return kind != fcntl.F_UNLCK
@@ -124,7 +124,7 @@ class Pool:
         return max(fits, key=lambda free: (free.since > _COLD, -free.size), default=None)
 
     def write(self, position: int, data: Any) -> None:
-        """Copy bytes in with ``write()``: they are in nobody's resident memory, but in the container's."""
+        """Copy bytes in with ``write()``: they count as no process's resident memory, but as the container's."""
         view = memoryview(data).cast("B")
         while view.nbytes:
             written = os.pwrite(self.descriptor, view, position)
@@ -144,7 +144,7 @@ class Pool:
             return sum(free.size for free in self._free if free.since > _COLD)
 
     def free(self, start: int, size: int) -> None:
-        """Take a range back; it is given out again when nobody reads it any more."""
+        """Take a range back; it is given out again when it is no longer read."""
         self._freed.append(_Free(start, start + _pages(size), time.monotonic()))
         self._settle()
 
@@ -175,7 +175,7 @@ class Pool:
             self._settle()  # what was freed meanwhile
 
     def _settle(self) -> None:
-        """Take over what has been freed, unless somebody holds the lock, who then does so at the end."""
+        """Take over what has been freed, unless the lock is held: its holder then does so at the end."""
         while self._freed and self._lock.acquire(blocking=False):
             try:
                 self._take_over()

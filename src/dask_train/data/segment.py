@@ -185,7 +185,7 @@ class Segment:
         return np.frombuffer(window, np.uint8, size, before)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle it with the rows beside the pickle where the protocol can (5), as Dask's comms do."""
+        """Pickle it with the rows out of band if the protocol can (5), as Dask's comms do."""
         beside = pickle.PickleBuffer if protocol >= 5 else bytes
         parts = [beside(image.data) for image in self._images() if image.nbytes]
         return _made_again, (self.columns, self.num_rows, self._sizes, *parts)

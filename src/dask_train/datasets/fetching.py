@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dask_train.errors import DataError
 
-# What a temporary folder beside the files is named, before it is complete.
+# Name of a temporary folder next to the files, before it is complete.
 TEMPORARY = ".fetching-"
 _ABANDONED_AFTER_S = 3600.0  # longer than a fetch takes anywhere
 

@@ -12,7 +12,7 @@ PIXELS, HIDDEN, CLASSES = 784, 100, 10
 
 
 class SyncParts(NamedTuple):
-    """What synchronous training has beside the train step."""
+    """What synchronous training has besides the train step."""
 
     local_init: Any  # run by every worker before its first step, another one in the chief
     ready_for_local_init: Any
@@ -91,7 +91,7 @@ def _sync_parts(optimizer: Any, step: Any, *, chief: bool) -> SyncParts:
 def _close_tokens(step: Any) -> Any:
     """Return an operation that ends synchronous training for all workers at once.
 
-    SyncReplicasOptimizer lets a worker begin its next step when it gets a token from a queue that lies beside the
+    SyncReplicasOptimizer lets a worker begin its next step when it gets a token from a queue that lies next to the
     global step. When one worker leaves, the tokens dry up and the others would wait for ever; closing the queue ends
     their wait with OutOfRangeError. The queue is found by the name it is shared under
     (``tensorflow/python/training/sync_replicas_optimizer.py``).

@@ -186,7 +186,7 @@ class WorkerProgress:
 
 @contextmanager
 def means_applied(graph: Graph, opened: Callable[[bool], Any], *, chief: bool) -> Iterator[None]:
-    """Do the chief's part of synchronous training beside it: gather gradients, apply their mean, hand out tokens.
+    """Do the chief's part of synchronous training: gather gradients, apply their mean, hand out tokens.
 
     In sessions of its own. Tokens that were lost with one are handed out again: who got none would wait for ever.
 
@@ -237,7 +237,7 @@ def means_applied(graph: Graph, opened: Callable[[bool], Any], *, chief: bool) -
 
 
 def score(task: DemoTask) -> dict[str, Any]:
-    """Role ``scorer``: once a second, the mean cross-entropy and accuracy on rows that nobody trains on."""
+    """Role ``scorer``: once a second, the mean cross-entropy and accuracy on rows that are not trained on."""
     watch, boards = Stopwatch("starting"), task.open_boards()
     mnist = load_mnist()
     images = flat(mnist.train_images[:NUM_VALIDATION_ROWS])

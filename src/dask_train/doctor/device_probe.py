@@ -1,8 +1,8 @@
 """Whether frameworks see the GPUs of a machine; asked where there are some.
 
 Travels by value as :mod:`~dask_train.doctor.health_probe` does, so it imports the standard library alone. Each
-framework is asked in a process of its own that ends at once: whoever looks for devices with CUDA opens them, and takes
-memory.
+framework is asked in a process of its own that ends at once: a process that looks for devices with CUDA opens them, and
+takes memory.
 """
 
 from __future__ import annotations

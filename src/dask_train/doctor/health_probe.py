@@ -65,7 +65,7 @@ async def tell(
     limit_and_use: Callable[[], tuple[int | None, int | None]],
     dask_worker: Any = None,
 ) -> HealthProbe:
-    """Return the condition of this process: a Dask worker, or a client where there is none.
+    """Return the condition of this process: a Dask worker, or a client.
 
     Of other modules there are the functions: :mod:`~dask_train.cluster.installed` tells versions, and
     :mod:`~dask_train.process.memory_limit` what the control group has.

@@ -44,7 +44,7 @@ def _files_up() -> Iterable[str]:
 
 
 def runs_before(cell: Cell | None) -> list[Any]:
-    """Return the runs that earlier executions of this cell have started and that somebody still holds."""
+    """Return the runs that earlier executions of this cell have started and that are still referenced."""
     if cell is None or cell[0] not in _started:
         return []
     execution, runs = _started[cell[0]]

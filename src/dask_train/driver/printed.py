@@ -18,7 +18,7 @@ OUTPUT_S = 10.0
 
 
 class Printed:
-    """What roles have printed, asked for when somebody wants it.
+    """What roles have printed, fetched on demand.
 
     Parameters
     ----------

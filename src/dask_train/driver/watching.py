@@ -1,4 +1,4 @@
-"""A run as a display wants it, a few times a second while somebody waits for its end."""
+"""A run as a display shows it, a few times a second while its end is awaited."""
 
 from __future__ import annotations
 

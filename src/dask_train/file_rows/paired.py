@@ -1,4 +1,4 @@
-"""Predictions beside the paths of the files that they are of."""
+"""Predictions with the paths of their files."""
 
 from __future__ import annotations
 

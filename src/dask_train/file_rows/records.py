@@ -195,7 +195,7 @@ class RecordRows(OwnRows):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordsSource(Source):
-    """Records whose rows are names and contents, beside their labels; a file is a partition."""
+    """Records whose rows are names and contents, with their labels; a file is a partition."""
 
     rows: RecordRows
 

@@ -92,7 +92,7 @@ def packed_paths(paths: Sequence[str]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class FilesSource(Source):
-    """Files whose rows are paths and contents, beside their labels.
+    """Files whose rows are paths and contents, with their labels.
 
     Attributes
     ----------

@@ -208,7 +208,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     ps
         Number of parameter servers, which share the weights. Default: 0, synchronous training.
     scorer
-        1 for a process that validates beside training, which never waits for it. Default: 0, all workers validate
+        1 for a process that validates while training continues. Default: 0, all workers validate
         after each epoch; with ``ps`` the first one does.
     seed
         Seed of the orders of rows. Default: 0.

@@ -1,4 +1,4 @@
-"""Tells of trained weights that are not numbers any more, of which a loss may show nothing."""
+"""Report trained weights that are not finite, which a loss may not show."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def _weights(model: Any) -> Iterator[tuple[str, Any]]:
 def _is_finite(values: Any) -> bool:
     """Return whether all values are finite, by the least and the greatest: each of them is NaN where there is one."""
     if isinstance(values, np.ndarray):
-        with np.errstate(invalid="ignore"):  # bfloat16 tells of NaN so
+        with np.errstate(invalid="ignore"):  # bfloat16 shows NaN so
             return not values.size or bool(np.isfinite(values.min()) and np.isfinite(values.max()))
     return not values.numel() or bool(values.min().isfinite() and values.max().isfinite())

@@ -22,7 +22,7 @@ class SearchedKerasModels(SearchedKind):
 
     @property
     def of_trial(self) -> tuple[str, ...]:
-        """Names of settings that ``build`` may return beside a model."""
+        """Names of settings that ``build`` may return with a model."""
         return ("batch_size", "epochs", "callbacks", "class_weight")
 
     def framework(self) -> KerasFramework:

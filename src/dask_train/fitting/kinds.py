@@ -1,4 +1,4 @@
-"""Which function of a verb serves which kind of model, told without importing any framework.
+"""Which function of a verb serves which kind of model, found without importing any framework.
 
 Keras models, and all that no other kind claims, are served by the verb itself. The smallest example of a kind is the
 k-means of ``docs/extending.md``; the smallest of those here are linear models (:mod:`dask_train.fitting.linear`). These

@@ -1,4 +1,4 @@
-"""What a log is told of a training: its parameters, by the names that Keras has for them."""
+"""The parameters of a training for a log, by the names that Keras has for them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from dask_train.data.structure import leaves
 from dask_train.fitting.backends import Backend, StepError, backend_of
 from dask_train.fitting.data import NUM_TRIED_ROWS, FitData
 
-# A larger model is not copied and compiled here, where nobody has planned for it: its workers refuse it.
+# A larger model is not copied and compiled here, where no memory is planned for it: its workers refuse it.
 _MOST_BYTES = 2**28
 # Methods of Keras' classes are replaced meanwhile; what other threads do with them goes its way.
 _one_at_a_time = threading.Lock()

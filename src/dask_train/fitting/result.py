@@ -46,7 +46,7 @@ class FitResult(RunAccount):
         Seconds that the first worker has spent on sums with the others, and on waiting for them in these.
     waiting_s
         The latter alone, for workers of its host: how much more even the workers could be. Both are 0 with parameter
-        servers, where nobody waits for others.
+        servers, where workers do not wait for each other.
     schema
         What the columns of the frame are that the model was fitted with; None of arrays. It travels with the model
         where :meth:`save` writes it.
@@ -79,7 +79,7 @@ class FitResult(RunAccount):
         Raises
         ------
         TypeError
-            A category is of a type that JSON has no place for; nothing has been written.
+            A category is of a type that JSON can't represent; nothing has been written.
         ValueError
             There are other files in the folder; or a store can't be written to.
         """
@@ -102,7 +102,7 @@ class FitResult(RunAccount):
         return None if self.schema is None else row_of_zeros(self.schema)
 
     def _page(self, folder: Path) -> list[Path]:
-        """Write the page of :meth:`report` where matplotlib is there, which nobody has asked for here."""
+        """Write the page of :meth:`report` if matplotlib is installed: it is optional here."""
         if find_spec("matplotlib") is None:
             return []
         path = folder / "report.html"

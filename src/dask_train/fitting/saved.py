@@ -58,7 +58,7 @@ def save_model(
     Raises
     ------
     TypeError
-        A category is of a type that JSON has no place for.
+        A category is of a type that JSON can't represent.
     ValueError
         The place is taken by other files, is not for such a model, or can't be written to.
     """

@@ -72,7 +72,7 @@ class SearchedKind(ABC):
 
     @property
     def of_trial(self) -> tuple[str, ...]:
-        """Names of settings that ``build`` may return beside a model: what is of this kind alone, and a few of all."""
+        """Names of settings that ``build`` may return with a model: what is of this kind alone, and a few of all."""
         common = {each.name for each in fields(EpochSettings)}
         return (*_OF_EACH_TRIAL, *(each.name for each in fields(self.settings) if each.name not in common))
 

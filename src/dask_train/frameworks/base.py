@@ -17,7 +17,7 @@ import numpy as np
 from dask_train.frameworks.environment import environment_restored
 from dask_train.roles import AddressBook
 
-# How long one who meets nobody may take for that, in seconds.
+# How long a role that meets no others may take for that, in seconds.
 ALONE_S = 30.0
 # Roles that train, and that a run waits for; the chief comes first where ranks are numbered over both.
 TRAINING_ROLES = ("chief", "worker")
@@ -113,7 +113,7 @@ class Framework:
         Returns
         -------
         bool
-            False if nobody waits for others.
+            False if no role waits for others.
         """
         return False
 
@@ -272,7 +272,7 @@ class Framework:
         return ""
 
     def pulse(self) -> int:
-        """Return a number that changes while the user's function gets on, without batches and reports, too.
+        """Return a number that changes while the user's function makes progress, without batches and reports, too.
 
         Called a few times a second in a thread of its own.
 
@@ -284,7 +284,7 @@ class Framework:
         return 0
 
     def remarks(self, me: RoleInfo) -> Sequence[str]:
-        """Return what looks wrong though the user's function has returned; told as the run's notices.
+        """Return what looks wrong though the user's function has returned; reported as the run's notices.
 
         Parameters
         ----------

@@ -17,7 +17,7 @@ from dask_train.frameworks.words import RankPlace
 from dask_train.roles import AddressBook
 from dask_train.spelling import passed
 
-# How much computing is progress, in seconds: what a rank that hangs spends beside it comes to less in minutes.
+# How much computing is progress, in seconds: what a rank that hangs spends otherwise comes to less in minutes.
 PULSE_S = 5.0
 
 

@@ -60,7 +60,7 @@ class FitFramework(Framework):
         self._inner.load(me)
 
     def prepare(self, me: RoleInfo) -> str:
-        """Import the framework, with this role's threads; hold a port for whoever others dial."""
+        """Import the framework, with this role's threads; hold a port if others dial this role."""
         self.load(me)
         if me.role not in ("worker", "ps"):
             return ""
@@ -82,7 +82,7 @@ class FitFramework(Framework):
 
     @contextmanager
     def alone(self, me: RoleInfo) -> Iterator[Mapping[str, Any]]:  # noqa: ARG002
-        """Run the framework as the user has set it, with memory to agree with nobody in."""
+        """Run the framework as the user has set it, with memory for one rank alone."""
         with closing(SharedMemory(SharedMemory.create(), 0, 1)) as memory:
             yield {"meeting": (Hosts.of(["here:0"]), memory), "tls": None}
 

@@ -9,7 +9,7 @@ def hold_port(port: int = 0) -> socket.socket:
     """Return a socket that holds a free port for a server of this process, such as TensorFlow's.
 
     It is bound but does not listen, with SO_REUSEPORT, so that a server that sets the same option can bind the port
-    while nobody else is given it (socket(7): a port chosen by the kernel is never one that is already bound). As
+    while no other process is given it (socket(7): a port chosen by the kernel is never one that is already bound). As
     TensorFlow's server does, it takes all interfaces: a port that is free on one may be in use on another.
 
     Parameters

@@ -72,7 +72,7 @@ def words_of_all(place: RankPlace, word: str, timeout_s: float) -> Sequence[str]
 
 
 def _heard(place: RankPlace, word: str, deadline: float) -> list[str]:
-    """In rank 0: the words of those who come; who says nothing holds nobody up."""
+    """In rank 0: collect the words of those who come; a silent connection does not block the others."""
     assert place.port_holder is not None
     words = {place.rank: word}
     came: dict[int, socket.socket] = {}

@@ -1,6 +1,6 @@
 """What pickles don't tell alike in each process: tensors, torch modules, Keras models and layers, boosters.
 
-Frameworks are told by names, so that none is imported for a value of another.
+Frameworks are recognised by names, so that none is imported for a value of another.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def keras_contents(header: Mapping[str, Any], arrays: Any) -> tuple[Any, ...]:
 def _with_own_numbers(config: Any) -> Any:
     """Return a model's config with operations numbered within the model.
 
-    Nobody can name an operation of ``keras.ops``: Keras calls it ``"add_7"``, as the eighth one of its process.
+    An operation of ``keras.ops`` can't be named by users: Keras calls it ``"add_7"``, as the eighth one of its process.
     """
     numbers: dict[str, int] = {}
 

@@ -1,6 +1,6 @@
 """Objects that can't be made from their config: by their attributes, as pickle would.
 
-Keras makes a layer, an optimizer or a loss again by calling its class with its config. A class of one's own often has
+Keras makes a layer, an optimizer or a loss again by calling its class with its config. A custom class often has
 none that works: one that takes anything but plain values, ``class Net(keras.Model): def __init__(self, width)`` in
 Keras 3.15; an ``__init__`` without ``name``, ``trainable`` and ``dtype``; or a subclass with settings of its own and no
 ``get_config``, whose config would be that of its parent. Such an object travels by what it holds: own attributes, inner

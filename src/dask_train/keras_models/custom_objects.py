@@ -1,7 +1,7 @@
 """The functions and classes that a Keras model uses and Keras does not ship, by value.
 
 A Keras config names them only, and the far side knows no name that was defined in a notebook. So they are found in the
-model, travel beside the config, and the config's names become keys to them. Owns nothing of the model's numbers.
+model, travel next to the config, and the config's names become keys to them. Owns nothing of the model's numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CustomObjects:
     Attributes
     ----------
     objects : dict
-        What must travel beside the configs that were given to :meth:`take`, by the keys that are in them now.
+        What must travel with the configs that were given to :meth:`take`, by the keys that are in them now.
     instances : list
         Every object in it that has a config.
     """

@@ -22,7 +22,7 @@ def made_late(layer: Any) -> dict[str, Any] | None:
 
 
 def make_late(space: Any, told: dict[str, Any]) -> None:
-    """Give a FeatureSpace that was made from its config what :func:`made_late` told."""
+    """Give a FeatureSpace that was made from its config what :func:`made_late` returned."""
     make = keras.saving.deserialize_keras_object
     unlock(space)
     space.one_hot_encoders = {name: make(config) for name, config in told["encoders"].items()}

@@ -1,4 +1,4 @@
-"""Rows of all workers, for steps, layers and losses of a user's own; whoever trains says how they are gathered."""
+"""Rows of all workers, for custom steps, layers and losses; the trainer sets how they are gathered."""
 
 from __future__ import annotations
 

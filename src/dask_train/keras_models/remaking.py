@@ -96,7 +96,7 @@ class Maker:
 
 
 def keras_base(cls: type) -> Any:
-    """Return the nearest class in the line of ancestors that Keras ships; ``object`` where there is none."""
+    """Return the nearest class in the line of ancestors that Keras ships; ``object`` if there is none."""
     return next((base for base in cls.__mro__ if is_of_keras(base)), object)
 
 

@@ -66,7 +66,7 @@ def model_to_parts(
     Warns
     -----
     UserWarning
-        A model overrides ``compile`` only, so that nobody can tell how to compile it again: it travels uncompiled.
+        A model overrides ``compile`` only, so that it is unknown how to compile it again: it travels uncompiled.
 
     Notes
     -----

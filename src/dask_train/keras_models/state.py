@@ -180,7 +180,7 @@ def save_unknown(model: Any) -> tuple[list[dict[str, Any]], list[Array]]:
 
 
 def load_unknown(model: Any, described: list[dict[str, Any]], arrays: list[Array]) -> list[str]:
-    """Assign what :func:`save_unknown` has told; each array is copied once. Names of those that have no place here."""
+    """Assign what :func:`save_unknown` has returned, one copy per array; return names without a variable here."""
     places = {tuple(place): variable for place, variable in unknown_places(model)}
     missing = []
     for told, array in zip(described, arrays, strict=True):
@@ -193,7 +193,7 @@ def load_unknown(model: Any, described: list[dict[str, Any]], arrays: list[Array
 
 
 def describe_optimizers(model: Any, *, checksums: bool = True) -> list[dict[str, Any]]:
-    """Return what configs do not tell of optimizers: the variables they are built on or spare weight decay.
+    """Return what configs lack of optimizers: the variables they are built on or spare weight decay.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The layers and variables of a Keras model, told in words, so that one that was put together can be made the same.
+"""The layers and variables of a Keras model as text, so that one that was put together can be made the same.
 
 Keras makes a layer again by its config, and builds it by the shape that it was built with. That leaves out the inner
 layers of a block without ``build()``, which Keras builds by calling it; names and paths that it made up; and the order
@@ -192,7 +192,7 @@ def checksums(variables: list[Any], as_array: Callable[[Any], Array]) -> list[in
 
 
 def check_values(variables: list[Any], expected: list[int] | None, as_array: Callable[[Any], Array]) -> None:
-    """Check that variables have the values that these checksums are of; where there are none, nothing is seen.
+    """Check that variables have the values that these checksums are of; without checksums nothing is checked.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def _below(place: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_passed_by(name: str) -> bool:
-    """Return whether an attribute is TensorFlow's, or tells of compilation, or of calls that were made of a layer."""
+    """Return whether an attribute is TensorFlow's, or part of compilation, or of calls that were made of a layer."""
     return name.startswith("_self_") or name in _PASSED_BY
 
 
@@ -268,7 +268,7 @@ def _take_dtype(layer: Any, policy: Any) -> None:
 
 
 def has_lora(layer: Any) -> bool:
-    """Whether ``enable_lora`` has given a layer of Keras' adapters, beside a kernel that is not trained any more."""
+    """Whether ``enable_lora`` has given a layer of Keras' adapters, and a kernel that is not trained any more."""
     return hasattr(layer, "enable_lora") and bool(getattr(layer, "lora_enabled", False))
 
 

@@ -36,7 +36,7 @@ def check_text_inputs(model: Any, texts: Any) -> None:
 
 
 def check_texts(model: Any, x: Any, y: Any, sample_weight: Any) -> None:
-    """Refuse text where training needs numbers: each is put together as it is given, and told whether it is text.
+    """Refuse text where training needs numbers: each is put together as it is given, with whether it is text.
 
     Raises
     ------

@@ -50,7 +50,7 @@ def admm(
 ) -> Found:
     """Return the alternating direction method of multipliers, on all ranks at once.
 
-    Each rank minimises the loss of its own rows beside its distance to what all agree on; then they agree anew, on the
+    Each rank minimises the loss of its own rows plus its distance to what all agree on; then they agree anew, on the
     mean of what they have, under the penalties (Boyd, Parikh, Chu, Peleato and Eckstein, "Distributed optimization and
     statistical learning via the alternating direction method of multipliers", 2011, section 7). The distance is
     measured by the curvature of each coefficient, so that the scale of the features does not matter. Multipliers begin
@@ -126,7 +126,7 @@ class _Own:
     Attributes
     ----------
     at
-        The point of the Hessian matrix; None of the one that was passed, and where there is none.
+        The point of the Hessian matrix; None of the one that was passed, and if there is none.
     is_first
         Whether it is the one that was passed.
     """
@@ -152,7 +152,7 @@ class _Own:
         return self._hessian
 
     def nearest(self, start: np.ndarray, wanted: np.ndarray, near: np.ndarray, tol: float) -> np.ndarray:
-        """Minimise the loss beside ``near @ (w - wanted)**2 / 2``.
+        """Minimise the loss plus ``near @ (w - wanted)**2 / 2``.
 
         By Newton's method with a Hessian matrix of some steps before, which is almost as good, as steps become short,
         and saves most of the work; where a step brings little, a new one is made.

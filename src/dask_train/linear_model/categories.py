@@ -28,7 +28,7 @@ def schema_to_learn(X: Any) -> FrameSchema | None:
 
 
 def _is_of_numbers(X: Any) -> bool:
-    """Return whether all columns are numbers, and can be told apart by their names."""
+    """Return whether all columns are numbers, and have different names."""
     return all(map(is_number, X.dtypes)) and len(set(X.columns)) == len(X.columns)
 
 

@@ -48,7 +48,7 @@ class Task:
     family, num_features, fit_intercept
         The model.
     alpha, l1_ratio, of_sum
-        The penalty, beside the mean of the losses, or beside their sum: of the absolute coefficients by the ratio, and
+        The penalty, added to the mean of the losses, or to their sum: of the absolute coefficients by the ratio, and
         of half the squared ones by the rest.
     solver, tol, max_iter, start
         As the estimators have them.

@@ -120,7 +120,7 @@ class PoissonRegressor(_GeneralizedRegressor):
     Parameters
     ----------
     alpha
-        The penalty, beside the mean of half the deviances. Default: 1.0.
+        The penalty, added to the mean of half the deviances. Default: 1.0.
     l1_ratio
         How much of the penalty is of the absolute coefficients; the rest is of half the squared ones. Default: 0.0.
     fit_intercept

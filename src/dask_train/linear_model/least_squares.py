@@ -13,7 +13,7 @@ from dask_train.linear_model.ranks import Ranks
 from dask_train.linear_model.rows import blocks_of, dense, rows_of
 from dask_train.linear_model.solvers import scales_of
 
-# A column whose values differ by so little, beside their mean, is constant.
+# A column whose values differ by so little, relative to their mean, is constant.
 _CONSTANT = 1e-13
 
 
@@ -24,7 +24,7 @@ class LeastSquares:
     Tall and skinny pieces are decomposed where they lie, and the triangles of all ranks together (Demmel, Grigori,
     Hoemmen and Langou, "Communication-optimal parallel and sequential QR and LU factorizations", 2012). Unlike with the
     normal equations, the condition of the features is not squared, and their units do not matter, as each column is
-    divided by its length. Of collinear columns it is the shortest solution, as far as it can be told from rounding.
+    divided by its length. Of collinear columns it is the shortest solution, as far as rounding allows.
     """
 
     alpha: float

@@ -29,7 +29,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
     Parameters
     ----------
     C
-        The inverse of the penalty beside the sum of the losses; infinite for none. Default: 1.0.
+        The inverse of the penalty that is added to the sum of the losses; infinite for none. Default: 1.0.
     l1_ratio
         How much of the penalty is of the absolute coefficients; the rest is of half the squared ones. Default: 0.0.
     tol

@@ -32,7 +32,7 @@ class Objective:
     fit_intercept
         Whether each output has an intercept, which is not penalised.
     penalty, l1
-        Of half the squared coefficients, and of the absolute ones, beside the mean of the losses.
+        Of half the squared coefficients, and of the absolute ones, added to the mean of the losses.
     total
         The weight of all rows of all ranks.
     centre

@@ -20,7 +20,7 @@ class ElasticNet(LinearRegression):
     Parameters
     ----------
     alpha
-        The penalty, beside half the mean squared error. Default: 1.0.
+        The penalty, added to half the mean squared error. Default: 1.0.
     l1_ratio
         How much of it is of the absolute coefficients; the rest is of half the squared ones. Default: 0.5.
     fit_intercept
@@ -108,7 +108,7 @@ class Lasso(ElasticNet):
     Parameters
     ----------
     alpha
-        The penalty, beside half the mean squared error. Default: 1.0.
+        The penalty, added to half the mean squared error. Default: 1.0.
     fit_intercept, solver, max_iter, tol, warm_start, workers
         As of :class:`ElasticNet`, and so are the attributes.
 

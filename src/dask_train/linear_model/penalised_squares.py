@@ -24,7 +24,7 @@ class PenalisedSquares:
     Attributes
     ----------
     l2, l1
-        Penalties of half the squared coefficients and of the absolute ones, beside half the mean squared error.
+        Penalties of half the squared coefficients and of the absolute ones, added to half the mean squared error.
     fit_intercept, num_features
         The model.
     solver, tol, max_iter

@@ -65,7 +65,7 @@ class Posed:
         finish
             Makes the result of the run's.
         task
-            Of the loop of a run that the user has. Default: of one that nobody has.
+            Loop of a run that the user holds. Default: of one without a handle.
         display
             Shows how the run goes.
         params

@@ -91,7 +91,8 @@ class LinearRole(LoopRole, Refusing):
         if shown is not None:
             shown(loop)
         try:
-            # To agree costs a symmetric solver another sum in each step, and in `fit` of an estimator nobody would ask.
+            # To agree costs a symmetric solver another sum in each step, and in `fit` of an estimator it would not be
+            # used.
             asks = self.is_held or not is_symmetric
             steps = RunSteps(loop, has_own=is_symmetric, keeps=keeps) if asks else UNASKED
             found = self.problem(SessionRanks(session, parts, steps))

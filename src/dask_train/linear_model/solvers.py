@@ -86,7 +86,7 @@ def solved_system(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
     Rows and columns are divided by the roots of the diagonal first, so that the units of the features do not matter
     (van der Sluis, "Condition numbers and equilibration of matrices", 1969). Where units are so far apart that the
-    shortest solution of a singular system can't be told from rounding, it is the shortest one of these units.
+    shortest solution of a singular system is hidden by rounding, it is the shortest one of these units.
     """
     scale = scales_of(np.diag(hessian))
     scaled, wanted = hessian / np.outer(scale, scale), gradient / scale
@@ -145,7 +145,7 @@ def lbfgs(evaluate: Evaluate, start: np.ndarray, tol: float, max_iter: int, *, s
     """SciPy's L-BFGS-B (Zhu, Byrd, Lu and Nocedal, 1997), with scikit-learn's settings.
 
     It also stops where steps bring no more than rounding; that is an end if the gradient is as small as it is there.
-    What SciPy holds can't be taken, so its state is all that was evaluated, which it is told again where it resumes.
+    What SciPy holds can't be taken, so its state is all that was evaluated, which is fed to it again when it resumes.
     """
 
     if max_iter == 0:  # of which SciPy takes a step

@@ -13,7 +13,7 @@ from dask_train.linear_model.rows import dense
 from dask_train.linear_model.sampling import Sample
 from dask_train.linear_model.solvers import scales_of
 
-# A feature whose variance is no more beside its mean square is constant: what there is is rounding.
+# A feature whose variance is no more, relative to its mean square, is constant: the rest is rounding.
 _CONSTANT = 1e-26
 
 

@@ -62,5 +62,5 @@ class SolverSteps:
         """End the solver's run; of one that has converged nothing else is kept."""
 
 
-# Of a solver that nobody asks between its steps.
+# Of a solver that is not asked between its steps.
 UNASKED = SolverSteps()

@@ -49,7 +49,7 @@ class Ending:
     Attributes
     ----------
     status
-        "finished"; "failed"; or "stopped", where somebody interrupted it.
+        "finished"; "failed"; or "stopped", if it was interrupted.
     reason
         In words.
     values

@@ -50,7 +50,7 @@ class EventFile:
         self._append([_event(at, 0, text_field(1, tag) + message_field(8, tensor) + message_field(9, metadata))])
 
     def plugin(self, tag: str, plugin: str, content: bytes, at: float) -> None:
-        """Append what a plug-in of TensorBoard reads; the number beside it means nothing."""
+        """Append what a plug-in of TensorBoard reads; the number next to it means nothing."""
         tensor = int_field(1, _DT_FLOAT) + message_field(2, message_field(2, int_field(1, 1))) + float_field(5, 0.0)
         metadata = message_field(1, text_field(1, plugin) + message_field(2, content)) + int_field(
             4, _DATA_CLASS_TENSOR

@@ -17,7 +17,7 @@ class FunctionLogger(Logger):
         self._function = function
         self.place = f"the function {getattr(function, '__name__', function)!s}"
 
-    def open(self, start: Start, parent: Sink | None) -> Sink:  # noqa: ARG002 - trials are told by their scores
+    def open(self, start: Start, parent: Sink | None) -> Sink:  # noqa: ARG002 - scores name their trials
         """See :meth:`Logger.open`."""
         return _Calls(self._function)
 

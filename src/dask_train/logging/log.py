@@ -13,7 +13,7 @@ from dask_train.logging.functions import FunctionLogger
 from dask_train.logging.writer import Writer
 from dask_train.printing import say
 
-# How long places of a log are waited for by somebody who wants to be gone.
+# How long places of a log are waited for after an interrupt.
 INTERRUPTED_S = 5.0
 
 

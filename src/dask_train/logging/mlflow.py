@@ -36,7 +36,7 @@ class MLflow(Logger):
     tracking_uri
         Of the server or store; what ``mlflow.set_tracking_uri`` or ``MLFLOW_TRACKING_URI`` say by default.
     experiment
-        Its name; made where there is none. Default: ``"Default"``.
+        Its name; made if there is none. Default: ``"Default"``.
     tags
         More tags of each run. Default: none.
 
@@ -114,7 +114,7 @@ class _MLflowRun(ModelSink):
                 self._client.log_artifacts(run, str(Path(folder) / MODEL), MODEL)
 
     def _run(self) -> str:
-        """Return the id of the run, which is made and told its parameters at first."""
+        """Return the id of the run, which is made, with its parameters, at first."""
         _check_reached(self._uri)
         if not self._id:
             experiment = self._experiment()
@@ -179,7 +179,7 @@ def _name(name: str) -> str:
 
 
 def _check_reached(uri: str) -> None:
-    """Raise an OSError where nobody listens at a server's address."""
+    """Raise an OSError if no server listens at an address."""
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https") and parts.hostname:
         port = parts.port or (443 if parts.scheme == "https" else 80)

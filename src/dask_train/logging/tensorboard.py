@@ -21,7 +21,7 @@ class TensorBoard(Logger):
     ----------
     folder
         On the client's machine. Each run gets a folder of its name in it, with the model, the ledger and the report
-        beside its event file; each trial of a search a folder within that, and a row of TensorBoard's HParams page.
+        next to its event file; each trial of a search a folder within that, and a row of TensorBoard's HParams page.
 
     Raises
     ------

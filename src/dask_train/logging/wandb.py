@@ -30,7 +30,7 @@ class WandB(Logger):
     Notes
     -----
     Needs wandb, in the client's environment alone. Curves have the axes that their scores have, such as ``epoch``
-    and ``step``, which are logged beside them.
+    and ``step``, which are logged with them.
     """
 
     def __init__(self, project: str | None = None, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""A thread that writes to one place: what can't be written is tried again, and nobody waits for it."""
+"""A thread that writes to one place: what can't be written is tried again, in the background."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Folder:
         if is_file:
             raise ValueError(f"{passed('path', self.path)} is a file. Name a folder, or one that is not there yet.")
         if data is None and others:
-            # Also where it may overwrite: what has no record is nobody's to remove.
+            # Also if it may overwrite: what has no record must not be removed.
             raise ValueError(
                 f"{self.path} has files, and no record of predictions. Take another path, or remove them first."
             )
@@ -142,7 +142,7 @@ class Folder:
         found = filter(None, map(_DONE.fullmatch, _names(fs, f"{path}/{_OURS}/done")))  # none that is being written
         rows = {int(each["number"]): int(each["rows"]) for each in found if each["claim"] == self.claim_id}
         there = _names(fs, path)
-        fs.invalidate_cache()  # others write now, and whoever reads here later gets the same file system of fsspec
+        fs.invalidate_cache()  # others write now, and later reads here get the same file system of fsspec
         if kind == "zarr":  # which keeps no chunk of zeros
             return rows
         return {number: num_rows for number, num_rows in rows.items() if part_name(number, kind) in there}
@@ -200,7 +200,7 @@ class Folder:
         return num_rows
 
     def _check_claim(self, fs: Any, path: str) -> None:
-        """Check that nobody else has begun here since, and that this process sees the folder that the client sees."""
+        """Check that no other call has begun here since, and that this process sees the folder that the client sees."""
         place = f"{path}/{_OURS}/record.json"
         found = json.loads(fs.cat_file(place)).get("claim") if fs.exists(place) else None
         if found == self.claim_id:
@@ -254,7 +254,7 @@ def _remove_parts(fs: Any, path: str, record: dict[str, Any]) -> None:
 
 
 def _names(fs: Any, path: str) -> set[str]:
-    """Return what lies in a folder; nothing where there is none."""
+    """Return what lies in a folder; nothing if there is none."""
     if not fs.exists(path):
         return set()
     return {name.rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)}

@@ -1,4 +1,4 @@
-"""What users pass as a model to predict with: told apart, described, and made a value that travels."""
+"""What users pass as a model to predict with: distinguished, described, and made a value that travels."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def _token(settings: Settings, *told: Any) -> str:
 
 
 def _pickled(model: Any) -> bytes:
-    """Return a pickle without the arrays; empty if there can be none, which is told where it has to travel."""
+    """Return a pickle without the arrays; empty if there can be none, which is reported if it has to travel."""
     try:
         return bytes(cloudpickle.dumps(model, protocol=5, buffer_callback=[].append))
     except Exception:

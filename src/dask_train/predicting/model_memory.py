@@ -61,7 +61,7 @@ class Slot:
                     os.ftruncate(self.descriptors[which], 0)
 
     def close(self) -> None:
-        """Give all back, whoever still has the slot; what is mapped would keep its file open."""
+        """Give all back, even if the slot is still held; what is mapped would keep its file open."""
         with self._lock:
             descriptors, self.descriptors = self.descriptors, []
             self._mapped = [None, None]

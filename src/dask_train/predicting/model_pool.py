@@ -54,7 +54,7 @@ class ModelProcesses(OwnPlugin):
             seat.end("the Dask worker closes")
 
     def numbers(self) -> dict[str, float]:
-        """Return how many processes there are, and the blocks and rows that they have predicted; waits for nobody."""
+        """Return how many processes there are, and the blocks and rows that they have predicted; does not wait."""
         num_processes = sum(bool(seat.pid) for seat in list(self._seats.values()))
         return {
             "model_processes": num_processes,
@@ -70,7 +70,7 @@ class ModelProcesses(OwnPlugin):
     def ask(
         self, parts: ModelParts, limits: PredictLimits, call: Call, arrays: Sequence[np.ndarray], where: str
     ) -> Any:
-        """Return what the model says of a block, in a process that is started where there is none.
+        """Return what the model says of a block, in a process that is started if there is none.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class ModelProcesses(OwnPlugin):
                 self._give_back(seat, limits)
 
     def _take(self, token: str, limits: PredictLimits, where: str) -> _Seat:
-        """Take a seat for the model, once there is one: its own, a new one, or that of a model nobody uses."""
+        """Take a seat for the model, once there is one: its own, a new one, or that of an unused model."""
         deadline = time.monotonic() + limits.timeout_s
         with self._changed:
             while token not in self._seats and len(self._seats) >= limits.processes:
@@ -203,7 +203,7 @@ class ModelProcesses(OwnPlugin):
 
 
 def _needed(parts: ModelParts, templates: Mapping[str, int]) -> int:
-    """Bytes that a model's process takes beside a template, which has taken its part if it is there."""
+    """Bytes that a model's process takes besides a template, which has taken its part if it is there."""
     framework = FRAMEWORK_BYTES.get(parts.kind, FRAMEWORK_BYTES_ELSE)
     shared = min(int(SHARED * framework), templates.get(name_of(imports_of(parts)), 0))
     # The parts lie in the Dask worker already; the process holds them twice until its variables are made of them.
@@ -217,7 +217,7 @@ class _Seat:
         self.token = token
         self.users = 0
         self.used = time.monotonic()
-        self.watched = False  # whether somebody will look if it is unused
+        self.watched = False  # whether a later check looks if it is unused
         self.needs: Callable[[Mapping[str, int]], int] = lambda _: 0  # bytes that its process was let start with
         self._starting = threading.Lock()
         self._process: ModelProcess | None = None

@@ -243,7 +243,7 @@ class ModelProcess:
             self._turn.release()
 
     def _look(self, where: str) -> None:
-        """For those who wait: whoever is served ends a process that stalls, so a wait has that deadline, too."""
+        """For those who wait: the caller that is served ends a stalled process, so a wait has that deadline, too."""
         if self._ended:
             raise ProcessLostError(self._why, served=False)
         if time.monotonic() - self._moved > 2 * self._limits.timeout_s + self._limits.launch_s:

@@ -44,7 +44,7 @@ def promised(model: Any, method: str | None, columns: Sequence[Any]) -> np.ndarr
 def outputs_of(
     value: ObjectModel, meta: Any, promised: Callable[[Sequence[Any]], Any], inputs: Inputs
 ) -> tuple[Places, tuple[Column, ...]]:
-    """Return the structure and columns of what a model makes of two sample rows, unless it is told.
+    """Return the structure and columns of what a model makes of two sample rows, unless they are passed.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def outputs_of(
     meta
         Arrays like those it makes; None if it is to be tried.
     promised
-        Returns what it makes of rows with the columns that are passed, where it can't be tried; None if nobody knows.
+        Returns what it makes of rows with the columns that are passed, where it can't be tried; None if it is unknown.
     inputs
         The rows.
 

@@ -72,7 +72,7 @@ def opened_model(model: Any, schema: Any, options: Mapping[str, Any] | None = No
         saved = _within(file)
         return file, schema_for(None, schema, options) or schema_from(saved)
     saved = _of_folder(file)
-    if saved is None:  # the error of a model file of another kind is told where it is opened
+    if saved is None:  # the error of a model file of another kind is raised where it is opened
         return file, schema_for(None, schema, options)
     return _opened(file, saved["model"]), schema_for(None, schema, options) or schema_from(saved)
 
@@ -82,7 +82,7 @@ def _within(file: ModelFile) -> dict[str, Any] | None:
         fs, place = opened(file.path, file.options)
         with fs.open(place, "rb") as content:
             return json_within(content)
-    except Exception:  # what is wrong with the file is told where the model is read
+    except Exception:  # what is wrong with the file is reported where the model is read
         return None
 
 

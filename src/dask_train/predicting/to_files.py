@@ -120,7 +120,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     ------
     TypeError, ValueError
         The model, the data or an argument is invalid; or the folder has predictions of another model, of other data or
-        of other arguments, or files of somebody else; or it can't be written to. Nothing has been computed.
+        of other arguments, or other files; or it can't be written to. Nothing has been computed.
     PredictionError, StalledError
         A partition can't be predicted or written. The others that were written by then stay, and count when it is
         called again.

@@ -38,7 +38,7 @@ def become(birth: Birth, stacks: int) -> NoReturn:
     try:
         _ask_leave(leave)
         _take_output(output, birth.printed)
-        faulthandler.unregister(STACKS_SIGNAL)  # its template's; nobody asks for stacks until it has its own
+        faulthandler.unregister(STACKS_SIGNAL)  # its template's; no one asks for stacks until it has its own
         os.close(stacks)
         arguments = [*order.arguments, str(order.parent), *map(str, own)]
         show_arguments([sys.executable, "-P", "-m", order.module, *arguments])

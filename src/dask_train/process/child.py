@@ -120,7 +120,7 @@ class Child:
             started.set_result(None)
 
     def _begun(self, process: Process | None, pidfd: int = -1) -> None:
-        """Note that the start is through: it has its own descriptors, or there is nobody who needs them."""
+        """Note that the start is through: it has its own descriptors, or no one needs them."""
         with self._lock:
             self._is_starting = False
             self._process, self._pidfd = process, pidfd
@@ -152,7 +152,7 @@ class Child:
 
     @property
     def pidfd(self) -> int:
-        """A descriptor that is readable once the process is gone; -1 where there is none."""
+        """A descriptor that is readable once the process is gone; -1 if there is none."""
         return self._pidfd
 
     def kill(self) -> None:
@@ -182,7 +182,7 @@ class Child:
             os.close(gone)
         with self._lock:
             if self._process.returncode is None:
-                self._kill_group()  # before it is waited for: until then nobody else gets its number
+                self._kill_group()  # before it is waited for: until then no other process gets its number
                 self._process.wait()
             return self._process.returncode
 

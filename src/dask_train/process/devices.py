@@ -25,7 +25,7 @@ _READ_AT_IMPORT = {"KERAS_TORCH_DEVICE": {"keras", "torch"}, "JAX_PLATFORMS": {"
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A GPU of this host, as NVML tells of it; ``memory_bytes`` is all that it has."""
+    """A GPU of this host, as NVML reports it; ``memory_bytes`` is all that it has."""
 
     uuid: str
     name: str
@@ -43,7 +43,7 @@ class HostDevices:
     devices
         Those that this process may use.
     problem
-        Why the driver does not answer; empty if it does, or where there is none.
+        Why the driver does not answer; empty if it does, or if there is none.
     """
 
     driver: str = ""

@@ -75,7 +75,7 @@ class Forked:
             if self.returncode is None:
                 try:
                     pid, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # somebody has waited for all children of this process
+                except ChildProcessError:  # other code has waited for all children of this process
                     pid, status = self.pid, 0
                 if pid:
                     self.returncode = os.waitstatus_to_exitcode(status)

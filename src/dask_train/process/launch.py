@@ -21,7 +21,7 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
 )
-# How soon malloc gives memory back to the system, mallopt(3): what Dask's nannies set where nobody says otherwise.
+# How soon malloc gives memory back to the system, mallopt(3): what Dask's nannies set by default.
 NANNYS_TRIM = ("MALLOC_TRIM_THRESHOLD_", "65536")
 # Lets malloc ask for huge pages, glibc 2.35 and later; others pass it by (docs/design/0017-large-models.md).
 _TUNABLES, _HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"

@@ -41,7 +41,7 @@ def die_with(parent_pid: int, lifeline: int) -> None:
     """Let the kernel kill this process when its parent, or the writing end of a pipe, is gone.
 
     Two ways, because each has a hole: the parent-death signal is lost when the parent dies before it is asked for, and
-    it comes with the end of the *thread* that forked; a pipe stays open where somebody has forked the parent. Neither
+    it comes with the end of the *thread* that forked; a pipe stays open if the parent has forked. Neither
     needs the GIL, which user code may hold in C for minutes.
     """
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())

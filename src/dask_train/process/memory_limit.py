@@ -20,7 +20,7 @@ _NO_LIMIT_BYTES = 1 << 60
 
 
 def num_oom_kills(pid: int | str = "self") -> int:
-    """Return how many processes of a process's memory cgroup were killed for its limit; 0 if that can't be told."""
+    """Return how many processes of a process's memory cgroup were killed for its limit; 0 if that is unknown."""
     for folder in _folders(pid):
         for name in ("memory.events", "memory.oom_control"):
             if (found := _field(folder / name, "oom_kill")) is not None:
@@ -78,6 +78,6 @@ def _folders(pid: int | str) -> list[Path]:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             found.append(_ROOT / path.lstrip("/"))
-        elif "memory" in controllers.split(","):  # which may be mounted together with others, or beside them
+        elif "memory" in controllers.split(","):  # which may be mounted together with others, or alone
             found += [_ROOT / mounted / path.lstrip("/") for mounted in (controllers, "memory")]
     return [*found, _ROOT, _ROOT / "memory"]

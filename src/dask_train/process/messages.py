@@ -95,7 +95,7 @@ class Reported(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(Message):
-    """Something out of the ordinary, for whoever holds the run."""
+    """Something out of the ordinary, for the run's owner."""
 
     text: str
 
@@ -140,7 +140,7 @@ class Ended(Message):
 class Failed(Message):
     """The user's function, or the way into it (``launching``), has raised.
 
-    ``unanswered`` tells that somebody had not answered it in time; ``exception`` is pickled, or empty.
+    ``unanswered`` tells that another role had not answered it in time; ``exception`` is pickled, or empty.
     """
 
     error: str
@@ -198,14 +198,14 @@ class RowsWanted(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Value(Message):
-    """A pickled value, for whoever holds the run, or for a role."""
+    """A pickled value, for the run's owner, or for a role."""
 
     value: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stop(Message):
-    """Somebody asks the run to end in order; or the run asks a role."""
+    """A client asks the run to end in order; or the run asks a role."""
 
     reason: str
 

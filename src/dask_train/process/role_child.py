@@ -1,4 +1,4 @@
-"""A role process as its agent sees it: what is told to it and by it, its steps, and its account of batches."""
+"""A role process as its agent sees it: messages to it and from it, its steps, and its account of batches."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class RoleChild:
     def tell(self, message: Message) -> None:
         """Send a message after those before, unless the process is gone; descriptors are duplicated for it."""
         if self._is_closed:
-            return  # nobody would close them
+            return  # they would not be closed
         duplicates: list[int] = []
         try:
             for descriptor in descriptors_of(message):

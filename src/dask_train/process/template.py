@@ -110,7 +110,7 @@ def serve(end: int, modules: list[str]) -> Birth:
             talk.close()
             return Birth(order=order, descriptors=descriptors, printed=os.pread(1, 1 << 20, 0))
         for descriptor in descriptors:
-            os.close(descriptor)  # who asked sees that the fork alone has them, or nobody
+            os.close(descriptor)  # the caller sees that the fork alone has them, or no process
 
 
 def unfit() -> str:

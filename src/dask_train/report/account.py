@@ -140,7 +140,7 @@ def record_of(result: ReportedResult, model: str, history: MetricCurves) -> RunR
 
 
 def figure_of(history: MetricCurves) -> Any:
-    """Draw a ``matplotlib`` figure: each metric over epochs, validation beside training."""
+    """Draw a ``matplotlib`` figure: each metric over epochs, of training and validation."""
     check_installed("A figure", "matplotlib", install_command("plots"))
     from dask_train.report.shown_figure import ShownFigure
 
@@ -168,7 +168,7 @@ def _metrics(history: MetricCurves, scores: Sequence[Score]) -> Iterator[Metric]
 
 
 def _scores(told: Mapping[str, Any], begun: float) -> Iterator[Score]:
-    """Give the scores that a worker or a scorer has told at once: one of training, one of validation."""
+    """Give the scores that a worker or a scorer has reported at once: one of training, one of validation."""
     for rows, prefix in (("training", ""), ("validation", "val_")):
         loss, accuracy = told.get(f"{prefix}loss"), told.get(f"{prefix}accuracy")
         if not isinstance(loss, int | float) or not math.isfinite(loss):

@@ -19,7 +19,7 @@ from dask_train.report.redrawn import REDRAW_INTERVAL_S, Redrawn
 
 # How often a line is written where nothing can be drawn again, as in the log of a batch job, if that was asked for.
 WRITE_INTERVAL_S = 10.0
-# The same where nobody asked: a short job writes nothing, and a long one a line a minute.
+# The same by default: a short job writes nothing, and a long one a line a minute.
 FIRST_LINE_S, QUIET_INTERVAL_S = 10.0, 60.0
 # A log has no width; lines are cut so that a person can read them.
 LOG_COLUMNS = 200

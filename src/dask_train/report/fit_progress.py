@@ -130,7 +130,7 @@ def _of_first_worker(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _done(told: Mapping[str, Any]) -> int:
-    """Return steps since the first epoch; at the end of an epoch no step is told."""
+    """Return steps since the first epoch; at the end of an epoch no step is reported."""
     return int(told["epoch"] * told["num_steps"] + told.get("step", told["num_steps"]))
 
 

@@ -1,6 +1,6 @@
-"""How a run goes, while somebody waits for it: roles, scores, rates.
+"""Progress of a run, while its end is awaited: roles, scores, rates.
 
-Knows nothing of Dask: whoever waits tells it the run's status, a few times a second.
+Knows nothing of Dask: the waiting code passes the run's status, a few times a second.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def check_progress(progress: object, *, waits: bool) -> bool | None:
     progress
         As the user gave it; what ``verbose`` means there, with Keras.
     waits
-        Whether there will be somebody who waits, and can draw.
+        Whether code will wait for the run, and can draw.
 
     Raises
     ------
     TypeError, ValueError
-        It is neither None nor a bool; it is True if nobody waits.
+        It is neither None nor a bool; it is True if no code waits.
     """
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress is {progress!r}; pass True, False, or None (shown in terminals and notebooks).")
@@ -141,7 +141,7 @@ class RunDisplay(Display):
         )
 
     def _share_done(self) -> float | None:
-        """Return the share from 0 to 1; None if nobody knows."""
+        """Return the share from 0 to 1; None if it is unknown."""
         return None
 
     def _phase(self) -> str:

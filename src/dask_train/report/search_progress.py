@@ -1,6 +1,6 @@
 """The trials of a search while they are trained: a table in a terminal, a line for each that ends elsewhere.
 
-Knows neither Dask nor Optuna: whoever searches tells it the trials, a few times a second.
+Knows neither Dask nor Optuna: the search passes the trials, a few times a second.
 """
 
 from __future__ import annotations

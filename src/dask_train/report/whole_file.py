@@ -37,7 +37,7 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> Path:
         raise FileNotFoundError(
             f"{target} can't be written: the folder {target.parent} does not exist. Make it, or name another path."
         )
-    # Beside the target, as a rename is one step only within a file system. Not `tempfile`, whose files only their
+    # Next to the target, as a rename is one step only within a file system. Not `tempfile`, whose files only their
     # owner may read: a report is there to be shown, so the umask decides.
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:

@@ -189,7 +189,7 @@ class Checkpointing(Messaging):
                 f"No checkpoint is the best one yet: it is known by {of!r}, and {self.role} {self.rank} has reported "
                 f"{', '.join(sorted(self._reported))}."
             )
-            self._reported = {of}  # told once
+            self._reported = {of}  # reported once
 
     def _best_checkpoint(self) -> Path | None:
         folder = self.checkpoints()

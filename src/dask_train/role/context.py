@@ -20,7 +20,7 @@ from dask_train.role.time_spent import TimeSpent
 
 
 class Link(Protocol):
-    """The way from a session to its agent; no call of it waits for anybody, but those for data.
+    """The way from a session to its agent; no call of it waits, except for data.
 
     ``spent`` is the account of the role's time, which is reported with its progress. ``wanted_size`` is how many of
     this role are to train, where the run was asked for another number while it trains; 0 if it was not.
@@ -43,7 +43,7 @@ class Link(Protocol):
         """Ask the run to stop."""
 
     def send(self, value: bytes) -> None:
-        """Send a pickled value to whoever holds the run."""
+        """Send a pickled value to the run's owner."""
 
     def receive(self, timeout_s: float | None) -> bytes:
         """Return the next pickled value that was sent to this role."""
@@ -76,7 +76,7 @@ class Link(Protocol):
         """Let the run start all roles again, as this one can't continue, and wait for the end of this process."""
 
     def notice(self, text: str) -> None:
-        """Tell whoever holds the run what is out of the ordinary."""
+        """Report to the run's owner what is out of the ordinary."""
 
     def went_on(self, covers: Sequence[Cover]) -> None:
         """Tell that the role resumes from a checkpoint, and which batches are in it."""

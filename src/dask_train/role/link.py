@@ -106,7 +106,7 @@ class SocketLink:
         self.tell(Stop(reason=reason))
 
     def send(self, value: bytes) -> None:
-        """Send a value to whoever holds the run."""
+        """Send a value to the run's owner."""
         self.tell(Value(value=value))
 
     def notice(self, text: str) -> None:
@@ -289,7 +289,7 @@ class SocketLink:
             It did not come within ``train.progress.timeout``, and was not said to be on its way.
         """
         answered: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        number = next(self._numbers)  # never used again: an answer may come when nobody waits for it any more
+        number = next(self._numbers)  # never used again: an answer may come when it is no longer awaited
         self._asked[number] = answered
         self.tell(dataclasses.replace(question, question=number))
         try:
@@ -348,6 +348,6 @@ class SocketLink:
 
 
 def _forget(answer: Answer) -> None:
-    """Close what came with an answer for which nobody waits any more."""
+    """Close what came with an answer that is no longer awaited."""
     for descriptor in descriptors_of(answer):
         os.close(descriptor)

@@ -28,7 +28,7 @@ from dask_train.roles import AddressBook
 
 # Frames of ours at the top of a user's traceback, which say nothing to them.
 _OURS = str(Path(__file__).parent)
-# Packages that nobody sends as a file.
+# Packages that are never sent as files.
 _INSTALLED = {
     *("dask_train", "jax", "keras", "lightgbm", "numpy", "pandas", "sklearn", "tensorflow", "tf_keras", "torch"),
     "xgboost",
@@ -119,7 +119,7 @@ def _check_device(framework: Framework) -> None:
 
 
 def last_word_of(result: Any, letterbox: LetterboxPlace | None) -> Ended:
-    """Return what tells of a result; its large arrays are left with the client, where it is on this host."""
+    """Return the message about a result; its large arrays are left with the client, where it is on this host."""
     large: list[pickle.PickleBuffer] = []
     if letterbox is not None:
         data = _pickled(result, buffer_callback=partial(_stays_in, large))

@@ -1,4 +1,4 @@
-"""What a session tells, is told, and asks: scores, values, notices, and whether to stop."""
+"""What a session sends, receives and asks: scores, values, notices, and whether to stop."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Messaging:
         return pickle.loads(self._link.receive(timeout_s))  # noqa: S301 - from the run's client, as its function is
 
     def should_stop(self) -> bool:
-        """Return whether the run is to end: a rule is met, somebody asked, or the training roles have returned.
+        """Return whether the run is to end: a rule is met, a client asked, or the training roles have returned.
 
         Costs no message. The process is killed ``train.stop.timeout`` (5 s) after the decision; one that does not train
         has ``train.progress.timeout`` (120 s) after the training roles have returned.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-# The rest of a role's time, beside what is named.
+# The rest of a role's time, besides what is named.
 COMPUTING = "computing"
 DATA, CHECKPOINTS, CLIENT = "data", "checkpoints", "client"
 OTHERS, SUMS = "others", "sums"

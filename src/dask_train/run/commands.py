@@ -31,7 +31,7 @@ class Command:
 class PlaceRoles(Command):
     """Find room for these roles, all or none, within ``timeout_s``; in place of the room that they had, if any.
 
-    It is on the host of the role that they are to be ``beside``, if any.
+    They are on the host of the role named by ``beside``, if any.
     """
 
     roles: tuple[Key, ...]
@@ -82,7 +82,7 @@ class EnterFunction(RoleCommand):
 class Meet(RoleCommand):
     """All training roles wait for each other: tell the role where they are, in order, or why they never will.
 
-    ``attempts`` are told where a lost role is replaced in place.
+    ``attempts`` are sent if a lost role is replaced in place.
     """
 
     addresses: tuple[str, ...] = ()

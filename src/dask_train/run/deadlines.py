@@ -84,7 +84,7 @@ def _late_replacements(turn: StateUpdate) -> None:
 
 
 def _services_linger(turn: StateUpdate) -> None:
-    """Services have been asked to stop with the training roles' return; they hold nobody up."""
+    """Services have been asked to stop with the training roles' return; they hold up no other role."""
     others = [role for key, role in turn.roles.items() if key[0] not in turn.plan.services]
     if not any(role.phase in (*ALIVE, RolePhase.PLACING) for role in others):
         last = max((role.since for role in others), default=turn.since)
@@ -117,7 +117,7 @@ def _stalled(turn: StateUpdate) -> None:
         lost_roles.look(turn)
         return
     hanging = roles_that_hang(turn)
-    # Where nobody has got on of late, the whole run may hang, see above.
+    # If no role has made progress of late, the whole run may hang, see above.
     latest = max((turn.roles[key].progressed for key in turn.plan.training_keys()), default=0.0)
     others_go_on = turn.time - latest < turn.plan.progress_s / 2
     if others_go_on and any(turn.time - turn.roles[key].looked_into > turn.plan.progress_s for key in hanging):
@@ -133,7 +133,7 @@ def roles_that_hang(turn: StateUpdate) -> list[Key]:
     """
     if turn.wait_for_each_other():
         return []
-    begun = (RolePhase.MEETING, RolePhase.RUNNING)  # it may be frozen before it has told that its function is entered
+    begun = (RolePhase.MEETING, RolePhase.RUNNING)  # it may be frozen before its function's start is reported
     running = [key for key in turn.plan.training_keys() if turn.roles[key].phase in begun]
     return [key for key in running if turn.time - turn.last_moved(turn.roles[key]) > turn.plan.progress_s]
 

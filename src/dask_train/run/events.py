@@ -108,7 +108,7 @@ class RoleEnded(RoleEvent):
 class RoleFailed(RoleEvent):
     """The user's function, or the way into it, has raised. ``launching`` tells which.
 
-    ``unanswered`` tells that somebody had not answered it in time, so that the fault may be another's.
+    ``unanswered`` tells that another role had not answered it in time, so that the fault may be another's.
     """
 
     error: str

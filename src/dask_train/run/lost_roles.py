@@ -13,7 +13,7 @@ from dask_train.run.state_update import StateUpdate
 # A peer's death is an exception in those that agree with it, within 0.1 s (gloo) and often before its loss is reported.
 # An agent reports an exit at once, the scheduler of a dead Dask worker within some tens of milliseconds.
 SETTLE_S = 1.0
-# A role that raises because nobody has answered it may be the healthy one: it is looked who does not answer, which
+# A role that raises because others have not answered may be the healthy one: all are asked who does not answer, which
 # takes some seconds; so much later it counts as its own exception in any case.
 LOOK_S = 10.0
 
@@ -30,10 +30,10 @@ def failed(turn: StateUpdate, event: events.RoleFailed) -> None:
         return
     if not resizing.not_missed(turn, [event.key], f"{name_of(event.key)} raised {event.error}"):
         return
-    if event.launching and turn.phase is Phase.LAUNCHING:  # it has met nobody yet, so the fault is its own
+    if event.launching and turn.phase is Phase.LAUNCHING:  # it has met no others yet, so the fault is its own
         turn.end(_blame(Verdict.LAUNCH, event.key, f"{name_of(event.key)} could not start: {event.error}"))
     elif turn.suspicion is None:
-        completing = turn.phase is Phase.COMPLETING  # all have trained, and nobody waits for anybody
+        completing = turn.phase is Phase.COMPLETING  # all have trained, and none waits for others
         looked_into = event.unanswered and not completing
         settle_s = SETTLE_S if turn.wait_for_each_other() and not completing else 0.0
         turn.suspicion = Suspicion(
@@ -69,7 +69,7 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
 
 
 def exited(turn: StateUpdate, event: events.RoleExited) -> None:
-    """Note that a process is gone without a last word, unless it was told to go."""
+    """Note that a process is gone without a last word, unless it was asked to end."""
     if turn.roles[event.key].phase in ALIVE:
         _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}", in_place=True)
 

@@ -1,6 +1,6 @@
 """Change the number of workers while a run trains: which roles start, which leave, and when the run has that number.
 
-Workers that join are started beside the run, until they wait for the others. Only then does the first worker get the
+Workers that join start while the run continues, until they wait for the others. Only then does the first worker get the
 new number, and all meet anew at the end of its step. What goes wrong with them before does not affect the run.
 """
 
@@ -141,7 +141,7 @@ def give_up_unless_told(turn: StateUpdate, why: str) -> None:
 
 
 def end(turn: StateUpdate, why: str = "the run has come to its end") -> None:
-    """Give a change up, whoever knows of it: nobody meets in that number any more."""
+    """Cancel a change for all who know of it: no role meets in that number any more."""
     if _ongoing(turn) is not None:
         give_up(turn, why)
 

@@ -50,7 +50,7 @@ class StopRule:
         return frozenset()
 
     def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:
-        """Return the reason to stop as a phrase, or ``""`` where there is none.
+        """Return the reason to stop as a phrase, or ``""`` if there is none.
 
         Parameters
         ----------

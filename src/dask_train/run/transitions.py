@@ -69,7 +69,7 @@ def _placed(turn: StateUpdate, event: events.Placed) -> None:
 
 
 def _no_room(turn: StateUpdate, event: events.NoRoom) -> None:
-    if not any(role.phase is RolePhase.PLACING for role in turn.roles.values()):  # nobody waits for it any more
+    if not any(role.phase is RolePhase.PLACING for role in turn.roles.values()):  # it is no longer awaited
         return
     if set(event.roles) & set(resizing.joining(turn)):
         resizing.give_up_unless_told(turn, f"{event.wanted} {event.why}")
@@ -196,7 +196,7 @@ def _ended(turn: StateUpdate, event: events.RoleEnded) -> None:
         for key, role in turn.roles.items():
             if role.phase in (RolePhase.MEETING, RolePhase.RUNNING):
                 turn.tell(AskToStop, key, reason=_RETURNED)
-            elif key[0] in turn.plan.services:  # one that is being replaced has nobody to serve
+            elif key[0] in turn.plan.services:  # one that is being replaced has no role to serve
                 turn.forget(key)
 
 
@@ -239,7 +239,7 @@ def _diagnosed(turn: StateUpdate, event: events.Diagnosed) -> None:
         lost_roles.cut_off(turn, silent)
     elif frozen and lost_roles.can_be_replaced(turn, frozen):
         lost_roles.give_up_frozen(turn, frozen, alone=others_move)
-    elif frozen:  # also where another role has raised, which has waited for it in vain
+    elif frozen:  # also if another role has raised, which was waiting for it
         who = ", ".join(map(name_of, frozen)) if others_move else "No role"
         _stall(turn, event, f"{who} made {'no ' if others_move else ''}progress")
     elif has_raised:

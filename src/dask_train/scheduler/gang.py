@@ -75,8 +75,8 @@ class Gang:
     def ask(self, request: PlacementRequest) -> str:
         """Grant a request now, or put it in line; why it can never be granted, or empty.
 
-        A run that starts lost roles again is first in line, and nobody is served between the room that it gives back
-        for them and the room that it asks for; else the first one that waits would take its place.
+        A run that starts lost roles again is first in line, and no other run is served between the room that it gives
+        back for them and the room that it asks for; else the first one that waits would take its place.
         """
         capacities = self.capacities(request.on, request.host)
         if why := never(request.needs, capacities):

@@ -52,7 +52,7 @@ def place(
     """Find a place for each role, or return None if they don't all fit now.
 
     A run with more roles than all these Dask workers have threads shares them, once they carry nothing else: four roles
-    run on a laptop with two cores, but never beside another run's. ``own`` is how many roles of a run that shares are
+    run on a laptop with two cores, but never next to another run's. ``own`` is how many roles of a run that shares are
     there already, when one of them starts again. ``with_device`` says of each role whether it gets one of ``devices``.
     """
     open_workers = [replace(worker, resources=dict(worker.resources)) for worker in workers if not worker.why_not]

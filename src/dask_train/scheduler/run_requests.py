@@ -51,7 +51,7 @@ class RunRequests:
     async def _watch_clients(self) -> None:
         """End the runs of clients that are silent, though connected: stopped, suspended, or hanging.
 
-        Time is counted while this scheduler runs: when it was stopped itself, clients had nobody to talk to.
+        Time is counted while this scheduler runs: when it was stopped itself, clients could not reach it.
         """
         while self.runs.by_id:
             await asyncio.sleep(LEASE_LOOK_S)
@@ -67,7 +67,7 @@ class RunRequests:
     async def train_run_open(
         self, *, run: str, client: str, info: dict[str, Any], lease_s: float, keys: list[Any]
     ) -> dict[str, Any]:
-        if client not in self.scheduler.clients:  # it left while it asked, and nobody would end the run
+        if client not in self.scheduler.clients:  # it left while it asked, and no one would end the run
             return {"status": "no client"}
         self.runs.by_id[run] = KnownRun(run, client, dict(info), lease_s=lease_s, keys=list(keys))
         self.runs.news(self.runs.by_id[run])
@@ -226,7 +226,7 @@ class RunRequests:
         """Take Dask workers out of the cluster whose agents are silent, if they have been for so long altogether.
 
         Dask would do so later (``distributed.scheduler.worker-ttl``, 5 minutes); until then it would have data computed
-        and roles placed where nobody answers.
+        and roles placed where no process answers.
         """
         known = [ws for address in addresses if (ws := self.scheduler.workers.get(address)) is not None]
         silent = [ws.address for ws in known if time.time() - ws.last_seen > silent_s]
@@ -247,7 +247,7 @@ class RunRequests:
     # From anyone
 
     async def train_run_say(self, *, run: str, event: list[Any]) -> dict[str, Any]:
-        """Pass on a message to a run's driver, such as to stop, from whoever knows its name."""
+        """Forward a message to a run's driver, such as to stop, from any client that knows its name."""
         entry = self.runs.find(run)
         if entry is None:
             return self._unknown()

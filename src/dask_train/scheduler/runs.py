@@ -1,7 +1,7 @@
 """Runs: their records, and the messages between a driver in a client and its agents on Dask workers.
 
 The driver decides; here is only kept what it has decided. Events for it wait in a log until it has taken them, commands
-for an agent in its inbox until it has. Values of users (results, functions) are bytes that nobody here unpickles.
+for an agent in its inbox until it has. Values of users (results, functions) are bytes that are not unpickled here.
 """
 
 from __future__ import annotations

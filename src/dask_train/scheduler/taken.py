@@ -24,7 +24,7 @@ def unlock(scheduler: Any, user: str) -> None:
 
 
 def lock_user(scheduler: Any, address: str) -> str:
-    """Return who holds the ``MultiLock`` of a Dask worker; empty if nobody does."""
+    """Return who holds the ``MultiLock`` of a Dask worker; empty if it is free."""
     users = _multi_locks(scheduler).locks.get(address)
     return str(users[0]) if users else ""
 

@@ -75,8 +75,8 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
 ) -> SearchResult | GridResult:
     """Search parameters of a model, with Optuna or over a grid: many trials at a time on the cluster with the data.
 
-    The data is put into shared memory once, for all trials. Each trial is trained in a process beside it that serves
-    one trial after the other, so that Keras or torch is imported once per process and not once per trial.
+    The data is put into shared memory once, for all trials. Each trial is trained in a process on the same host that
+    serves one trial after the other, so that Keras or torch is imported once per process and not once per trial.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
         Name of the study in the storage, which is continued if it is there. Default: a name that Optuna makes.
     study
         A study of Optuna's with one objective, which is continued. It has its own direction, sampler, pruner and
-        storage, so these are not passed beside it. Default: none.
+        storage, so these are not passed with it. Default: none.
     timeout_s
         Seconds after which no trial is begun any more; those that are trained continue to their ends. Default: no
         limit.

@@ -1,4 +1,4 @@
-"""A search as it is kept: its state and its best model in a checkpoint, and beside it those of trials.
+"""A search as it is kept: its state and its best model in a checkpoint, and next to it those of trials.
 
 The place is claimed while a search keeps itself there, and refused to one that was begun with something else.
 """

@@ -1,4 +1,4 @@
-"""A trial of a model in a process of ``search``: its training loop, in a session that tells of this trial alone."""
+"""A trial of a model in a process of ``search``: its training loop, in a session of this trial alone."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TrialSession:
     held
         The data sets that the role has opened, by name; they stay open for the next trial.
     told
-        What was told in other trials of this process.
+        What was reported in other trials of this process.
     """
 
     def __init__(

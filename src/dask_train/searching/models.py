@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelSearchSettings(EpochSettings, StudySettings):
-    """Settings of a search over models, as :func:`dask_train.search` tells of them."""
+    """Settings of a search over models, as :func:`dask_train.search` documents them."""
 
     metric: str = "val_accuracy"
     epochs: int = positive_int(5)
@@ -64,7 +64,7 @@ class ModelSearchSettings(EpochSettings, StudySettings):
         return data, validation
 
     def of_trials(self) -> dict[str, Any]:
-        """Return settings of all trials that the user has passed; of a default value nobody knows."""
+        """Return settings of all trials that the user has passed; defaults are unknown."""
         told = {each.name: getattr(self, each.name) for each in fields(KerasSettings) if hasattr(self, each.name)}
         defaults = {each.name: each.default for each in fields(ModelSearchSettings)}
         return {name: value for name, value in told.items() if not is_default(value, defaults[name])}

@@ -108,14 +108,14 @@ def _check_direction(study: Any, direction: str, change: str) -> None:
 def points_left(study: Any) -> float:
     """Return how many points of its grid a study has not come to; infinite without a grid.
 
-    Optuna's sampler takes a point twice while others try the last ones, and tells its size to nobody.
+    Optuna's sampler takes a point twice while others try the last ones, and does not show its size.
     """
     num_points = num_grid_points(study.sampler)
     if num_points is None:
         return math.inf
     visited = {trial.system_attrs.get("grid_id") for trial in study.get_trials(deepcopy=False)}
     waiting = study.get_trials(deepcopy=False, states=(optuna_here().trial.TrialState.WAITING,))
-    enqueued = sum("grid_id" not in trial.system_attrs for trial in waiting)  # which are beside the grid
+    enqueued = sum("grid_id" not in trial.system_attrs for trial in waiting)  # which are outside the grid
     return float(num_points - len(visited - {None}) + enqueued)
 
 

@@ -1,4 +1,4 @@
-"""The trials of a search with Optuna: asked of it, built, judged, and told to it."""
+"""The trials of a search with Optuna: asked of it, built, judged, and reported to it."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class OptunaStudy(Study):
         )
 
     def scored(self, handed: Handed, scores: dict[str, Any]) -> bool:
-        """Let the pruner see the scores of an epoch; whether the trial is to end, which Optuna has been told then."""
+        """Let the pruner see the scores of an epoch; whether the trial is to end, which is reported to Optuna then."""
         handed.scores = scores
         if self.log is not None:
             self.log.write(handed.number, scores)
@@ -266,7 +266,7 @@ class OptunaStudy(Study):
             raise all_failed
 
     def warn(self) -> None:
-        """Warn of what fits would have, each once, with the first trial that told it."""
+        """Warn of what fits would have, each once, with the first trial that reported it."""
         for message, number in self.warnings.items():
             warn_at_the_call(f"Trial {number}: {message}")
 

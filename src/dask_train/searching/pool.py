@@ -23,7 +23,7 @@ AGAIN_S = 2.0
 # So many slots in a row, and twice as many as the cluster holds, may be lost before any of them has trained a trial.
 MAX_LOSSES = 5
 
-# Letters of a parameter's name, or of its value, that are told to those who look.
+# Letters of a parameter's name, or of its value, that are shown to other clients.
 MAX_TOLD = 40
 _FINISHED = "its search has no more trials"
 
@@ -70,7 +70,7 @@ class PoolSlot:
         self.followed.run.send(handed.order)
 
     def close(self) -> None:
-        """Let it end; nobody waits for that."""
+        """Let it end, without waiting for that."""
         self.is_closing = True
         self.followed.stop_soon(_FINISHED)
 
@@ -218,7 +218,7 @@ class Slots:
 
 
 def _in_words(error: DaskTrainError | None) -> str:
-    """Return why a trial was lost; what to change about a run of one's own is left out."""
+    """Return why a trial was lost; advice for single runs is left out."""
     if error is None:
         return "The run of its slot was stopped."
     return f"{type(error).__name__}: " + " ".join(part for part in (error.what, error.cause) if part)

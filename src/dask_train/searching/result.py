@@ -65,7 +65,7 @@ class SearchFound(Shown):
     if not TYPE_CHECKING:  # where it would hide other names that there are not
 
         def __getattr__(self, name: str) -> Any:
-            """Tell of what results of single runs have."""
+            """Name the attributes that results of single runs have."""
             hint = ""
             if name in ("scores", "ledger", "notices", "attempts", "stop_reason", "run_id", "report"):
                 hint = ": a search has a run for each trial. See trials_dataframe(), and pass log= to keep their scores"

@@ -1,4 +1,4 @@
-"""Settings that searches share, as :func:`dask_train.search` tells of them."""
+"""Settings that searches share, as :func:`dask_train.search` documents them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dask_train.identity.sources import Sources
 
 
 def text_of(value: Any) -> str:
-    """Tell of an estimator, a parameter, a splitter or a scorer in text, without addresses.
+    """Describe an estimator, a parameter, a splitter or a scorer as text, without addresses.
 
     Arrays, and objects that have no text of their own, end with a digest; so do your functions and classes, whose code
     may change.
@@ -39,7 +39,7 @@ def text_of(value: Any) -> str:
 
 
 def code_text(function: Any) -> str:
-    """Tell of a function in text, with a digest of its code; what it reads and fills does not count."""
+    """Describe a function as text, with a digest of its code; what it reads and fills does not count."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{name} #{code_digest(function)[:8]}"
 

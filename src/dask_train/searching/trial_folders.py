@@ -1,4 +1,4 @@
-"""The folders in which trials of a kept search keep checkpoints of their own, beside those of the search."""
+"""The folders in which trials of a kept search keep checkpoints of their own, next to those of the search."""
 
 from __future__ import annotations
 

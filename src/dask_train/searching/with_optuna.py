@@ -74,7 +74,7 @@ class Subject(ABC):
         """Return what has to be the same where the search is resumed, besides what is of every search."""
 
     def logged(self) -> dict[str, Any]:
-        """Return what else places of ``log=`` are told of the call."""
+        """Return what else places of ``log=`` get of the call."""
         return {}
 
     @abstractmethod

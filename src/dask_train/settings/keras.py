@@ -34,7 +34,7 @@ def settings() -> dict[str, Setting]:
 def _policy() -> str | None:
     """Return the policy as JSON; None for the one that goes with ``floatx``.
 
-    ``keras.config.dtype_policy()`` would settle it for good where nobody has asked for it yet.
+    ``keras.config.dtype_policy()`` would fix it permanently if it was not asked for yet.
     """
     policy = global_state.get_global_attribute("dtype_policy")
     if policy is None or (type(policy) is keras.DTypePolicy and policy.name == keras.config.floatx()):

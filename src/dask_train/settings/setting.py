@@ -1,4 +1,4 @@
-"""One setting of a library: how it is read and set, and what it is where nobody has set it."""
+"""One setting of a library: how it is read and set, and its default."""
 
 from __future__ import annotations
 

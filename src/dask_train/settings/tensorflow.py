@@ -44,7 +44,7 @@ def _set_determinism(value: bool) -> None:
 
 
 def _options() -> dict[str, Any]:
-    """Return the options that were set; two are told in any case."""
+    """Return the options that were set; two are returned in any case."""
     options: dict[str, Any] = tf.config.optimizer.get_experimental_options()
     return {name: value for name, value in options.items() if value or name not in _ALWAYS_TOLD}
 

@@ -11,7 +11,7 @@ import torch
 
 from dask_train.settings.setting import Setting
 
-# Of torch.backends, with what they are where nobody has set them. Older ones first: they set newer ones, too.
+# Of torch.backends, with their defaults. Older ones first: they set newer ones, too.
 _BACKENDS: dict[str, Any] = {
     "cudnn.allow_tf32": True,
     "cuda.matmul.allow_tf32": False,
@@ -107,7 +107,7 @@ def _determinism() -> tuple[bool, bool]:
 
 
 def _if_told(read: Callable[[], Any]) -> Any:
-    """Return a value; None if torch refuses to tell by one of its older names what newer ones have set."""
+    """Return a value; None if torch refuses to read by an older name what newer ones have set."""
     try:
         return read()
     except RuntimeError:

@@ -195,7 +195,7 @@ def list_datasets(*, client: Client | None = None) -> tuple[str, ...]:
 
 @raises_at_the_call
 def unpublish_dataset(name: str, *, client: Client | None = None) -> Any:
-    """Take a data set's name back; its memory is free when nobody has or reads it any more.
+    """Take a data set's name back; its memory is freed when it is no longer referenced or read.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ DESCRIBE_S = 30.0
 LOST_LOOK_S = 1.0
 # Between two looks for segments that are not where the scheduler says, as they were moved meanwhile; nothing tells.
 LOOK_AGAIN_S = 0.1
-# How long the scheduler may take to forget what nobody wants any more; it is told so by a client now and then.
+# How long the scheduler may take to forget what is no longer wanted; clients send that now and then.
 FORGET_S = 1.0
 
 
@@ -61,7 +61,7 @@ async def _computed_again(future: Future, what: str) -> None:
         if answer["lost"]:
             raise lost(what)
         if any(addresses for _, addresses in answer["where"]):
-            return  # which the client is about to be told
+            return  # which the client is about to learn
         if time.monotonic() > deadline:
             raise DataError(
                 f"A partition of {what} was lost, and was not computed again within {patience_s:g} s.",
@@ -82,12 +82,12 @@ def lost(what: str) -> DataError:
 async def describe(
     peer: Peer, what: str, keys: Sequence[Any]
 ) -> tuple[dict[Any, tuple[int, tuple[Column, ...]]], dict[Any, list[str]]]:
-    """Rows and columns of segments, and the addresses of the Dask workers that hold each, first the one that told.
+    """Rows and columns of segments, and the addresses of the Dask workers that hold each, first the one that answered.
 
     Raises
     ------
     DataError
-        One is lost, or no segment, or nobody told in time.
+        One is lost, or no segment, or no answer came in time.
     """
     found: dict[Any, tuple[int, tuple[Column, ...]]] = {}
     where: dict[Any, list[str]] = {}

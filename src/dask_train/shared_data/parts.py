@@ -34,7 +34,7 @@ class BatchForm:
         self._future = None if delayed is None else submitted(peer.dask_end, delayed)
 
     async def schema(self, columns: tuple[Column, ...]) -> Columns:
-        """Return the schema with these columns, once it can be told.
+        """Return the schema with these columns, once it is known.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class BatchForm:
         return self.known(columns)
 
     async def cancel(self) -> None:
-        """Let Dask forget what it was asked, where a run ends before it is told."""
+        """Let Dask forget what it was asked, if a run ends before the answer."""
         if self._future is not None:
             await self._peer.cancel([self._future])
             self._future = None

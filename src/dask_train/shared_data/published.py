@@ -45,7 +45,7 @@ class PublishedDataset(Shown):
     """A named data set in the shared memory of Dask workers; :func:`~dask_train.get_dataset` gives it.
 
     Passes as ``data=`` of :func:`~dask_train.train`, which uses the very same memory. Dask keeps the data for as long
-    as it is published, or somebody has such an object.
+    as it is published, or such an object exists.
 
     Attributes
     ----------
@@ -328,7 +328,7 @@ async def publish(
     Raises
     ------
     DataError
-        A partition can't be computed, or somebody has taken the name meanwhile.
+        A partition can't be computed, or the name was taken meanwhile.
     """
     segments = await computed(peer, f"data set {name!r}", data)
     segments = replace(segments, frames=frames or segments.frames)

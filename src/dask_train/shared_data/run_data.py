@@ -108,7 +108,7 @@ class DataSetOnDask:
         return [number for number, future in enumerate(self._futures) if future.done()]
 
     def own_keys(self) -> list[Any]:
-        """Return the keys of what is computed for it, and is nobody else's."""
+        """Return the keys of what is computed for it alone."""
         return self.keys
 
     def segments(self) -> SharedSegments:

@@ -28,7 +28,7 @@ class SharedSegments:
     schema, lengths
         Its columns, and int64 ``(num_partitions,)``: rows of each partition.
     futures
-        Of the segments, in order; Dask keeps them for as long as somebody has these.
+        Of the segments, in order; Dask keeps them for as long as these are referenced.
     frames
         A schema of the frame that each column was, None for an array. Empty if none had categories.
     """

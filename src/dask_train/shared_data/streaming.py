@@ -92,7 +92,7 @@ class StreamOnDask:
             counted = source.delayed_parts(PART, FINISH_COUNT)
             self._counting = submitted(peer.dask_end, counted)
         self._columns: tuple[Column, ...] = ()
-        self._known: list[tuple[int, tuple[int, tuple[Column, ...]]]] = []  # the partition that has told of them
+        self._known: list[tuple[int, tuple[int, tuple[Column, ...]]]] = []  # the partition that has shown them
         self._tables: dict[str, bytes] = {}
         self._owners: dict[str, tuple[np.ndarray, list[str]]] = {}
         self._streams: dict[tuple[str, Stream], _Going] = {}  # by a stream's first epoch
@@ -288,7 +288,7 @@ class _Going:
         return [place, *itertools.islice(ahead, GROUPS_AHEAD)]
 
     def free_behind(self, release: Callable[[asyncio.Task[Parts]], None]) -> None:
-        """Let go of what no rank needs any more; of all where there is none left."""
+        """Release what no rank needs any more; all if there is none left."""
         first = min((needed_from for needed_from, _ in self.ranks.values()), default=None)
         for number in [number for number in self.computing if first is None or number < first]:
             release(self.computing.pop(number))

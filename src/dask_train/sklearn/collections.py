@@ -83,7 +83,7 @@ def as_array(given: Any) -> Any:
 
 
 def _check_alike(frame: Any) -> None:
-    """Refuse columns that are no numbers beside columns of numbers: an array of both would hold objects."""
+    """Refuse a mix of columns of numbers and other columns: an array of both would hold objects."""
     others = [name for name, dtype in frame.dtypes.items() if not is_number(dtype)]
     if others and len(others) < len(frame.columns):
         raise ValueError(
@@ -191,7 +191,7 @@ def classes_of(y: Any) -> np.ndarray:
         blocks = y.to_delayed().ravel() if is_dask(y) else [y]
         found = computed([dask.delayed(np.unique)(block) for block in blocks])
         classes = np.unique(np.concatenate([labels for labels in found if len(labels)] or [np.array([], y.dtype)]))
-    with np.errstate(invalid="ignore"):  # NaN is told of by an error
+    with np.errstate(invalid="ignore"):  # NaN is reported by an error
         kind = type_of_target(classes) if len(classes) else "binary"
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"Unknown label type: {kind}. Only binary and multiclass target types are supported.")

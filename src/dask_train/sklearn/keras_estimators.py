@@ -52,7 +52,7 @@ class KerasClassifier(OnDask, SKLearnClassifier):
     Dask collections are trained on by ``dt.fit`` and predicted lazily by ``dt.predict``; ``classes_`` is found block by
     block, in rows that are computed once, into shared memory; with ``streaming`` labels are computed once more. What
     scikit-learn takes (NumPy, pandas) is trained on by ``dt.fit`` where there is a Dask client, and by
-    Keras in this process where there is none or where a Dask task calls, as with joblib's Dask backend; predictions of
+    Keras in this process if there is none or if a Dask task calls, as with joblib's Dask backend; predictions of
     it are made in this process.
     """
 

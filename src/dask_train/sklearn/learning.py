@@ -98,7 +98,7 @@ class Learning(Refusing):
         estimator.partial_fit(rows, *others, **more)
 
     def _task(self, session: Session) -> LoopTask:
-        """Return how long to train; what the run was told of checkpoints is known here only."""
+        """Return how long to train; what was passed about checkpoints is known here only."""
         of_batches = {name: getattr(self, name) for name in ("batch_size", "shuffle", "seed")}
         if not self.keeps:
             return LoopTask(epochs=self.epochs, **of_batches)

@@ -147,7 +147,7 @@ class OnDask(BaseEstimator):
         return outputs.one_target(raw) if self._is_one_target else raw
 
     def _predicted(self, X: Any, rows: Any) -> Any:
-        """Return what is predicted of a Dask collection; ``rows`` is the same, perhaps made an array beside others."""
+        """Return what is predicted of a Dask collection; ``rows`` is the same, perhaps made an array next to others."""
         if rows is X:
             return self.predict(X)
         check_is_fitted(self)

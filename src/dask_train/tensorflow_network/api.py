@@ -166,7 +166,7 @@ async def _start(
 
 async def _ended(task: asyncio.Task[TensorFlowNetwork]) -> None:
     await asyncio.wait([task])
-    if not task.cancelled() and task.exception() is None:  # it was up by then, and nobody has it
+    if not task.cancelled() and task.exception() is None:  # it was up by then, and no one holds it
         await task.result()._close(False, Deadlines.from_dask_config().close_s)
 
 

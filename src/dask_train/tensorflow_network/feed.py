@@ -23,7 +23,7 @@ class Feed(Mirror):
     Attributes
     ----------
     waiting, delivered
-        Batches not yet, and already, in a queue, as last told by the scheduler.
+        Batches not yet, and already, in a queue, as last reported by the scheduler.
     """
 
     def __init__(self, peer: Peer, network: str, job: str, futures: Sequence[Future]) -> None:
@@ -87,7 +87,7 @@ class Feed(Mirror):
         Raises
         ------
         StalledError
-            Batches still wait at the deadline: nobody takes them out of the queues.
+            Batches still wait at the deadline: no task takes them out of the queues.
         DataError
             A batch can't be computed, or its future was released. The others are still delivered.
         RoleLostError

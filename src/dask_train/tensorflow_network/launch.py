@@ -1,4 +1,4 @@
-"""Raising a network: places reserved, environments compared, ports bound and told, servers started, or nothing left."""
+"""Start a network: reserve places, compare environments, bind and send ports, start servers; or leave nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dask_train.tensorflow_network.plugin import ensure_networks_plugin
 _SAME_PARTS = {"python": 2, "dask_train": 3, "tensorflow": 2}
 
 
-# After a failure, members are told to drop what they hold, but one that hangs is not waited for longer than this.
+# After a failure, members are asked to drop what they hold, but one that hangs is not waited for longer than this.
 UNDO_S = 5.0
 
 

@@ -93,7 +93,7 @@ class Member:
                 if answer.get("batch"):
                     await self._deliver(**answer["batch"])
                 elif answer["state"] not in ("reserved", "running"):
-                    return  # _watch is told the same, and why
+                    return  # _watch gets the same, and why
         except DaskTrainError as failure:
             self.leave(failure)
 

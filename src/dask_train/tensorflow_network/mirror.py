@@ -16,7 +16,7 @@ from dask_train.scheduler.watched import Watched, changed_within
 class Mirror(ABC):
     """Base of what follows the scheduler: a board, a feed, a network.
 
-    A subclass says how to ask (:meth:`_poll`) and keeps what it is told. Reading the copy costs no message; waiting
+    A subclass says how to ask (:meth:`_poll`) and keeps the answers. Reading the copy costs no message; waiting
     happens on the event loop, with a deadline. Following starts with :meth:`_follow` and ends with :meth:`_end`, when
     the copy is garbage collected, or when the scheduler is gone.
     """
@@ -86,7 +86,7 @@ class _Follower:
                 await mirror._poll(mirror._peer.poll_s)
             except DaskTrainError as error:
                 mirror._fail(error)
-            except Exception as error:  # whoever waits must learn of our bugs, too
+            except Exception as error:  # waiters must learn of our bugs, too
                 failure = DaskTrainError(f"{type(mirror).__name__} can't be followed: {type(error).__name__}: {error}.")
                 failure.__cause__ = error
                 mirror._fail(failure)

@@ -50,7 +50,7 @@ class Network(Mirror):
 
     @property
     def status(self) -> str:
-        """``"running"``, ``"lost"`` (a Dask worker of it is gone), ``"closing"`` or ``"closed"``, as last told."""
+        """``"running"``, ``"lost"`` (a Dask worker of it is gone), ``"closing"`` or ``"closed"``, as last reported."""
         return self._state
 
     @raises_at_the_call

@@ -33,5 +33,5 @@ def run_role(network: str, pickled: bytes, args: tuple[Any, ...], kwargs: dict[s
         return loads(pickled)(*args, **kwargs)
     except ClosedError:
         if member.queue.closed:
-            return None  # the future has ended with this error already: the scheduler tells of a closed network
+            return None  # the future has ended with this error already: the scheduler reports a closed network
         raise

@@ -1,4 +1,4 @@
-"""What every estimator that takes Dask collections has to hold to, beside scikit-learn's ``check_estimator``."""
+"""Checks for every estimator that takes Dask collections, in addition to scikit-learn's ``check_estimator``."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class FrameworkTests(ABC):
         assert framework.can_replace("scorer")
 
     def test_addresses_are_distinct_and_held(self, met: ContractRun) -> None:
-        """Nobody else is given a port between the time when it is told and the time when it is used."""
+        """No other process is given a port between its announcement and its use."""
         told = [address for _, _, address in met.addresses.tasks() if address]
         assert len(set(told)) == len(told)
         assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in told), told

@@ -1,4 +1,4 @@
-"""Real role processes without a cluster: each prepares, is told its peers' addresses, meets them, and does something.
+"""Real role processes without a cluster: each prepares, gets its peers' addresses, meets them, and does something.
 
 They stand in for the processes of a run, with its order of steps and its deadlines, and without its data.
 """

@@ -1,6 +1,6 @@
 """What dask-train knows of each kind of model, and what all kinds share; the public names for another kind.
 
-A name's module is imported when the name is used: whoever needs one of the modules below loads no other.
+A name's module is imported when the name is used: code that needs one of the modules below loads no other.
 """
 
 from __future__ import annotations

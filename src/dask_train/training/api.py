@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TrainSettings(TypedDict, total=False):
-    """All keywords of :func:`train` but ``wait``, on which its type depends; what they mean is told there."""
+    """All keywords of :func:`train` but ``wait``, on which its type depends; see there for their meaning."""
 
     roles: Mapping[str, int] | None
     data: Any
@@ -58,7 +58,7 @@ def train(function: _Functions, *, wait: Literal[False], **settings: Unpack[Trai
 def train(function: _Functions, *, wait: bool, **settings: Unpack[TrainSettings]) -> Result | Run[Result]: ...
 @raises_at_the_call
 @frees_its_thread
-def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
+def train(  # noqa: PLR0913 - one keyword for each setting of a run
     function: Callable[[Session], Any] | Mapping[str, Callable[[Session], Any]],
     *,
     roles: Mapping[str, int] | None = None,
@@ -81,7 +81,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
     progress: bool | None = None,
     log: Any = None,
 ) -> Result | Run[Result]:
-    """Run functions as role processes beside the data: placed all at once, watched, mended, and ended.
+    """Run functions as role processes next to the data: place all at once, watch, recover, and end them.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def train(  # noqa: PLR0913 - one keyword for each thing that a run can be told
         framework would compute on CPUs all the same. 0: none. Default: None, all devices that the Dask worker sees.
     client
         Dask client. Default: in a Dask task that of the task, whose thread is free for others while this waits; else
-        ``distributed.default_client()``; where there is none, a local cluster is started.
+        ``distributed.default_client()``; if there is none, a local cluster is started.
     wait
         True (default) to return the result, False to return at once a :class:`~dask_train.driver.handle.Run` to follow
         and stop.

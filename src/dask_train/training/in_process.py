@@ -259,7 +259,7 @@ def _scratch(run: str) -> Iterator[str]:
 
 
 def _end_turns(sessions: list[Session]) -> None:
-    """End the threads that prepare batches which nobody will take."""
+    """End the threads that prepare batches which will not be used."""
     for turn in [turn for session in sessions for turn in session._context.turns]:
         with suppress(ValueError):  # another thread of the user's takes a batch just now
             turn.close()

@@ -1,4 +1,4 @@
-"""The session's link of a role in the client's own process: there is no agent, and nobody else to wait for."""
+"""The session's link of a role in the client's own process: there is no agent, and no other role to wait for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROLE = RoleProcess("worker", 0, 0)
 class InProcessLink:
     """See :class:`dask_train.role.context.Link`.
 
-    The rule to stop by is asked whenever somebody asks whether to stop, and after each report.
+    The stopping rule is asked whenever the function asks whether to stop, and after each report.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class InProcessLink:
         return self._reason
 
     def wait_until_stopped(self) -> None:
-        """Raise: nobody else is there to stop the run.
+        """Raise: no one else is there to stop the run.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class InProcessLink:
         """Drop a value: who holds the run waits here until it is over."""
 
     def receive(self, timeout_s: float | None) -> bytes:  # noqa: ARG002 - none will ever come
-        """Raise: nobody could have sent anything.
+        """Raise: no one could have sent anything.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class InProcessLink:
         """
         raise _nobody("for a value")
 
-    def moved(self, doing: str, *, batches: int = 0, rows: int = 0) -> None:  # noqa: ARG002 - nobody looks on
+    def moved(self, doing: str, *, batches: int = 0, rows: int = 0) -> None:  # noqa: ARG002 - not shown
         """Note what the role does."""
         self._doing = doing
         self._history.most_steps += batches

@@ -70,7 +70,7 @@ def launch(
     display
         Shows the run while this waits.
     params
-        More parameters for the loggers, beside the roles and the framework.
+        More parameters for the loggers, besides the roles and the framework.
 
     Returns
     -------
@@ -155,7 +155,7 @@ async def _start_async(checks: Callable[[], Any], begun: Callable[[], Run[Any]],
         return run
     try:
         return await run.result()
-    except BaseException:  # cancelled: nobody else knows of the run
+    except BaseException:  # cancelled: no one else knows of the run
         run.stop_soon("its caller waits no longer")
         raise
 

@@ -63,7 +63,7 @@ class Channel:
         return pickle.loads(exactly(self.connection, length))  # noqa: S301 - from a process of the same run
 
     def hang_up(self) -> None:
-        """Let whoever waits at either end see that nothing comes any more; to be called from any thread."""
+        """Wake waiters at both ends, as nothing comes any more; may be called from any thread."""
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 

@@ -1,7 +1,7 @@
 """Connections between processes of different hosts, under the cluster's TLS where it has some.
 
 Both ends prove that they know the run's key before anything else is read: by HMAC (RFC 2104) of what the other one has
-drawn, so the key itself does not travel. Without TLS, which Dask's ``tcp://`` does not have either, whoever can read
+drawn, so the key itself does not travel. Without TLS, which Dask's ``tcp://`` does not have either, anyone who can read
 the network can read what goes over them.
 """
 
@@ -137,7 +137,7 @@ def connected(address: str, credentials: Credentials, timeout_s: float) -> socke
     Raises
     ------
     LaunchError
-        Nobody does in time, or it does not know the run.
+        No peer does in time, or it does not know the run.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -39,7 +39,7 @@ def dial(address: str, slot: ArraySlot, host: str, credentials: Credentials, tim
     Raises
     ------
     LaunchError
-        Nobody answers in time, or it is not of this run.
+        No peer answers in time, or it is not of this run.
     """
     is_here = address.rpartition(":")[0].strip("[]") == host.strip("[]")
     dial_there = dial_in_memory if is_here else dial_over_network

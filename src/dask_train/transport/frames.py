@@ -1,6 +1,6 @@
 """Messages over the socket pair between a Dask worker and a process of its own: a length, then a pickled object.
 
-Both ends are the same installation on one host, and nobody else has the socket, so pickle is safe here.
+Both ends are the same installation on one host, and no one else has the socket, so pickle is safe here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LENGTH = struct.Struct(">Q")
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """The ``data`` of a message that brings open files: their descriptors travel beside it, with new numbers there."""
+    """The ``data`` of a message that brings open files: their descriptors travel with it, with new numbers there."""
 
     descriptors: Sequence[int]
 

@@ -52,7 +52,7 @@ def dial_in_memory(address: str, slot: ArraySlot, credentials: Credentials, time
     Raises
     ------
     LaunchError
-        Nobody does in time, or it is of another user or another run.
+        No peer does in time, or it is of another user or another run.
     """
     refusal = LaunchError(
         f"Nobody answers as {address} on this host.",

@@ -72,6 +72,6 @@ def dial_over_network(address: str, slot: ArraySlot, credentials: Credentials, t
     Raises
     ------
     LaunchError
-        Nobody does in time, or it does not know the run.
+        No peer does in time, or it does not know the run.
     """
     return NetworkChannel(connected(address, credentials, timeout_s), slot)

@@ -1,6 +1,7 @@
 """Greeting who connects to a socket: side by side, each for so long, and never more of them than so many.
 
-Anybody may connect to a socket that listens, and then say nothing, or a byte at a time. That holds up nobody else.
+Any process may connect to a socket that listens, and then send nothing, or a byte at a time. That does not block
+others.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Reception(Generic[_Guest]):
         Raises
         ------
         TimeoutError
-            Nobody was let in in time.
+            No guest was let in in time.
         OSError
             This was closed.
         """
@@ -124,7 +125,7 @@ class Reception(Generic[_Guest]):
                 _shut_down(next(iter(self._greeted.values())))
 
     def close(self) -> None:
-        """Listen no more, and give up whom nobody has asked for; a waiting :meth:`next` ends."""
+        """Stop listening, and drop guests that were not asked for; a waiting :meth:`next` ends."""
         self._closed = True
         _shut_down(self._listener)
         self._listener.close()

@@ -112,7 +112,7 @@ class ValueReader:
     Raises
     ------
     LaunchError
-        Nobody listens there within ``timeout_s``, or it does not know the key.
+        No server listens there within ``timeout_s``, or it does not know the key.
     """
 
     def __init__(self, address: str, credentials: Credentials, timeout_s: float) -> None:

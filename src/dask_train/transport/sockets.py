@@ -1,7 +1,7 @@
 """Abstract Unix sockets between processes of a host, over which one passes the other memory.
 
-Their names are gone with the process, and nobody reaches them from another network. Only processes of the same user are
-dealt with (``SO_PEERCRED``).
+Their names are gone with the process, and they can't be reached from another network. Only processes of the same user
+are dealt with (``SO_PEERCRED``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def connect(
     deadline
         In ``time.monotonic()`` seconds.
     refusal
-        What is raised where nobody listens in time, or passes nothing.
+        What is raised if no process listens in time, or none passes anything.
     prove
         Shows who listens that this process belongs to it, and sees that it does; may raise ``EOFError``.
 

@@ -263,7 +263,7 @@ class Agent:
     ) -> None:
         """Answer a role process with data; where it can't be had any more, the run may end for it."""
         if child.done.is_set():
-            return  # nobody would let go of what is opened for it
+            return  # no one would release what is opened for it
         try:
             child.tell(await find(child, question))
         except DaskTrainError as failure:

@@ -32,7 +32,7 @@ class Brief:
     preload
         What templates of the role processes import; None if there are none.
     progress_every_s
-        How often progress of roles is told where there is nothing else to tell, in seconds.
+        Seconds between reports of progress if there is nothing else to report.
     patience_s
         How long a wait for data may take, in seconds.
     stop_s

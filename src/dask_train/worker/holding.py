@@ -60,7 +60,7 @@ class Holding:
         The way to other Dask workers.
     where
         The addresses of the Dask workers that hold each, as the driver has asked; the scheduler is asked again only
-        about those that are not there, or of which nothing is told.
+        about those that are not there, or of which nothing is known.
     is_near
         Whether a Dask worker's address seems to be of this host; whether it has this one's host where it is None.
 
@@ -308,7 +308,7 @@ class Holding:
         return found
 
     def knows(self, partition: np.ndarray) -> np.ndarray:
-        """Tell of each partition, bool ``(n,)``, whether it may be asked for here."""
+        """Return of each partition, bool ``(n,)``, whether it may be asked for here."""
         return np.isin(partition, list(self._keys))
 
     def close(self) -> None:

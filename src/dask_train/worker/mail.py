@@ -1,6 +1,6 @@
 """An agent's correspondence with its run's driver, by way of the scheduler: commands in order, events in bundles.
 
-Both are numbered. Where a connection breaks while an answer is awaited, the question is asked again, and nobody knows
+Both are numbered. Where a connection breaks while an answer is awaited, the question is asked again, and it is unknown
 whether the first one had arrived: by their numbers the scheduler leaves out the events that it has, and gives the
 commands that were not seen.
 """
@@ -129,7 +129,7 @@ class Mail:
         self._due = math.inf
 
     async def send_last_output(self) -> None:
-        """Send what is left of output: nobody waits for it, but it is what those who look later will want."""
+        """Send what is left of output: it is not awaited, but is what later readers want."""
         if self._output:
             last = self._scheduler.ask(
                 "train_run_tell", **self._of, number=self._num_sent, events=[], output=self._output, timeout_s=LAST_S

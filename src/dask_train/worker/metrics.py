@@ -1,4 +1,4 @@
-"""What a Dask worker tells of this library: on its ``/metrics``, and to the scheduler with its heartbeats."""
+"""What a Dask worker reports of this library: on its ``/metrics``, and to the scheduler with its heartbeats."""
 
 from __future__ import annotations
 

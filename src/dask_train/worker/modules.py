@@ -22,7 +22,7 @@ def other_modules(python: tuple[int, int], digests: dict[str, str]) -> list[str]
     """Return the names of those modules whose files hold other code here.
 
     Digests are of :func:`dask_train.identity.sources.file_digests`. There are no names where the version of Python is
-    another one, or dask-train is missing; these are told elsewhere.
+    another one, or dask-train is missing; these are reported elsewhere.
     """
     import sys
 

@@ -159,7 +159,7 @@ class RoleData:
         """Let go of everything."""
         for holding, holding_it in self._holdings.values():
             holding_it.cancel()
-            await asyncio.gather(holding_it, return_exceptions=True)  # who waits for it has been told how it failed
+            await asyncio.gather(holding_it, return_exceptions=True)  # its waiters have the error
             holding.close()
         for of_rank in self._groups.values():
             for groups in of_rank.values():

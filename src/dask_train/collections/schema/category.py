@@ -208,7 +208,7 @@ def codes_by_value(categories: Any, column: Any) -> tuple[np.ndarray, list[Any]]
 
 
 def _places(categories: Any, values: Any) -> np.ndarray:
-    """Return the place of each value among categories, -1 where there is none."""
+    """Return the place of each value among categories, -1 if it is none of them."""
     own, theirs = family_of(categories), family_of(values)
     if own != theirs and "objects" not in (own, theirs):
         return np.full(len(values), -1)

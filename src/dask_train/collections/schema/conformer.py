@@ -213,7 +213,7 @@ def check_no_categories(what: str, x: Any, features: Any, others: Sequence[Any])
 
 
 def unknown_categories(what: str, name: Any) -> ValueError:
-    """Return the error of a column of categories for a model of which nobody knows the categories that it learnt."""
+    """Return the error of a column of categories for a model whose learnt categories are unknown."""
     return ValueError(
         f"Column {name!r} of {what} holds categories, of which the model takes codes, and the categories that it was "
         "fitted with are not known here: the same codes would mean other values. Pass schema=result.schema of its fit, "

@@ -1,4 +1,4 @@
-"""The kinds of column that a schema knows; a new kind is a file beside these, and a line here."""
+"""The kinds of column that a schema knows; a new kind is a file next to these, and a line here."""
 
 from __future__ import annotations
 

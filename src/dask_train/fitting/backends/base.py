@@ -348,4 +348,4 @@ class Backend(Protocol):
         """
 
     def forgetting(self) -> AbstractContextManager[None]:
-        """When it is left, the backend lets go of the graphs that were made within, and of the weights in them."""
+        """On exit, release the graphs that were made within, and the weights in them."""

@@ -33,7 +33,7 @@ class JaxBackend:
     Notes
     -----
     Keras' steps on JAX take what variables hold, and return what they are to hold. Here the variables have it between
-    two steps, as on other backends, so that whoever looks at them, or sets them, is right: nobody else's copy counts.
+    two steps, as on other backends, so that a callback may read or set them: no other copy counts.
     """
 
     looked_at_rows = None
@@ -305,7 +305,7 @@ class JaxBackend:
         return nullcontext()
 
 
-# Methods of models that nobody has tried on several workers when they are a user's own.
+# Methods of models that were not tried on several workers when they are a user's own.
 _UNTRIED = ("test_step", "compute_metrics", "get_metrics_result")
 
 
@@ -338,7 +338,7 @@ def _applied_scaled(optimizer: Any, pairs: Sequence[tuple[Any, Any]], given: Map
 
 
 class _Counted(keras.utils.PyDataset):
-    """Numbers of steps, which nobody looks at."""
+    """Numbers of steps, which are not used."""
 
     def __init__(self, num_steps: int) -> None:
         super().__init__()

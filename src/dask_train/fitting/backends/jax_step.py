@@ -123,7 +123,7 @@ class JaxStep:
             logs, found = self._begun(given, batch)
             assert self._now.gradients is not None
             gradients = self._now.gradients()
-            if not self._has_own_logs:  # metrics are looked at by nobody, and need not be compiled
+            if not self._has_own_logs:  # metrics are not used, and need not be compiled
                 return Found({}, [], {}, gradients)
             pairs = list(zip(self._model.metrics_variables, found[-1], strict=True))
             with keras.StatelessScope(pairs):

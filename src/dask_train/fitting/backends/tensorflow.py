@@ -79,7 +79,7 @@ class TensorFlowBackend:
         if model.run_eagerly:
             return step
         signature = tf.nest.map_structure(_any_number_of_rows, batch)
-        # Keras' own functions are not converted by AutoGraph either; and NumPy has no place in XLA's.
+        # Keras' own functions are not converted by AutoGraph either; and XLA can't compile NumPy.
         traced = _Traced(tf.function(step, input_signature=[signature], autograph=False, jit_compile=False))
         if at_once:
             traced.trace()

@@ -1,4 +1,4 @@
-"""What TensorFlow's graph of a step tells of gradients: where they come from, and what takes them."""
+"""What TensorFlow's graph of a step shows of gradients: where they come from, and what takes them."""
 
 from __future__ import annotations
 

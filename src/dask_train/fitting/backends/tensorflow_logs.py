@@ -89,7 +89,7 @@ def _again(tensors: list[Any], origins: list[_Origin]) -> Callable[[], Sequence[
             node.attr["dtype"].type = operation.outputs[0].dtype.as_datatype_enum
             continue
         node.CopyFrom(operation.node_def)
-        node.attr.pop("_class", None)  # beside which variable it is to be computed, which is not in this graph
+        node.attr.pop("_class", None)  # the variable that it is colocated with, which is not in this graph
         inputs = [each for each in node.input if not each.startswith("^")]  # what is to be assigned before was
         del node.input[:]
         node.input.extend(inputs)

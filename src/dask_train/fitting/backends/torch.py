@@ -175,7 +175,7 @@ class TorchBackend:
         tensors: Sequence[Any],
         rows_of: Callable[[int], int],  # noqa: ARG002
     ) -> list[Any]:
-        """Return new tensors; arrays that were gathered are of nobody else."""
+        """Return new tensors; arrays that were gathered are not shared."""
         found = gather([as_array(tensor) for tensor in tensors])
         return [as_tensor(array, like=tensor) for array, tensor in zip(found, tensors, strict=True)]
 
@@ -317,7 +317,7 @@ class _Step:
 
 
 class _Steps(torch.utils.data.Dataset[Any]):
-    """Numbers of steps, which nobody looks at."""
+    """Numbers of steps, which are not used."""
 
     def __init__(self, num_steps: int) -> None:
         self._num_steps = num_steps

@@ -76,7 +76,7 @@ class TriedGathers:
             self._derived[one.number] = before + array.dtype.type(self._share) * array
         found = array if self._notes else self._derived.get(one.number, array)
         mine = found[self._part]
-        if len(mine) != one.rows:  # the same rows twice: nobody looks at derivatives
+        if len(mine) != one.rows:  # the same rows twice: derivatives are not used
             return np.zeros((one.rows, *array.shape[1:]), array.dtype)
         part: np.ndarray = (mine / self._share).astype(array.dtype)
         return part

@@ -9,10 +9,11 @@ from dask_train.fitting.backends import Backend
 
 
 class ApplyLast:
-    """Lets steps apply gradients when all else in them is done, and tells of the moment before.
+    """Lets steps apply gradients when all else in them is done, and reports the moment before.
 
     At that moment a worker's moving averages, random numbers and metrics are what they will be after the step, and no
-    worker has passed the last sum of the step. So whoever passes it knows that all others have noted what is their own.
+    worker has passed the last sum of the step. So a worker that passes it knows that all others have noted what is
+    their own.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What callbacks do with a model by themselves, beside the steps of the run that it is trained in."""
+"""What callbacks do with a model by themselves, outside the steps of the run."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from dask_train.trainers.common.outcome import Outcome
 _LOOK_S = 0.25
 # How long it waits for the last steps of others in a run that is to stop, which kills all after some seconds.
 _LAST_STEPS_S = 2.0
-# How long a worker whose server is gone waits to be ended, too; that is told in milliseconds.
+# How long a worker whose server is gone waits to be ended, too; that message takes milliseconds.
 _END_S = 20.0
 
 
@@ -93,7 +93,7 @@ class AsynchronousWorker(Worker):
         self._begin_step()
 
     def _notice_shares(self) -> None:
-        """Tell of losses that may be other ones of shares than of batches; nothing is tried where nobody agrees."""
+        """Warn of losses that may differ between shares and batches; nothing is tried where workers do not agree."""
         name = loss_of_rows_together(self.model)
         what = None if name is None else f"Loss {name!r} is"
         if what is None and has_own_steps(self.model):
@@ -133,7 +133,7 @@ class AsynchronousWorker(Worker):
         return logs
 
     def _take(self, weights: list[np.ndarray] | None, told: dict[str, Any], *, ends: bool) -> None:
-        """Go on with what servers have told; callbacks that look at the model see it as they hold it."""
+        """Continue from what servers have returned; callbacks that look at the model see it as they hold it."""
         if weights is not None:
             self._assign(weights)
         for (optimizer, _), scale in zip(state.held_optimizers(self.model), told["scales"], strict=True):

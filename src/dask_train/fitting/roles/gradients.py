@@ -151,7 +151,7 @@ class _Summing:
     def _completed(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Zeros where only other workers have a gradient, of the kind that theirs is, so that all sum the same.
 
-        None if nobody has one: then an optimizer passes a variable by. A worker without rows has none. In a step
+        None if no worker has one: then an optimizer skips a variable. A worker without rows has none. In a step
         that is tried all have one.
 
         Raises

@@ -57,7 +57,7 @@ def is_looked_at(model: Any, backend: Backend) -> bool:
 def built_already(model: Any) -> Iterator[None]:
     """While it lasts, Keras takes a model as :func:`build` has left it.
 
-    Before its first step Keras' own ``fit`` builds what no step of the user's own asks for, such as a loss beside a
+    Before its first step Keras' own ``fit`` builds what no step of the user's own asks for, such as a loss next to a
     ``compute_loss``: of its first batch, which is none of the model's where batches come from the run.
     """
     vars(model)["_symbolic_build"] = lambda **_: None

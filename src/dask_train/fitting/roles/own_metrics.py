@@ -21,7 +21,7 @@ def check_sums(
     over: str,
     left_out: Collection[int] = (),
 ) -> None:
-    """Check that metrics of one's own count sums over rows: what a batch counts twice, it counts double.
+    """Check that custom metrics count sums over rows: what a batch counts twice, it counts double.
 
     Parameters
     ----------

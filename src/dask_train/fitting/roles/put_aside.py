@@ -16,8 +16,8 @@ from dask_train.fitting.roles.by_row import is_of_keras
 def put_aside(model: Any) -> Iterator[bool]:
     """Let layers that draw random numbers, or normalise a batch, do as they do outside training, while it lasts.
 
-    A mean over rows is one with these or without, and it can't be told where masks are others each time, or statistics
-    are of a part. Subclasses of one's own are taken for what they are made of.
+    A mean over rows is one with these or without, and that is unknown if masks differ each time, or statistics
+    are of a part. Custom subclasses count as their base classes.
 
     Yields
     ------
@@ -42,7 +42,7 @@ def _is_aside(layer: Any) -> bool:
     if isinstance(layer, keras.layers.BatchNormalization):
         return True
     draws = any(isinstance(one, keras.random.SeedGenerator) for one in vars(layer).values())
-    # Drawing is what a layer of one's own may be for, such as a sample of a distribution: it is left as it is.
+    # Drawing may be what a custom layer is for, such as a sample of a distribution: it is left as it is.
     return draws and is_of_keras(type(layer))
 
 

@@ -1,4 +1,4 @@
-"""A scorer: validates the latest weights, beside training, and reports what it finds."""
+"""A scorer: validates the latest weights while training continues, and reports the scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dask_train.role.session import Session
 
 # How often it looks whether it is to stop while there are no new weights.
 _LOOK_S = 0.25
-# How often it tells, in mid-validation, that it gets on.
+# How often it reports progress in mid-validation.
 _TELL_S = 1.0
 
 
@@ -84,7 +84,7 @@ class WeightsSource(Protocol):
 
 
 class ServedWeights:
-    """Weights that parameter servers hold at the moment, told by after how many steps."""
+    """Weights that parameter servers hold at the moment, identified by their number of steps."""
 
     def __init__(self, task: FitTask, model: Any, session: Session) -> None:
         self._servers, self._seen = servers_of(task, model, session), -1
@@ -98,10 +98,10 @@ class ServedWeights:
         return {"updates": steps}
 
     def moved(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no other role waits."""
 
     def scored(self, found: dict[str, float]) -> None:
-        """Nobody waits."""
+        """Do nothing: no other role waits."""
 
     def close(self) -> None:
         """Hang up."""

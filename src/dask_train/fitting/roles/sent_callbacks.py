@@ -16,7 +16,7 @@ from dask_train.trainers.common.fit_checkpoint import CallbackState
 
 # What Keras sets on a callback; the model stays where it is.
 _KERAS_OWN = ("_model", "params")
-# The name under which variables are kept beside callbacks.
+# The name under which variables are kept with callbacks.
 _VARIABLES = "the variables of callbacks"
 
 

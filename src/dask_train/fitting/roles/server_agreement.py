@@ -1,4 +1,4 @@
-"""What a worker with parameter servers does at each moment of Keras' ``fit``: it agrees with nobody."""
+"""What a worker with parameter servers does at each moment of Keras' ``fit``: it agrees with no other worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServerAgreement(Agreement, CallbackSync):
     session
         Of this worker.
     servers, pushing
-        To whom changes go, and who is told that they have.
+        To whom changes go, and who is informed that they have.
     settle
         Called in the first worker when training is over, before ``on_train_end``.
 
@@ -104,7 +104,7 @@ class ChangedVariables(WatchedWeights):
 
     Notes
     -----
-    What is put in place of the weights for a validation, and taken back after it, concerns nobody else.
+    What is put in place of the weights for a validation, and taken back after it, concerns no other worker.
     """
 
     def __init__(self, model: Any, flags: Flags) -> None:

@@ -38,7 +38,7 @@ class ServerLoop(KerasLoop):
     Attributes
     ----------
     held
-        What servers have told last when they were asked for everything, as :meth:`Servers.everything` returns it.
+        The last answer of servers to a request for everything, as :meth:`Servers.everything` returns it.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ServerLoop(KerasLoop):
         return Position(*self._epochs.place(begun + steps), steps)
 
     def _taken_by_all(self) -> dict[int, list[BatchRange]]:
-        """Return what each worker has taken since this run, or its attempt, began, as servers have told last."""
+        """Return what each worker has taken since this run, or its attempt, began, by the servers' last answer."""
         found, begun = {}, self._place_of(Position(self._task.initial_epoch))
         for rank, steps in self.held["steps"].items():
             before = sum(each.done for _, _, by_rank in self._read for each in by_rank.get(rank, ()))

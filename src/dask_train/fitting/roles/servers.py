@@ -72,7 +72,7 @@ class Servers:
     def begin(self, rank: int) -> tuple[bool, int, Any]:
         """Return whether they have weights, which this model takes over.
 
-        With them come this worker's steps, and what :meth:`remember` told.
+        With them come this worker's steps, and what was passed to :meth:`remember`.
         """
         told = self._ask("begin", rank=rank)
         ready, self._newest = all(each["ready"] for each in told), told[0]["version"]
@@ -204,7 +204,7 @@ class Servers:
         self._ask("end", rank=rank, stop=stop)
 
     def ended(self, known: set[int], wait_s: float) -> tuple[set[int], dict[int, int]]:
-        """Return which workers have told :meth:`end`, and how many steps each has taken.
+        """Return which workers have called :meth:`end`, and how many steps each has taken.
 
         Waits so long for others to have ended than are ``known``.
         """

@@ -115,7 +115,7 @@ def _owned_slots(model: Any) -> dict[int, int]:
         check_sharing(optimizer)
         for slot, number in _slots_by_place(optimizer):
             variable = trained_variables(optimizer)[number]
-            if id(variable) in places:  # else it is frozen by now, and nobody brings gradients of it
+            if id(variable) in places:  # else it is frozen by now, and has no gradients
                 found[slot] = places[id(variable)]
     return found
 

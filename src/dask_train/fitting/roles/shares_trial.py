@@ -1,4 +1,4 @@
-"""Steps of one's own are tried before the first one: would workers with parts of a batch do what one process does?
+"""Custom steps are tried before the first one: would workers with parts of a batch do what one process does?
 
 What each worker makes of its rows counts with its share of them, sums over rows aside, as far as the step tells which
 losses are such sums. A root of a mean, a quotient of two sums, or a loss that compares rows with each other is nothing
@@ -56,7 +56,7 @@ def compare_shares(
     Returns
     -------
     str or None
-        Why it can't be told; None if it can, or nothing is to be compared.
+        Why it is unknown; None if it is known, or nothing is to be compared.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Weights of the ends of epochs on their way to a scorer, beside training: its end in the first worker, and the other.
+"""Weights of the ends of epochs on their way to a scorer: the end in the first worker, and the scorer's.
 
 The latest win: what the scorer has not begun with when newer ones come is not validated, and no worker ever waits for
 it in mid-training.
@@ -91,7 +91,7 @@ class Spool(Answering):
         moved
             Called when it has taken some.
         should_stop
-            Whether nobody needs that any more.
+            Whether that is no longer needed.
         """
         num_moves, deadline = self._num_moves, time.monotonic() + timeout_s
         with self._changed:
@@ -120,7 +120,7 @@ class Spool(Answering):
             return self._latest
 
     def _on_moved(self, _: Channel) -> None:
-        """Note that the scorer gets on."""
+        """Note that the scorer makes progress."""
         with self._changed:
             self._num_moves += 1
 

@@ -24,7 +24,7 @@ from dask_train.role.session import Session
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """What the parts of one worker have in common; with no ``weights`` where it waits for nobody in its steps.
+    """What the parts of one worker have in common; with no ``weights`` if it waits for no other worker in its steps.
 
     What metrics count is added to what others count where it ``adds_metrics``. A step ``applies_last`` where all else
     in it comes before gradients are applied.

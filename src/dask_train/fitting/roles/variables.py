@@ -44,7 +44,7 @@ class Variable:
     name
         The name that is assigned, of a global or in a closure.
     comes_back
-        Whether it holds plain values when it is sent; others are only looked at, so that a loss can be told.
+        Whether it holds plain values when it is sent; others are only looked at, so that a loss can be detected.
     """
 
     key: str

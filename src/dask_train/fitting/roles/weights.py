@@ -17,7 +17,7 @@ from dask_train.keras_models.torch_state import torch_buffers, torch_random
 
 
 class WatchedWeights:
-    """The weights of a model and what its optimizers hold, to see whether somebody has set them.
+    """The weights of a model and what its optimizers hold, to see whether they were set.
 
     Learning rates are left out: they are agreed on by themselves.
 

@@ -143,7 +143,7 @@ class Worker(ABC):
     def _fit_to_the_end(self, callbacks: Any, validation: Any) -> None:
         model = self.model
         while self._begins_within_data() and (callbacks.opens or not model.stop_training):
-            # A call of its own, which nobody but Keras sees: it counts from the beginning of the data.
+            # A call of its own, which only Keras sees: it counts from the beginning of the data.
             callbacks.closes = False
             with _weights_left_alone(model):
                 epoch, batch = self.position.epoch, self.loop.first_of_call

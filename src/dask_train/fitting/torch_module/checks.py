@@ -283,7 +283,7 @@ def _copy_of(value: Any) -> Any:
     """Return a loss as it travels, since one that counts its calls, say, is to begin with the first batch."""
     try:
         return unpickle_parts(*pickle_parts(value))
-    except Exception:  # told when all is sent; without workers it need not travel
+    except Exception:  # reported when all is sent; without workers it need not travel
         return value
 
 

@@ -53,7 +53,7 @@ class GradientSums:
         """Set ``grad`` of each parameter to the sum of all workers' plus what each of them has ``of_all`` rows.
 
         Gradients are summed where they are, so that no step asks for memory. A gradient that only other workers have
-        counts as zeros here; one that nobody has stays None, so an optimizer passes its parameter by.
+        counts as zeros here; one that no rank has stays None, so an optimizer skips its parameter.
 
         Raises
         ------

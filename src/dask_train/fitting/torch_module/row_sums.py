@@ -144,7 +144,7 @@ def _function_of(given: Any) -> Any:
 
 
 def _words_of(given: Any) -> dict[str, Any]:
-    """Return what a loss was made with; of a function all that it can be told, where that is not None."""
+    """Return what a loss was made with; of a function all of its settings that are not None."""
     if isinstance(given, nn.Module):
         return {name: getattr(given, name) for name in sorted(_WORDS) if hasattr(given, name)}
     return {name: value for name, value in keywords_of(given).items() if value is not None}

@@ -39,7 +39,7 @@ class Done(NamedTuple):
     loss
         A number.
     outputs, y
-        Of all rows; where there is one worker, in the order of the collection. None if nobody asks for them, and
+        Of all rows; where there is one worker, in the order of the collection. None if they are not asked for, and
         they were not needed.
     rows
         How many they are.
@@ -124,7 +124,7 @@ class ModuleSteps:
             Applies the gradients.
         known
             Called with what the step has come to: of several workers before gradients are summed, which is the last
-            thing that they do together in it. Default: nobody asks.
+            thing that they do together in it. Default: none.
         """
         for parameter in self._trained:
             parameter.grad = None

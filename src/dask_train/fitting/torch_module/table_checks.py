@@ -13,7 +13,7 @@ from dask_train.fitting.torch_module.table_gradients import looks_up, table_name
 
 
 def check_sparse_optimizer(optimizer: torch.optim.Optimizer, module: torch.nn.Module) -> None:
-    """Check that an optimizer takes the sparse gradients of a module's tables beside its dense ones.
+    """Check that an optimizer takes the sparse gradients of a module's tables and its dense ones.
 
     A copy of it, with the first row of each parameter, takes a step.
 

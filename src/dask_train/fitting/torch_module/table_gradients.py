@@ -62,7 +62,7 @@ class TableSums:
 
     @torch.no_grad()
     def sum(self) -> None:
-        """Set ``grad`` of each table to the sum of all workers'; None if nobody has one.
+        """Set ``grad`` of each table to the sum of all workers'; None if no worker has one.
 
         Raises
         ------

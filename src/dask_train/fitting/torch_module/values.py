@@ -38,7 +38,7 @@ def summed_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def plain(value: Any, *, copies: bool = True) -> Any:
-    """Return a state as numbers, text, bytes, lists, arrays, and dicts of one entry that tell of other kinds.
+    """Return a state as numbers, text, bytes, lists, arrays, and dicts of one entry for other kinds.
 
     Parameters
     ----------

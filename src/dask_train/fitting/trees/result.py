@@ -132,6 +132,6 @@ def _take_states(callbacks: Sequence[Any], trained: Sequence[Any]) -> None:
 def _best(estimator: Any) -> int | None:
     try:
         best = estimator.best_iteration if hasattr(type(estimator), "best_iteration") else estimator.best_iteration_ - 1
-    except AttributeError:  # nobody has looked for it
+    except AttributeError:  # it was not looked for
         return None
     return None if best < 0 else int(best)

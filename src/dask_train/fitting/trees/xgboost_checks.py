@@ -61,7 +61,7 @@ def check_labels(model: Any, x: Any, y: Any, label: Any) -> None:
         return
     found = np.asarray(y)
     if found.dtype.kind not in "biuf" or found.size != len(found) or np.isnan(found).any():
-        return  # text and missing labels are told of elsewhere; several targets are indicators
+        return  # text and missing labels are reported elsewhere; several targets are indicators
     classes = np.unique(found)
     if not np.array_equal(classes, np.arange(len(classes))):
         told = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")

@@ -74,7 +74,7 @@ def tell(params: Mapping[str, Any], metrics: Any, session: Session) -> None:
 
 @contextmanager
 def unused_told(session: Session) -> Iterator[None]:
-    """Let the first rank tell of parameters that XGBoost does not know, of which it only warns."""
+    """Let the first rank report parameters that XGBoost does not know, of which it only warns."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -89,7 +89,7 @@ def unused_told(session: Session) -> Iterator[None]:
 
 
 def exact(metrics: Any, session: Session) -> Any:
-    """Metrics with a function of one's own in place of each, that is given the rows of all ranks."""
+    """Return metrics with a function in place of each, which gets the rows of all ranks."""
     if callable(metrics):
         return _of_all_rows(metrics, session)
     if metrics is None or isinstance(metrics, str):

@@ -99,7 +99,7 @@ class JaxFramework(Framework):
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
-        """Meet the others where ``jax.distributed`` is asked for; else wait for nobody.
+        """Meet the others if ``jax.distributed`` is asked for; else do not wait.
 
         Raises
         ------

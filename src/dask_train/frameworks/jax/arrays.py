@@ -17,7 +17,7 @@ def shared_array(array: np.ndarray) -> Any:
     TypeError
         JAX has no such dtype.
     ValueError
-        Whole numbers of 64 bits are too large for the 32 that JAX has unless it is told otherwise, in which they would
+        Whole numbers of 64 bits are too large for the 32 that JAX has unless it is set otherwise, in which they would
         wrap around. Floating-point numbers of 64 bits are rounded to 32 then, as JAX does.
     """
     import jax

@@ -39,7 +39,7 @@ class LightGBMFramework(BoostingFramework):
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
-        """Tell the ranks where the others are; other roles wait for nobody.
+        """Tell the ranks where the others are; other roles do not wait.
 
         Raises
         ------
@@ -81,9 +81,9 @@ def _meet(me: RoleInfo, place: RankPlace, timeout_s: float) -> tuple[str, int]:
 def _each_booster_meets(me: RoleInfo, place: RankPlace, told: str) -> Iterator[None]:
     """While it lasts, ranks meet before each booster connects them, and tell each other ports anew.
 
-    LightGBM binds a port by itself, without SO_REUSEPORT. So it can't be held until then, and whoever asks for a port
-    meanwhile may be given it. Nor can it be bound a second time soon, for another booster: the connections of the first
-    one keep it for a minute.
+    LightGBM binds a port by itself, without SO_REUSEPORT. So it can't be held until then, and a process that asks for a
+    port meanwhile may be given it. Nor can it be bound a second time soon, for another booster: the connections of the
+    first one keep it for a minute.
     """
     boosters = _boosters()
     original = boosters.set_network

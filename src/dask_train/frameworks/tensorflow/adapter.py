@@ -102,7 +102,7 @@ class TensorFlowFramework(Framework):
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:  # noqa: ARG002
-        """``cluster_spec``, ``server`` and ``TF_CONFIG``; waits for nobody, as TensorFlow's servers find each other.
+        """Give ``cluster_spec``, ``server`` and ``TF_CONFIG`` without a wait, as TensorFlow's servers find each other.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""A ``tf.distribute.Server`` on a port that was bound, and told to all, before TensorFlow was imported."""
+"""A ``tf.distribute.Server`` on a port that was bound, and announced, before TensorFlow was imported."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start_server(book: AddressBook, job: str, index: int, *, process_ends_with_i
     -----
     ``TF_GRPC_REUSE_PORT`` is read by TensorFlow when a server is made
     (``tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc``). The server listens on all interfaces, without
-    TLS or authentication: whoever reaches the port can run code.
+    TLS or authentication: anyone who reaches the port can run code.
     """
     with _starting, without_startup_noise():
         try:

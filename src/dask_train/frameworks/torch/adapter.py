@@ -99,7 +99,7 @@ class TorchFramework(Framework):
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
-        """Form the process group of the roles that train; other roles wait for nobody and get nothing.
+        """Form the process group of the roles that train; other roles do not wait and get nothing.
 
         Raises
         ------

@@ -136,7 +136,7 @@ def _open_store(place: GroupPlace, timeout_s: float) -> Any:
 
 
 def _wait_for_store(host: str, port: int, deadline: float) -> None:
-    """Wait until rank 0 listens: ``TCPStore`` takes up to twice its timeout where nobody does, and logs stacks."""
+    """Wait until rank 0 listens: ``TCPStore`` takes up to twice its timeout if it does not, and logs stacks."""
     while True:
         try:
             with socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), RETRY_S)):

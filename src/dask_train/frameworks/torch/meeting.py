@@ -1,4 +1,4 @@
-"""Process groups that a loop makes itself, and what is told of loops that made none or too many."""
+"""Process groups that a loop makes itself, and notices about loops that made none or too many."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class RowsDataset(Dataset[Any]):
         return self._rows.shaped(self._batch(self._checked(numbers)))
 
     def __getitems__(self, wanted: list[int]) -> Sequence[Any]:
-        """Return the rows of a batch: a sequence for a ``collate_fn`` of one's own; torch's takes all at once."""
+        """Return the rows of a batch: a sequence for a custom ``collate_fn``; torch's takes all at once."""
         return _Gathered(self._rows.shaped, self._batch(self._checked(np.asarray(wanted))))
 
     def __reduce__(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Tensors that have shapes and no values, by which errors of shapes are told from errors of values."""
+"""Tensors that have shapes and no values, which distinguish errors of shapes from errors of values."""
 
 from __future__ import annotations
 

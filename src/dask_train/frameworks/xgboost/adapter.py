@@ -38,7 +38,7 @@ class XGBoostFramework(BoostingFramework):
 
     @contextmanager
     def rendezvous(self, me: RoleInfo, peers: AddressBook, timeout_s: float) -> Iterator[Mapping[str, Any]]:
-        """Form the communicator of the roles that train; other roles wait for nobody.
+        """Form the communicator of the roles that train; other roles do not wait.
 
         Raises
         ------
@@ -54,7 +54,7 @@ class XGBoostFramework(BoostingFramework):
             word, self._coordinator = _start_tracker(place)
         _join(place, word, timeout_s)
         # The process ends after this, and its connections with it. collective.finalize() would tell the tracker, which
-        # is gone with rank 0: whoever comes after that tries three times, for 6 s.
+        # is gone with rank 0: a rank that comes after that tries three times, for 6 s.
         yield given
 
 

@@ -1,4 +1,4 @@
-"""Models that answer in the process of whoever asks: estimators and functions, and any model without a cluster."""
+"""Models that answer in the caller's process: estimators and functions, and any model without a cluster."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LocalModel:
 class _StayedBehind:
     """What arrives of a model that can't travel.
 
-    An error while a graph is pickled would be told by Dask as "Could not serialize", below 60 lines of log.
+    Dask would report an error while a graph is pickled as "Could not serialize", below 60 lines of log.
     """
 
     def __init__(self, name: str) -> None:
@@ -172,4 +172,4 @@ def _check_index(name: str, output: Any, rows: Any) -> None:
 
 
 def _nothing() -> None:
-    """Nobody waits for a beat in this process."""
+    """Do nothing: no one waits for a beat in this process."""

@@ -55,7 +55,7 @@ class Evaluation:
             logs = self._step(call, columns)
             results = self._model.get_metrics_result()
             if isinstance(logs, dict) and set(logs) == set(results):
-                logs = results  # as Keras does: the step of a model of one's own may say something else
+                logs = results  # as Keras does: a custom step may say something else
             return _plain(logs or {})
 
     @contextmanager

@@ -26,8 +26,9 @@ class JaxPredicting:
 
     Notes
     -----
-    Keras' steps take a model's state and return it. The model's variables hold it between two batches, so that whoever
-    looks at them sees what is; buffers are not donated, since the variables still refer to them while a step runs.
+    Keras' steps take a model's state and return it. The model's variables hold it between two batches, so that a
+    function that looks at them sees what is; buffers are not donated, since the variables still refer to them while a
+    step runs.
     """
 
     def take_threads(self, num_threads: int) -> None:

@@ -23,7 +23,7 @@ from dask_train.predicting.server.values import views
 from dask_train.role.main import told
 from dask_train.transport.frames import messages_from, send
 
-# How often progress is told: a process that says nothing for a minute or more has stalled.
+# How often progress is reported: a process that says nothing for a minute or more has stalled.
 BEAT_S = 0.5
 
 

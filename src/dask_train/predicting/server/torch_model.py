@@ -1,4 +1,4 @@
-"""torch modules for prediction: pickled by value with their tensors beside, and run in batches."""
+"""torch modules for prediction: pickled by value with their tensors out of band, and run in batches."""
 
 from __future__ import annotations
 

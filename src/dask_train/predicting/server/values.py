@@ -214,7 +214,7 @@ def outputs_of(name: str, call: Call, found: Any, num_rows: int) -> list[Any]:
 
 
 def in_dtype(name: str, array: np.ndarray, column: Column) -> np.ndarray:
-    """Return an output in the dtype that was told before; a copy only where that is another, which has the same values.
+    """Return an output in the dtype that was announced; a copy only where that is another, which has the same values.
 
     Raises
     ------

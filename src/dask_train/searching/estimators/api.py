@@ -139,7 +139,7 @@ class OverEstimators(Subject):
         return {"scoring": text_of(self.settings.scoring)}
 
     def logged(self) -> dict[str, Any]:
-        """Return what else places of ``log=`` are told of the call."""
+        """Return what else places of ``log=`` get of the call."""
         return {"cv": text_of(self.settings.cv)}
 
     def making(self, place: DataPlace) -> TrialMaking:

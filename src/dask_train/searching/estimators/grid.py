@@ -293,7 +293,7 @@ class GridStudy(Study):
         self.log.trial_ended(ended.number, ended.state, params={}, value=value, why=ended.error)
 
     def warn(self) -> None:
-        """Tell of fits that failed, and what estimators have warned of, each once."""
+        """Report fits that failed, and warnings of estimators, each once."""
         failed = [(key, score.error.partition("\n")[0]) for key, score in sorted(self._scores.items()) if score.error]
         if failed:
             (candidate, fold), error = failed[0]

@@ -38,7 +38,7 @@ class Scoring:
     def __call__(self, model: Any, X: Any, y: Any, weight: Any = None) -> dict[str, float]:
         """Return all scores of a fitted model.
 
-        Of several one that fails is NaN, as in ``GridSearchCV``, and told of.
+        One of several that fails is NaN, as in ``GridSearchCV``, and reported.
         """
         given, found = (X,) if y is None else (X, y), {}
         for name, scorer in self.scorers.items():

@@ -1,4 +1,4 @@
-"""Settings of searches over estimators, as :func:`dask_train.search` tells of them."""
+"""Settings of searches over estimators, as :func:`dask_train.search` documents them."""
 
 from __future__ import annotations
 

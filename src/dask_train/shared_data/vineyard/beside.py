@@ -1,4 +1,4 @@
-"""Asks Vineyard's daemons, each in a task of a Dask worker beside it; another one is asked where that one dies."""
+"""Ask Vineyard's daemons, each in a task of a Dask worker on its host; another one is asked if that one dies."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _AllGoneError(Exception):
 
 
 async def daemons(peer: Peer, socket: str | None) -> dict[str, int]:
-    """Return the number of the daemon beside each Dask worker that has one.
+    """Return the number of the daemon on the host of each Dask worker, if there is one.
 
     Raises
     ------
     DataError
-        None has; what the first was told is its cause.
+        None has; the error of the first is its cause.
     """
     try:
         return await _numbers(peer, socket)
@@ -43,7 +43,7 @@ async def daemons(peer: Peer, socket: str | None) -> dict[str, int]:
 
 
 async def asked(peer: Peer, socket: str | None, instance: int | None, function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a function of a socket returns in a task of a Dask worker that is beside a daemon.
+    """Return what a function of a socket returns in a task of a Dask worker on a daemon's host.
 
     Where that Dask worker dies, another one is asked, also one that comes in its place.
 
@@ -99,7 +99,7 @@ async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any]
     gives_up_at = time.monotonic() + patience_s
     waiting = asyncio.ensure_future(future)
     try:
-        # A task for a Dask worker that is gone waits in the scheduler for ever: nothing tells of it.
+        # A task for a Dask worker that is gone waits in the scheduler for ever: nothing reports it.
         while not (await asyncio.wait([waiting], timeout=_LOOK_S))[0]:
             if not set(addresses) & set(await peer.workers()):
                 raise _AllGoneError(f"Dask worker {names} left the cluster while it asked its Vineyard daemon.")

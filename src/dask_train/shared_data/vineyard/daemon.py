@@ -158,7 +158,7 @@ def _answers(daemon: Daemon) -> bool:
 
 
 def _knock(path: str) -> None:
-    """Check that somebody listens: Vineyard's client says the same of a missing socket and of another user's."""
+    """Check that a daemon listens: Vineyard's client says the same of a missing socket and of another user's."""
     with socket.socket(socket.AF_UNIX) as knocking:
         knocking.settimeout(ACCEPT_S)
         try:

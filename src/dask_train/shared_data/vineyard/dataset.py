@@ -130,7 +130,7 @@ async def published(
     override: bool,
     frames: tuple[FrameSchema | None, ...],
 ) -> str:
-    """Put a data set into the daemons beside the Dask workers that compute it; the global object's id.
+    """Put a data set into the daemons on the hosts of the Dask workers that compute it; the global object's id.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, 
 
 
 async def _delete(peer: Peer, socket: str | None, futures: Sequence[Future], made: Mapping[int, list[str]]) -> None:
-    """Take back what was put; what is still being put is waited for, since nobody else knows of it."""
+    """Take back what was put; what is still being put is waited for, since no one else knows of it."""
     ended = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
     ids = {instance: list(of) for instance, of in made.items()}
     for part in ended:

@@ -1,7 +1,7 @@
 """Leases: objects that refer to what is read, so that Vineyard does not free it meanwhile.
 
-Vineyard frees an object's memory when somebody deletes the object, whoever has it mapped: readers would see the bytes
-of the next object in the same place. It spares what another object refers to, unless told ``force=True``. So a small
+Vineyard frees an object's memory when the object is deleted, even if it is mapped: readers would see the bytes
+of the next object in the same place. It spares what another object refers to, unless with ``force=True``. So a small
 object of ours refers to each partition for as long as a segment lies in it.
 """
 

@@ -38,7 +38,7 @@ class OpenedObject:
     columns
         Names of a frame's columns; None of a tensor.
     form, frames
-        As :func:`dask_train.publish_dataset` has left them, JSON; None if somebody else has made the object.
+        As :func:`dask_train.publish_dataset` has left them, JSON; None if another program has made the object.
     """
 
     identifier: str
@@ -50,7 +50,7 @@ class OpenedObject:
 
 
 def instance(socket: str | None) -> int:
-    """Return the number of the daemon beside this process."""
+    """Return the number of the daemon on this host."""
     return connected(socket).instance
 
 
@@ -99,7 +99,7 @@ def segment(
     Parameters
     ----------
     socket, object_id
-        The daemon beside this process, and the partition, which another daemon may hold: then it is copied from there.
+        The daemon on this host, and the partition, which another daemon may hold: then it is copied from there.
     picks
         What makes each column: a name, None for a tensor, or names that make a matrix, which is copied.
     limit

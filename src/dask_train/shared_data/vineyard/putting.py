@@ -54,7 +54,7 @@ class Form:
 
 
 def put(socket: str | None, arrays: list[Any]) -> Put:
-    """Put a partition's columns into the daemon beside this process; one copy.
+    """Put a partition's columns into the daemon on this host; one copy.
 
     Raises
     ------

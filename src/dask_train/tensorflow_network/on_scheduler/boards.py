@@ -46,7 +46,7 @@ class Boards:
         self.rings: dict[str, RingBuffer] = {}
 
     def ring(self, name: str, maxlen: int) -> RingBuffer:
-        """Return the ring of that name, made where there is none.
+        """Return the ring of that name, made if there is none.
 
         A longer ``maxlen`` than before makes room; a shorter one is left to the reader, who sees fewer.
         """

@@ -23,7 +23,7 @@ RETRY_S = 0.5
 class FeedState(Watched):
     """One list of batches on its way into the queues of one job.
 
-    ``dropped`` is set where it was cancelled or its network ended, so that nobody takes the rest for delivered.
+    ``dropped`` is set where it was cancelled or its network ended, so that the rest does not count as delivered.
     """
 
     id: str
@@ -108,7 +108,7 @@ class Feeds:
                     self._check(feed, key, finish)
 
     def _check(self, feed: FeedState, key: Any, state: str = "") -> None:
-        task = self.scheduler.tasks.get(key)  # None: not yet told by its client, whose graphs take another way
+        task = self.scheduler.tasks.get(key)  # None: not yet sent by its client, whose graphs take another way
         if state == "forgotten":
             feed.fail(key, "was released, or lost with its Dask worker, before it was delivered")
         elif task is not None and "erred" in (task.state, state):

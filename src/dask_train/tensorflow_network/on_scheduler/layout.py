@@ -91,7 +91,7 @@ class ClusterPicture:
         for key in list(self.holders):
             self.holders[key] = self.holders[key].difference(wave)
             if not self.holders[key]:
-                del self.holders[key]  # computed again, by whoever is there
+                del self.holders[key]  # computed again, by a Dask worker that is there
         self.room.update((address, self.fresh[address]) for address in wave if address in self.fresh)
 
 

@@ -45,7 +45,7 @@ class LostWorkerChecks:
 
     def quiet_in_s(self, addresses: Iterable[str]) -> float:
         """In how many seconds ``addresses`` can restart without being looked after meanwhile."""
-        if "worker-status" not in self._scheduler.plugins:  # nobody is told who leaves
+        if "worker-status" not in self._scheduler.plugins:  # no plugin is called when a worker leaves
             return 0.0
         start = now = time.monotonic()
         for when in sorted(when for address in addresses for when in self._looks[self._names.get(address)]):

@@ -15,7 +15,7 @@ from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.sync_point import SyncedLoop
 from dask_train.trainers.common.task import LoopTask
 
-# Called with the loop of a worker before its first step, by whoever looks at what is trained meanwhile.
+# Called with the loop of a worker before its first step, by code that looks at what is trained meanwhile.
 Shown = Callable[[SyncedLoop], Any]
 
 

@@ -28,7 +28,7 @@ class Epochs:
     length
         Batches of an epoch; the last epoch of a turn has what is left of it.
     num_steps
-        Of an epoch, as callbacks are told it: ``steps_per_epoch`` where it is given.
+        Steps of an epoch, as callbacks get it: ``steps_per_epoch`` where it is given.
 
     Notes
     -----

@@ -34,7 +34,7 @@ class Guard:
     value_of, assign
         Give the value of a variable, and set those of several.
     advice
-        What errors tell of the likely cause, and what to change.
+        The likely cause, and what to change, for errors.
 
     Attributes
     ----------
