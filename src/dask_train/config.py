@@ -116,9 +116,9 @@ class PredictLimits:
     Attributes
     ----------
     idle_s
-        Unused for so long, a process is ended.
+        Seconds after which an unused process is ended.
     timeout_s
-        A process that finishes no batch for so long has stalled.
+        Seconds without a finished batch after which a process has stalled.
     launch_s
         How long a process may take until its model is ready.
     attempts

@@ -26,12 +26,12 @@ _PARAMETER = rf"(?:{_WORDS}|sig|token|[\w.\-]{{1,40}}[_-]token|key|auth|pass|sas
 _VALUE = r"[^\s&;#'\"<>)\]},]+"
 
 _IN_ADDRESSES = (
-    # scheme://user:password@host. A password may hold what it ought not to, such as "/" and "@"; a port is none.
+    # scheme://user:password@host. A password may hold what it should not, such as "/" and "@"; a port is no password.
     (
         r"(?P<before>(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*://)[^\s/?#@:]*:(?!\d+(?:[/?#]|\s|$))[^\s@]{1,512}@(?:[^\s/?#@]*@)*",
         "@",
     ),
-    # http://token@host: elsewhere the name of a user, or a container (abfs://), is none.
+    # http://token@host: elsewhere the name of a user, or a container (abfs://), is no token.
     (r"(?P<before>\bhttps?://)[^\s/?#@]{1,512}@", "@"),
 )
 _BY_NAME = (

@@ -14,7 +14,7 @@ import numpy as np
 
 # CRC-32C (Castagnoli) of RFC 3720, appendix B.4, reflected.
 _POLYNOMIAL = 0x82F63B78
-# Bytes that are taken one after the other, while all stretches of so many bytes are taken at the same time.
+# Bytes that are taken one after the other, while all stretches of this many bytes are taken at the same time.
 _STRETCH = 64
 # Fewer bytes than these are taken one after the other: calls of NumPy would take longer.
 _FEW = 1024

@@ -25,7 +25,7 @@ WATCH_S = 15.0
 LOOK_S = 0.5
 # An older claim is not waited for: hosts' clocks are not that far apart.
 OLD_S = 600.0
-# What is removed at the end is waited for so long.
+# How long the removal at the end is waited for.
 _END_S = 5.0
 _NAME = re.compile(r"run-[0-9a-f]{8}\.json")
 

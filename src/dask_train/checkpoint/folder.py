@@ -68,12 +68,12 @@ class CheckpointFolder:
         return self._place.url
 
     def due(self, steps: int) -> bool:
-        """Return whether it is time for the next one, after so many steps in all."""
+        """Return whether it is time for the next one, after that many steps in all."""
         place, seconds = self._place, time.monotonic() - self._last_s
         return is_due(place.every_steps, place.every_s, steps=steps, last_steps=self._last_steps, seconds=seconds)
 
     def was_kept(self, steps: int) -> None:
-        """Take note that one was kept after so many steps in all: the next one's time counts from now on."""
+        """Take note that one was kept after that many steps in all: the next one's time counts from now on."""
         self._last_s, self._last_steps = time.monotonic(), steps
 
     def claim(self) -> None:
@@ -125,7 +125,7 @@ class CheckpointFolder:
         mode: str | None = None,
         held: bool = False,
     ) -> str:
-        """Keep one more checkpoint, and remove old ones, but for the best.
+        """Keep one more checkpoint, and remove old ones, except for the best.
 
         Parameters
         ----------

@@ -48,7 +48,7 @@ class Checkpoint:
     Raises
     ------
     ValueError, TypeError
-        The place is empty, a number is not above 0, a word is none of those, or nothing says what is best.
+        The place is empty, a number is not above 0, a word is not one of those, or nothing says what is best.
 
     Notes
     -----

@@ -29,7 +29,7 @@ def sync_files(system: Any, root: str, files: Iterable[str]) -> None:
 
 
 def put_in_place(system: Any, root: str, file: str, content: bytes) -> None:
-    """Give a file below ``root`` other contents in one step, as stores do: who reads it finds the old or the new."""
+    """Give a file below ``root`` other contents in one step, as stores do: readers find the old or the new."""
     from fsspec.implementations.local import LocalFileSystem
 
     if isinstance(system, LocalFileSystem):

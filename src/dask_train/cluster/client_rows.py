@@ -41,7 +41,7 @@ class Ticket(NamedTuple):
     address
         Where that serves them, ``host:port``.
     key
-        What who asks has to know.
+        What a request has to contain.
     """
 
     name: str

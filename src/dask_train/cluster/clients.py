@@ -48,7 +48,7 @@ def client_here(client: Client | None) -> Client:
     Raises
     ------
     ValueError
-        There is none.
+        There is no client.
     TypeError
         What was passed is no client.
     """

@@ -72,7 +72,7 @@ def check_gpus(gpus: Any) -> None:
     Raises
     ------
     ValueError
-        It is none of its values.
+        It is not one of its values.
     """
     if gpus is None or gpus == AUTO or (isinstance(gpus, int) and not isinstance(gpus, bool) and gpus in (0, 1)):
         return

@@ -27,7 +27,7 @@ Watch = Callable[[Collection[int]], None]
 
 
 def gathered(client: Client, lazy: Any, *, parts: Sequence[Any] = (), watch: Watch | None = None) -> Any:
-    """Compute and gather; when the wait is broken off, by whatever exception, Dask is let go of the work.
+    """Compute and gather; if the wait is interrupted by any exception, cancel the work.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from types import ModuleType
 def register(package: str) -> None:
     """Let a package's modules that are instances of subclasses of ``ModuleType`` pickle by their names.
 
-    cloudpickle (3.1) knows plain modules alone. ``torch.backends.cudnn``, ``torch.ops`` and others are none, so a
+    cloudpickle (3.1) knows plain modules alone. ``torch.backends.cudnn``, ``torch.ops`` and others are not plain, so a
     function of a script or a notebook that says ``torch.backends.cudnn.benchmark = True`` could not be sent; nor could
     one that uses ``torch`` and, as ``keras.ops``, any attribute that is called ``ops``. The process that unpickles
     needs the package alone.

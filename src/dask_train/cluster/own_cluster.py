@@ -18,13 +18,13 @@ from dask_train.cluster.interrupts import heed_interrupts, ignore_interrupts, th
 from dask_train.cluster.peer import Peer
 from dask_train.errors import DaskTrainError
 
-# A cluster looks so long after each loss whether a Dask worker of that name is back, and else closes its nanny. When
+# A cluster looks this long after each loss whether a Dask worker of that name is back, and else closes its nanny. When
 # it looks while that worker restarts for another reason, it closes a healthy one (seen: 15 s after one network's
 # close, in the middle of the next one's), so it is set to look much later.
 _PATIENCE = "distributed.deploy.lost-worker-timeout"
 _LONG = "1 hour"
 
-# How long a Dask worker whose event loop is busy is waited for; it gets the message all the same.
+# How long a Dask worker whose event loop is busy is waited for; it gets the message anyway.
 BUSY_S = 1.0
 
 _num_up = 0

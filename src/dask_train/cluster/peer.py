@@ -59,7 +59,7 @@ class Peer:
         Raises
         ------
         ValueError
-            There is none of them.
+            There is no such client or Dask worker.
         TypeError
             What was given is no client.
         """
@@ -282,7 +282,7 @@ class Peer:
 
 
 async def answered_within(work: Coroutine[Any, Any, Any], limit_s: float) -> Any:
-    """Await a coroutine for so many seconds in which this process runs.
+    """Await a coroutine for that many seconds in which this process runs.
 
     A process that was stopped (SIGSTOP, a paused virtual machine) finds its timers over when it resumes, and
     the answer, which has come long ago, still unread.

@@ -43,7 +43,7 @@ async def install(peer: Peer, kind: type[Any], *packages: ModuleType) -> None:
     kind
         A ``SchedulerPlugin`` with a name of its own.
     packages
-        All code that it needs there, but for the standard library and ``distributed``.
+        All code that it needs there, except for the standard library and ``distributed``.
     """
     scheduler_id = _scheduler_id(peer)
     known = _known.setdefault(peer.dask_end, {})

@@ -16,7 +16,7 @@ from dask_train.collections.rows_apart import Open, apart
 
 
 def submitted(client: Client, values: Any, **how: Any) -> Any:
-    """Give Dask what is to be computed, as ``Client.compute`` does, but for rows that the graph holds.
+    """Give Dask what is to be computed, as ``Client.compute`` does, except for rows that the graph holds.
 
     Arrays and frames in the graph of delayed values stay in this process until tasks open them, and for as long as one
     of the futures is there, so what is lost is computed again. They must not change meanwhile.

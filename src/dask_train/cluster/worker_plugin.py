@@ -17,7 +17,7 @@ class OwnPlugin(WorkerPlugin):
         """Begin on that Dask worker."""
 
     def numbers(self) -> dict[str, float]:
-        """Return what it tells those who look at the Dask worker; must cost nothing."""
+        """Return what it shows of the Dask worker; must be cheap."""
         return {}
 
     @classmethod

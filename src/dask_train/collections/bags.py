@@ -48,7 +48,7 @@ def first_row(what: str, bag: Any) -> Any:
     Raises
     ------
     ValueError
-        When it is computed: there is none, or it is no dict.
+        When it is computed: there is no row, or it is no dict.
     """
     return delayed(carried(_first, what), pure=False)(bag.to_delayed()[0])
 

@@ -43,8 +43,8 @@ class CollectiveCall:
 class Announcements:
     """A page of each rank that all ranks read.
 
-    There are two of each, used in turn: who writes the second has seen that all have come to it, so all are through
-    with the first.
+    There are two of each, used in turn: a rank that writes the second has seen that all have come to it, so all are
+    through with the first.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from dask_train.collectives.reductions import Reduction
 from dask_train.collectives.shared_memory import SumBuffer
 from dask_train.data.alignment import rounded
 
-# Room for calls with arrays of other shapes is kept up to so much on each host, and then given to new ones.
+# Memory for calls with arrays of other shapes is kept up to this much on each host, and then given to new ones.
 KEPT_BYTES = 256 << 20
 
 _Shapes = tuple[tuple[int, ...], ...]
@@ -221,7 +221,7 @@ def _arrays_in(page: memoryview, templates: Sequence[np.ndarray]) -> list[np.nda
 
 
 def _templates(parts: Sequence[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
-    """Arrays as those of a rank with so many rows, which take no memory."""
+    """Arrays as those of a rank with that many rows, which take no memory."""
     rows = [
         np.broadcast_to(np.zeros((), array.dtype), (count, *array.shape[1:]))
         for array, count in zip(parts[1:], counts.tolist(), strict=True)

@@ -4,8 +4,8 @@
 has no call of its own for it. Elsewhere than on the machines listed here the word is looked at every tenth of a
 millisecond.
 
-Who sees the word has to see what was written before it, too. Processors other than x86-64 may show other cores a
-process' writes in another order than it made them, and Python has no barrier; so the kernel changes the word
+A process that sees the word has to see what was written before it, too. Processors other than x86-64 may show other
+cores a process' writes in another order than it made them, and Python has no barrier; so the kernel changes the word
 (``FUTEX_WAKE_OP``), by an atomic operation that is ordered after all writes before it, and fully
 (``futex_atomic_op_inuser`` in ``arch/arm64`` and ``arch/riscv``).
 """
@@ -78,7 +78,7 @@ def wait_while(address: int, value: int, timeout_s: float) -> None:
 
 
 def add_one(address: int) -> None:
-    """Add one to the word at that address, modulo ``2**32``, after all that was written before; wake who sleeps on it.
+    """Add one to the word at that address, modulo ``2**32``, after all that was written before; wake its sleepers.
 
     Only one process changes a word.
     """

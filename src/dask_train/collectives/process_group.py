@@ -44,7 +44,7 @@ class ProcessGroup:
     Parameters
     ----------
     hosts, rank
-        Who they are, and which this is.
+        The ranks, and which one this is.
     memory
         What the ranks of this host share.
     across

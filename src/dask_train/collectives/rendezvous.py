@@ -27,7 +27,7 @@ def meet(hosts: Hosts, rank: int, key: bytes, timeout_s: float) -> SharedMemory:
     rank
         This one.
     key
-        Of the run: who does not know it does not count, and does not know under which name they meet.
+        Key of the run: a process without it is not let in, and does not know the name under which ranks meet.
     timeout_s
         How long the others of the host may take, in seconds.
 

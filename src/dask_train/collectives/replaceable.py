@@ -56,7 +56,7 @@ class ReplacingRun(Protocol):
         Parameters
         ----------
         size
-            How many they are to be; 0 for one that comes new, which meets whom the others wait for.
+            How many they are to be; 0 for one that comes new, which meets the others.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class ReplaceableGroup(ProcessGroup):
         self._calls.begin_again()
 
     def meet_others(self, size: int) -> None:
-        """Continue with so many ranks. Those that join get the state of the border, at which all are.
+        """Continue with that many ranks. Those that join get the state of the border, at which all are.
 
         Ranks from that number on have left, and do not call this. Channels that depend on the number are made anew by
         their owners.

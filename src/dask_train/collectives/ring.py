@@ -57,7 +57,8 @@ class Ring:
 
     def __init__(self, addresses: Sequence[str], place: int, credentials: Credentials, timeout_s: float) -> None:
         self._size, self._place, self._timeout_s = len(addresses), place, timeout_s
-        # Who waits to be answered before it answers would wait for ever, in a ring; and later, who sends.
+        # A member that waits to be answered before it answers would wait for ever, in a ring; and later, one that
+        # sends.
         self._sender = ThreadPoolExecutor(1, "dask-train-ring")
         after = addresses[(place + 1) % len(addresses)]
         dialling = self._sender.submit(connected, after, credentials, timeout_s)
@@ -126,7 +127,7 @@ class Ring:
 
     @contextmanager
     def _others_come(self) -> Iterator[None]:
-        """Say in our words who did not come."""
+        """Return an error of ours that names the members that did not come."""
         try:
             yield
         except TimeoutError as error:
@@ -161,7 +162,7 @@ def _hang_up(dialling: Future[socket.socket]) -> None:
 
 
 def _accepted(address: str, credentials: Credentials, timeout_s: float) -> socket.socket:
-    """Return the connection of the member before; who else connects is sent away."""
+    """Return the connection of the member before; others that connect are rejected."""
     with closing(Reception(listening(address), partial(greeted, credentials=credentials, listens=True))) as reception:
         try:
             return reception.next(timeout_s)

@@ -97,7 +97,7 @@ class RowGathering:
         return everyones.reshape(group.size, _LETTER_BYTES)
 
     def _body(self, num_bytes: int) -> SumBuffer:
-        """Return room for so many bytes; made anew for twice as many, not for one more."""
+        """Return room for that many bytes; made anew for twice as many, not for one more."""
         room = 1 << (num_bytes - 1).bit_length()
         if room not in self._bodies:
             self._bodies[room] = self._group.channel([(room,)], np.uint8)

@@ -14,7 +14,7 @@ from dask_train.data.alignment import ALIGNMENT_BYTES, rounded
 _PAGE = mmap.PAGESIZE
 # A rank's word lies this far from the next, so that no two share a cache line (two lines: they are fetched in pairs).
 _WORD_BYTES = 128
-# A rank sums so much at a time: its own part, weighted, stays in the core's cache until the others' are added to it.
+# A rank sums this much at a time: its own part, weighted, stays in the core's cache until the others' are added to it.
 BLOCK_BYTES = 1 << 17
 # How far channels may reach; the file is sparse, so only what is written takes memory.
 FILE_BYTES = 1 << 44

@@ -51,7 +51,7 @@ def forget_class_weight(estimator: Any) -> None:
 
 
 def set_best(estimator: Any, num_rounds: int, scores: Any) -> None:
-    """Let a fitted estimator predict with so many rounds, as after early stopping.
+    """Let a fitted estimator predict with that many rounds, as after early stopping.
 
     Replaces ``_best_iteration`` and ``_best_score``. Without it ``best_iteration_`` and ``best_score_`` are those of
     other rounds than predictions are.

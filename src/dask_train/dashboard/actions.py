@@ -1,4 +1,4 @@
-"""Who may do something from the page: readers to whom the dashboard has served it, on its own address.
+"""Who may act from the page: readers to whom the dashboard has served it, on its own address.
 
 Dask's dashboard has no passwords, and takes websockets of any origin. So a page of another site that is open in the
 same browser can load ours without reading it, and can open a websocket to it. Two things it can neither know nor send:

@@ -67,7 +67,7 @@ def _height(rows: int) -> int:
 
 
 def side_by_side(*parts: Any, narrowest: int) -> Any:
-    """Return a row of parts of equal widths that wraps where they would become narrower than so many pixels."""
+    """Return a row of parts of equal widths that wraps where they would become narrower than that many pixels."""
     from bokeh.layouts import column
 
     for part in parts:

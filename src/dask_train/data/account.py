@@ -80,7 +80,7 @@ class Account:
         return self._num - 1
 
     def taken(self, stretch: int, num: int = 1) -> None:
-        """Note that the role has been given a batch, or so many rows."""
+        """Note that the role has been given a batch, or that many rows."""
         if self._left:
             self.settle()
         self._map[stretch, 5] += num

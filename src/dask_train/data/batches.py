@@ -100,7 +100,7 @@ class Reader:
             ahead.close()
 
     def some_row(self, rows: Rows | StreamedRows) -> tuple[np.ndarray, ...]:
-        """Return a row of those that are read: ``(1, *row_shape)`` of each column, for who has none and needs one."""
+        """Return a row of those that are read: ``(1, *row_shape)`` of each column, for a rank that needs one."""
         return tuple(self.gathered(rows.some_partition(), np.zeros(1, np.int64), rows))
 
     def _in_place(self, some: Shares, rows: Rows) -> Iterator[Batch]:

@@ -18,7 +18,7 @@ class Buffers:
     Parameters
     ----------
     empty
-        Makes new memory of so many bytes, ``(size,)`` uint8, aligned; where it returns None, ordinary memory is taken.
+        Makes new memory of that many bytes, ``(size,)`` uint8, aligned; if it returns None, ordinary memory is taken.
     """
 
     def __init__(self, empty: Callable[[int], np.ndarray | None] = lambda _: None) -> None:

@@ -16,7 +16,7 @@ from dask_train.data.buffers import Buffers
 from dask_train.data.columns import Columns
 from dask_train.data.decoder import Decoder, OpenedDecoder
 
-# Rows are handed to each thread in so many pieces, since some files take longer than others.
+# Rows are handed to each thread in this many pieces, since some files take longer than others.
 PIECES_PER_THREAD = 4
 
 

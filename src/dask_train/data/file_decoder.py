@@ -158,7 +158,7 @@ def as_row(value: Any) -> np.ndarray:
     Raises
     ------
     TypeError
-        It is none.
+        It is not one.
     """
     array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
     if array.dtype.kind not in "biufc":

@@ -39,7 +39,7 @@ class LetterboxPlace:
 
 
 class Letterbox:
-    """The owner's side; the memory goes with this object, but for what is mapped of it.
+    """The owner's side; the memory goes with this object, except for what is mapped of it.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Letterbox:
         self.place = LetterboxPlace(pid=os.getpid(), descriptor=self._descriptor, secret=secret)
 
     def views(self, left: Iterable[Sequence[int]]) -> list[memoryview]:
-        """Return what was left, each time mapped anew: who changes it changes nothing for others."""
+        """Return what was left, each time mapped anew: changes to it affect no other reader."""
         return [private_view(self._descriptor, start, size) for start, size in left]
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class OpenedOneHot:
         Raises
         ------
         ValueError
-            A label is none of the classes.
+            A label is not one of the classes.
         """
         numbers = np.clip(np.searchsorted(self._classes, stored), 0, len(self._classes) - 1)
         if (self._classes[numbers] != stored).any():

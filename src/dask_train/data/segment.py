@@ -43,7 +43,7 @@ class SegmentPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """Columns as they will lie in shared memory; ``images`` are uint8 ``(size,)``, not copied but for text."""
+    """Columns as they will lie in shared memory; ``images`` are uint8 ``(size,)``, not copied except for text."""
 
     columns: tuple[Column, ...]
     num_rows: int

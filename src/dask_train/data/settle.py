@@ -68,7 +68,7 @@ class _Hosts:
         heapq.heapreplace(self._lacking, (self._excess[host], host))
 
     def relieve(self, gain_per_row: int) -> bool:
-        """Move from each host with an excess what gains so much; whether anything has moved."""
+        """Move from each host with an excess what gains that much; return whether anything has moved."""
         excess = self._excess
         givers = sorted((host for host, its in enumerate(excess) if its > 0), key=lambda host: -excess[host])
         moved = [self._relieve(host, gain_per_row) for host in givers]

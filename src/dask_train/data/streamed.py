@@ -42,7 +42,7 @@ class StreamedRows:
         self.all_here = bool(self._is_mine.all())
 
     def turn_to(self, partition: np.ndarray) -> None:
-        """Open the groups of these partitions, and let go of those before."""
+        """Open the groups of these partitions, and release those before."""
         # Without rows only the columns are needed; it is the end of an epoch that has fewer rows than ranks.
         groups = np.unique(self._group_of_partition[partition]).tolist() or list(self._open) or [self._last]
         for number in [number for number in self._open if number < groups[0]]:

@@ -44,7 +44,7 @@ class Table:
         return int(self.host_of_rank[rank if rank < len(self.host_of_rank) else 0])
 
     def among(self, size: int) -> Self:
-        """Return the same table for so many ranks."""
+        """Return the same table for that many ranks."""
         if len(self.host_of_rank) == size:
             return self
         return replace(self, host_of_rank=np.array([self.host_of(rank) for rank in range(size)], np.int64))

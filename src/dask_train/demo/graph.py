@@ -18,7 +18,7 @@ class SyncParts(NamedTuple):
     ready_for_local_init: Any
     apply_mean: Any  # the chief's, run again and again: gathers gradients, applies their mean, hands out tokens
     first_tokens: Any  # run by the chief before the first of these
-    end: Any  # wakes every worker that waits for its next step, for good
+    end: Any  # wakes every worker that waits for its next step, permanently
 
 
 class Graph(NamedTuple):

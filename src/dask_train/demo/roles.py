@@ -172,7 +172,7 @@ class WorkerProgress:
         self._told = 0.0
 
     def add(self, rows: int) -> None:
-        """Count one more step, on so many rows."""
+        """Count one more step, on that many rows."""
         self._rows += rows
         self._steps += 1
         if time.time() - self._told >= REPORT_EVERY_S:
@@ -188,7 +188,8 @@ class WorkerProgress:
 def means_applied(graph: Graph, opened: Callable[[bool], Any], *, chief: bool) -> Iterator[None]:
     """Do the chief's part of synchronous training: gather gradients, apply their mean, hand out tokens.
 
-    In sessions of its own. Tokens that were lost with one are handed out again: who got none would wait for ever.
+    In sessions of its own. Tokens that were lost with one are handed out again: a worker without one would wait for
+    ever.
 
     Raises
     ------

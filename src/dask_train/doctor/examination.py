@@ -29,7 +29,7 @@ SIGHT_S = 60.0
 # Most questions at a time, so that the scheduler's own work continues in a large cluster.
 _AT_ONCE = 64
 
-# A ring over so many hosts is tried: enough to find a firewall, not a test of the whole network.
+# A ring over this many hosts is tried: enough to find a firewall, not a test of the whole network.
 _MOST_HOSTS = 8
 _CONNECT_S = 3.0
 

@@ -73,5 +73,5 @@ class Examination:
 
     @property
     def asked(self) -> Mapping[str, HealthProbe]:
-        """Whom the findings are about: the Dask workers, or this machine where there is no cluster."""
+        """What the findings are about: the Dask workers, or this machine where there is no cluster."""
         return self.workers if self.address else {"this machine": self.here}

@@ -1,4 +1,4 @@
-"""A run on its way: what is known of it, what has happened, and who waits for it."""
+"""A run on its way: its state, its history, and who waits for it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Course:
         return True
 
     def tell(self) -> None:
-        """Let those who wait look again."""
+        """Wake all waiters."""
         self._news.wake()
 
     def happened(self, event: events.Event) -> None:

@@ -220,7 +220,8 @@ class Run(Generic[R]):
         Raises
         ------
         ValueError, TypeError
-            So many workers can't train it, or the run is none of ``dt.fit(..., recovery="in_place")`` with several.
+            That many workers can't train it, or the run is not one of ``dt.fit(..., recovery="in_place")`` with
+            several.
         PlacementError
             There is no room for more, or those that were to join were lost. The run continues with as many as before.
         ClosedError

@@ -214,7 +214,7 @@ class History:
             self.sent_to.deliver(result._save, result._trained(), result._example())
 
     def settle_log(self, at_most_s: float | None = None) -> None:
-        """Wait until the log, if there is one, has all reports, or so many seconds have passed."""
+        """Wait until the log, if there is one, has all reports, or that many seconds have passed."""
         if self.sent_to is not None:
             self.sent_to.settle(at_most_s)
 
@@ -255,13 +255,13 @@ class History:
                 self.notice(message.text, f"{name_of(of.key)}: ")
 
     def notice(self, text: str, who: str = "") -> None:
-        """Keep a notice for the result, and print it; ``who`` is whom it is from."""
+        """Keep a notice for the result, and print it; ``who`` is its sender."""
         text = masked(text)
         self.notices.append(text)
         say(f"{who}{text}", level=logging.WARNING)
 
     def files_skipped(self, num_skipped: Mapping[str, int]) -> None:
-        """Rows that can't be decoded were left out of data sets, by what errors call these."""
+        """Note rows that can't be decoded and were left out, by the names of data sets in errors."""
         for what, num in num_skipped.items():
             if num and not self._skipped.get(what):
                 self.notice(f"Files left out of {what}, since they can't be decoded: {num:,}.")
@@ -295,7 +295,7 @@ class History:
         return replace(ledger, skipped=sum(self._skipped.values()))
 
     def rows(self, num_rows: Mapping[tuple[str, int], int]) -> dict[str, int]:
-        """Return the ledger's sums, for those who look from elsewhere; empty if the run has read no rows."""
+        """Return the ledger's sums, for other clients that watch; empty if the run has read no rows."""
         ledger = self.ledger(num_rows)
         found = {name: getattr(ledger, name) for name in ("read", "trained", "repeated", "dropped")}
         return found if any(found.values()) else {}
@@ -306,7 +306,7 @@ class History:
         return list(together.items())
 
     def last_scores(self) -> list[list[Any]]:
-        """Return the latest score of each role, for those who look from elsewhere."""
+        """Return the latest score of each role, for other clients that watch."""
         return [[role, rank, score] for (role, rank), score in self._last.items()]
 
     def silent(self, keys: Sequence[Key]) -> tuple[Key, ...]:

@@ -50,9 +50,9 @@ class Job:
     client_s
         How long the client may be silent until the scheduler ends the run.
     params
-        What the run was asked to do, by name: for places of scores, and for those who compare runs.
+        What the run was asked to do, by name: for places of scores, and to compare runs.
     resizes
-        Raises where so many workers can't train what the run trains; None: their number stays.
+        Raises where that many workers can't train what the run trains; None: their number stays.
     refuses
         Tells errors of its roles that are raised as they are; None: none are.
     """

@@ -29,7 +29,7 @@ from dask_train.shared_data.run_data import RunData
 
 # How often deadlines are checked, and other clients that watch are informed.
 TICK_S = 0.25
-# A look at deadlines that comes so much later tells that this process was stopped, or its event loop blocked.
+# A check of deadlines that is late by this much shows that this process was stopped, or its event loop blocked.
 SLEPT_S = 1.0
 # How long a role's progress waits for that of others, as each answer costs the scheduler a message, and at most which
 # part of the time that a run may take to make any; where a stop rule may count steps it does not wait.
@@ -94,7 +94,7 @@ class Driver(Course):
             await self._close()
 
     def _let_data_go(self, before: RunState) -> None:
-        """Forget what processes read that have ended, and who has reported that, and what their roles have left."""
+        """Forget what ended processes read, who has reported their end, and what their roles have left."""
         for key, role in self.state.roles.items():
             was = before.roles.get(key, role)
             if (was.phase in ALIVE and role.phase not in ALIVE) or role.attempt != was.attempt:
@@ -289,7 +289,7 @@ class Driver(Course):
         return self.history.diagnosis
 
     def summary(self) -> dict[str, Any]:
-        """Return the run as those see it who look from elsewhere; plain values."""
+        """Return the run as other clients see it; plain values."""
         roles = []
         for (name, rank), role in self.state.roles.items():
             doing, steps = self.history.doing.get((name, rank), ("", 0))

@@ -1,4 +1,4 @@
-"""Runs as those see them who did not start them: what the scheduler has on record, and a word to a run's driver."""
+"""Runs as other clients see them: what the scheduler has on record, and messages to a run's driver."""
 
 from __future__ import annotations
 

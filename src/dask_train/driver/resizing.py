@@ -16,7 +16,7 @@ _FOR = "run.resize() is for dt.fit(..., recovery='in_place') of torch modules wi
 
 
 def check_resize(driver: Driver, workers: int) -> None:
-    """Check that a run may have so many workers.
+    """Check that a run may have that many workers.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a run was asked to do, as texts for those who look from elsewhere and compare runs."""
+"""What a run was asked to do, as texts for other clients that watch and compare runs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dask_train.run.state import Phase
 
 
 class FollowedRun:
-    """A run as one who follows several reads it: what is new since the last look, without waiting.
+    """A run as a reader of several sees it: what is new since the last look, without waiting.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class FollowedRun:
         return found
 
     def tell_trial(self, trial: dict[str, Any]) -> None:
-        """Let those who look at the run from elsewhere know which trial of a search it is handed; plain values."""
+        """Show other clients which trial of a search the run is given; plain values."""
         self._driver.trials.append(trial)
 
     def stop_soon(self, reason: str) -> None:

@@ -22,7 +22,7 @@ def status_of(driver: Driver) -> dict[str, Any]:
     summary = driver.summary()
     names = ("role", "rank", "phase", "attempt", "address", "pid", "doing", "num_batches")
     roles = [dict(zip(names, role, strict=True)) for role in summary.pop("roles")]
-    for other in ("last_scores", "num_restarts"):  # for those who look from elsewhere
+    for other in ("last_scores", "num_restarts"):  # for other clients that watch
         summary.pop(other)
     return {**summary, "roles": roles}
 
@@ -34,7 +34,7 @@ def seconds_of(driver: Driver) -> float:
 
 
 def seen(driver: Driver) -> dict[str, Any]:
-    """Return what those who watch a run are given: its status and more of it."""
+    """Return the view of a run for ``watch``: its status and more of it."""
     status, rows = status_of(driver), driver.history.rows_seen
     return {
         **status,

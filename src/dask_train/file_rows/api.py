@@ -70,7 +70,7 @@ def files(
     Raises
     ------
     TypeError, ValueError
-        An argument is invalid, there is no such file, or a label is none of the classes.
+        An argument is invalid, there is no such file, or a label is not one of the classes.
     DataError
         The first file can't be read or decoded.
 

@@ -11,7 +11,7 @@ import numpy as np
 from dask_train.data.file_decoder import FileDecoder, OpenedFileDecoder
 from dask_train.errors import DataError
 
-# With on_error="skip" the first of so many that can be decoded shows what rows are.
+# With on_error="skip", the first of this many files that can be decoded shows what rows are.
 MOST_TRIED = 100
 
 L = TypeVar("L")
@@ -36,7 +36,7 @@ def first_row(
     Raises
     ------
     DataError
-        There is none, or none of them can be decoded.
+        There is no file, or none can be decoded.
     """
     decoder = OpenedFileDecoder(decode, None)
     errors: list[DataError] = []

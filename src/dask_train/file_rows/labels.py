@@ -94,7 +94,7 @@ def labels_of(
     Raises
     ------
     TypeError, ValueError
-        A label is invalid, or is none of the classes.
+        A label is invalid, or is not one of the classes.
     """
     if label is None:
         if classes is not None:

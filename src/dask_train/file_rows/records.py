@@ -22,7 +22,7 @@ from dask_train.file_rows.reading import decodable, unreadable
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFiles:
-    """Files of records, and how they are read; travels to those who read.
+    """Files of records, and how they are read; travels to the readers.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def as_label(value: Any) -> np.ndarray:
     Raises
     ------
     RecordError
-        It is none.
+        It is not one.
     """
     try:
         found = np.asarray(value)

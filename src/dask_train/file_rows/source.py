@@ -22,7 +22,7 @@ from dask_train.file_rows.reading import decoded_rows, file_rows
 
 # What a partition has at most, of rows as they lie in memory: enough for a task to be worth its while.
 PART_BYTES, PART_ROWS = parse_bytes("32 MiB"), 2048
-# Few files are cut into so many partitions, where there are that many files, so that several threads read them.
+# Few files are cut into this many partitions, where there are that many files, so that several threads read them.
 LEAST_PARTS = 16
 # Paths go through the scheduler, in each task. They have much in common.
 _SEPARATOR = "\0"
@@ -53,7 +53,7 @@ class FileSet:
     Attributes
     ----------
     fs
-        The fsspec file system; it travels to those who read.
+        The fsspec file system; it travels to the readers.
     paths, sizes
         Of each file, as ``fs`` has them, and their bytes.
     labels

@@ -27,7 +27,7 @@ def check_model(model: Any) -> None:
     Raises
     ------
     TypeError, ValueError
-        It is none.
+        It is not one.
     VersionMismatchError
         Keras has moved what training needs of it.
     """

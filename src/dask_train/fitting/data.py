@@ -25,7 +25,7 @@ from dask_train.shared_data.published import as_source
 from dask_train.shared_data.segments import SharedSegments, segments_in
 from dask_train.training.settings import RunInputs
 
-# So many rows are tried before anything starts.
+# This many rows are tried before anything starts.
 NUM_TRIED_ROWS = 8
 
 
@@ -346,7 +346,7 @@ def check_some_rows(what: str, source: Source | SharedSegments) -> None:
     Raises
     ------
     ValueError
-        There are none.
+        There are no rows.
     """
     if source.lengths is not None and not sum(source.lengths):
         raise ValueError(f"{what} has no rows. Pass at least one.")

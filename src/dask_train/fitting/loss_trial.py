@@ -20,7 +20,7 @@ from dask_train.fitting.data import NUM_TRIED_ROWS, FitData
 
 # A larger model is not copied and compiled here, where no memory is planned for it: its workers refuse it.
 _MOST_BYTES = 2**28
-# Methods of Keras' classes are replaced meanwhile; what other threads do with them goes its way.
+# Methods of Keras' classes are replaced meanwhile; calls of other threads are passed through.
 _one_at_a_time = threading.Lock()
 
 

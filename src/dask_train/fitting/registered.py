@@ -45,7 +45,7 @@ def register_trainer(trainer: Trainer) -> None:
     Raises
     ------
     TypeError
-        It is no trainer, or its class of models, or of settings, is none.
+        It is no trainer, or its class of models, or of settings, is no class.
 
     Examples
     --------

@@ -204,7 +204,7 @@ def ledger_of_training(ledger: Ledger, outcome: Outcome) -> Ledger:
     """Return the rows that the model was trained on, also before it was resumed; those of validation are left out."""
     lines = [line for line in ledger.lines if line.role == "worker" and line.dataset == 0]
     # A worker that was killed may have brought a batch that it did not come back from, and a Dask worker that was lost
-    # takes the accounts of its roles with it: what has gone into the weights is known all the same.
+    # takes the accounts of its roles with it: what has gone into the weights is known anyway.
     applied = {(line.rank, line.epoch): line for line in _lines(outcome, outcome.applied)}
     for place, line in enumerate(lines):
         known = applied.pop((line.rank, line.epoch), None)

@@ -106,7 +106,7 @@ def settings_of(kind: SearchedKind, model: Any, given: Mapping[str, Any], of_tri
     Raises
     ------
     TypeError, ValueError
-        One is none of this kind, lacks, or can't be.
+        A setting is not one of this kind, is missing, or is invalid.
     """
     if unknown := sorted(map(str, set(of_trial) - set(kind.of_trial))):
         known = ", ".join(kind.of_trial) or "nothing beside the model"

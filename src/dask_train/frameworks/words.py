@@ -15,7 +15,7 @@ from dask_train.errors import LaunchError
 
 # How often a rank tries whether rank 0 listens yet.
 RETRY_S = 0.05
-# No word is longer, so that a stranger who connects can't fill the memory.
+# No word is longer, so that a stranger that connects can't fill the memory.
 MAX_LINE = 1 << 20
 
 

@@ -146,7 +146,7 @@ def _cell_parts(cell: types.CellType) -> ValueParts:
 
 
 def _object_parts(value: Any) -> ValueParts:
-    """Return an object by what a pickle of it is made of."""
+    """Return the identity of an object from the parts of its pickle."""
     reduced = _reduced(value)
     if isinstance(reduced, str):
         return ValueParts("global", (getattr(value, "__module__", None) or type(value).__module__, reduced))

@@ -3,7 +3,7 @@
 Keras makes a layer, an optimizer or a loss again by calling its class with its config. A custom class often has
 none that works: one that takes anything but plain values, ``class Net(keras.Model): def __init__(self, width)`` in
 Keras 3.15; an ``__init__`` without ``name``, ``trainable`` and ``dtype``; or a subclass with settings of its own and no
-``get_config``, whose config would be that of its parent. Such an object travels by what it holds: own attributes, inner
+``get_config``, whose config would be that of its parent. Such an object travels by its contents: own attributes, inner
 layers, and the shapes of its own variables. Its ``__init__`` and ``build`` are not called again
 (:mod:`dask_train.keras_models.remaking`).
 """

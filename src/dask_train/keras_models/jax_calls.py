@@ -50,7 +50,7 @@ def exact_calls() -> Iterator[None]:
 
 @cache
 def _install() -> None:
-    """Once, and for good: threads that come and go together would put back each other's functions."""
+    """Replace them once, permanently: threads that overlap would restore each other's functions."""
     of_losses, setting, getting = keras.Layer.stateless_call, masking.set_tensor_attr, masking.get_tensor_attr
 
     @wraps(of_losses)

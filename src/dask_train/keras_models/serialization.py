@@ -143,7 +143,7 @@ def load_parts(model: Any, header: dict[str, Any], arrays: list[Array]) -> None:
 
 
 def _become(model: Any, other: Any) -> None:
-    """Let a model hold what another of its class holds, but for the methods that Keras has bound to it."""
+    """Let a model hold what another of its class holds, except for the methods that Keras has bound to it."""
     bound = {name: vars(model)[name] for name in ("build", "quantize") if name in vars(model)}
     vars(model).clear()
     vars(model).update({**vars(other), **bound})

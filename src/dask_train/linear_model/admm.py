@@ -15,7 +15,7 @@ from dask_train.linear_model.steps import UNASKED, Found, SolverSteps
 # With more relaxation the two work against each other: of a logistic problem of 90 rows 25 steps to 1e-8, at 1.6 105.
 _RELAXED, _UNEVEN, _CHANGE = 1.2, 5.0, 2.0
 # Of 500,000 x 50 rows in two halves, cut at random or by a feature, 0.3 takes as many or fewer passes over the rows to
-# 1e-4 than 0.2, 0.5 and 1; and to leave so much in a rank's own problem no more than to leave a third of it.
+# 1e-4 than 0.2, 0.5 and 1; and to leave this much in a rank's own problem no more than to leave a third of it.
 _FIRST, _LOCAL = 0.3, 0.3
 # From then on it stays as it is, which lets the method converge.
 _LAST_CHANGE = 100
@@ -60,7 +60,7 @@ def admm(
     Parameters
     ----------
     ranks
-        Who fits.
+        The ranks that fit.
     objective
         The problem.
     start, tol, max_iter

@@ -47,7 +47,8 @@ def check_solving(estimator: Any) -> None:
     Raises
     ------
     ValueError
-        A number is out of range, the ratio is not between 0 and 1, or the solver is none, or none for it.
+        A number is out of range, the ratio is not between 0 and 1, or the solver does not exist, or is not for that
+        mix.
     """
     l1_ratio, solver = estimator.l1_ratio, estimator.solver
     for name in ("tol", "max_iter", "l1_ratio"):

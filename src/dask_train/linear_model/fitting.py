@@ -19,14 +19,14 @@ from dask_train.linear_model.solving import solved
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What came of a fit.
+    """Outcome of a fit.
 
     Attributes
     ----------
     coef
         ``(outputs, features, [and one])``.
     steps, converged, separable
-        How many steps the solver took, whether it came to an end, and whether there is none: without a penalty, the
+        Number of steps of the solver, whether it has converged, and whether there is no minimum: without a penalty, the
         coefficients of classes that a plane divides grow for ever.
     stopped
         Whether it was stopped before.

@@ -120,7 +120,7 @@ class Ridge(LinearRegression):
     alpha
         The penalty of the squared coefficients, added to the sum of the squared errors. Default: 1.0.
     fit_intercept, workers
-        As of :class:`LinearRegression`, and so are the attributes, but for ``coef_`` of targets ``(n, 1)``: it is
+        As of :class:`LinearRegression`, and so are the attributes, except for ``coef_`` of targets ``(n, 1)``: it is
         ``(features,)``, and predictions are ``(n,)``.
 
     Notes

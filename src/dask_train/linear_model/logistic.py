@@ -65,7 +65,7 @@ class LogisticRegression(ClassifierMixin, LinearEstimator):
     ``.admm``.
 
     Of 50,000 rows and more, enough for the coefficients that there are, a sample is fitted first: all rows begin at its
-    minimum, and end within ``tol`` all the same.
+    minimum, and end within ``tol`` anyway.
 
     References
     ----------

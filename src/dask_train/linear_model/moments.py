@@ -16,7 +16,7 @@ def moments(ranks: Ranks, parts: list[Any], num_features: int) -> tuple[float, n
     Parameters
     ----------
     ranks
-        Who has rows.
+        The ranks that have rows.
     parts
         This rank's: of each features ``(n, p)``, targets ``(n, t)`` and weights ``(n,)``.
     num_features

@@ -22,7 +22,7 @@ class Objective:
     Parameters
     ----------
     ranks
-        Who has the rows.
+        The ranks that have the rows.
     parts
         This rank's: of each features ``(n, p)``, targets and weights ``(n,)``.
     family

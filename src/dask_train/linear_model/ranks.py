@@ -1,4 +1,4 @@
-"""Who fits a linear model together: the ranks of a run, or this process alone; and one of them that leads."""
+"""The ranks that fit a linear model together: those of a run, or this process alone; one of them leads."""
 
 from __future__ import annotations
 

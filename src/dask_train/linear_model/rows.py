@@ -11,7 +11,7 @@ import numpy as np
 # Rows at a time: what is made of them stays in the core's cache, and in no second copy of the data set. Of 250,000 x 50
 # a Hessian matrix takes 0.091 s with 1,024 to 4,096 rows, 0.106 with 16,384.
 BLOCK_ROWS = 4096
-# Sums of the squares of so many rows as there may be are finite still.
+# Sums of the squares of as many rows as there may be are still finite.
 LARGEST = 1e145
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from dask_train.linear_model.ranks import Ranks
 
-# From so many rows on; of fewer a fit takes less than what it saves.
+# From this many rows on; of fewer a fit takes less than what it saves.
 FEWEST_ROWS = 50_000
-# The share of the rows, or so many for each coefficient if that is more: their minimum is then off by the root of one
+# The share of the rows, or this many for each coefficient if that is more: their minimum is then off by the root of one
 # in a hundred, in units of the curvature. What is more than the largest share brings less than it costs.
 _SHARE, _FOR_EACH, _LARGEST_SHARE = 1 / 32, 100, 1 / 8
 
@@ -28,7 +28,7 @@ class Sample:
     total
         The weight of those of all ranks.
     tol
-        To what gradient a fit of them means anything: a fifth of what the mean of so many rows is off by.
+        Gradient to which a fit of them is meaningful: a fifth of the error of the mean of that many rows.
     """
 
     parts: list[Any]
@@ -42,7 +42,7 @@ def sample_of(ranks: Ranks, parts: list[Any], num_rows: int, size: int) -> Sampl
     Parameters
     ----------
     ranks
-        Who has rows.
+        The ranks that have rows.
     parts
         This rank's: of each features, targets and weights.
     num_rows, size

@@ -10,11 +10,11 @@ from scipy import linalg, optimize
 from dask_train.linear_model.ranks import Evaluate
 from dask_train.linear_model.steps import UNASKED, Found, SolverSteps
 
-# Armijo's: a step has to bring so much of what the slope promises.
+# Armijo's: a step has to bring this share of what the slope promises.
 _PROMISED = 1e-4
 _SHORTEST = 2.0**-40
 # An earlier Hessian matrix will do where the slope along Newton's step is so small, for losses of about unit curvature;
-# as long as each step makes it so much smaller.
+# as long as each step makes it smaller by this factor.
 _NEAR, _ENOUGH = 1e-3, 1 / 30
 # What a value may be off by rounding, relative to it.
 ROUNDED = 16 * np.finfo(float).eps

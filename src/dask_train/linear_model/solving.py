@@ -43,12 +43,12 @@ def solved(
     max_iter: int,
     sample: Sample | None = None,
 ) -> Found:
-    """Coefficients, steps, and whether the solver has come to an end; the same on all ranks.
+    """Coefficients, steps, and whether the solver has converged; the same on all ranks.
 
     Parameters
     ----------
     ranks, objective
-        Who fits, and what is minimised.
+        The ranks that fit, and what is minimised.
     solver
         One of ``SOLVERS``; of ``WITH_L1`` where absolute values are penalised.
     start, tol, max_iter
@@ -66,7 +66,7 @@ def solved(
     found = steps.begin()
     if found is not None:
         return found
-    max_iter = max(max_iter, steps.first)  # so many have been taken
+    max_iter = max(max_iter, steps.first)  # this many have been taken
     if solver in FIRST_ORDER:
         problem = standardised(ranks, objective, sample)
         coef, taken, converged = _solved(ranks, problem, solver, problem.standard(start), tol, max_iter, sample)

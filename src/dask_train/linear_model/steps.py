@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# Coefficients, steps, and whether the solver has come to an end.
+# Coefficients, steps, and whether the solver has converged.
 Found = tuple[np.ndarray, int, bool]
 
 

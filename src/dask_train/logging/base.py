@@ -1,4 +1,4 @@
-"""What a place for scores has to do: the contract between a run's log and those who write it."""
+"""What a place for scores has to do: the contract between a run's log and its writers."""
 
 from __future__ import annotations
 

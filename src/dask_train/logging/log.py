@@ -112,7 +112,7 @@ class Log:
             self.settle()
 
     def settle(self, at_most_s: float | None = None) -> None:
-        """Wait until all is written, or given up, or so many seconds have passed."""
+        """Wait until all is written, or given up, or that many seconds have passed."""
         for writer in self._writers:
             writer.settle(at_most_s)
 

@@ -76,7 +76,7 @@ class Writer:
             self._changed.notify_all()
 
     def settle(self, at_most_s: float | None = None) -> None:
-        """Wait until all is written, or given up, or so many seconds have passed; after :meth:`close`."""
+        """Wait until all is written, or given up, or that many seconds have passed; after :meth:`close`."""
         thread = self._thread
         if thread is None:
             return

@@ -67,7 +67,7 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
         computed at the call. Axes besides the first are put into one chunk each. Arrays of several inputs are cut as
         the first. NumPy arrays and frames of pandas travel in the graph: scatter or persist large ones first.
     batch_size
-        Rows that go through a Keras model or a torch module at a time. It changes no result, but for the last digits.
+        Rows that go through a Keras model or a torch module at a time. It changes no result but the last digits.
         Default: 256.
     features
         Columns of a frame or a bag: a list gives a matrix ``(n, len(features))``, a name gives that column, a dict of

@@ -177,7 +177,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
 
     Notes
     -----
-    The same as one process gives with the same ``batch_size``, but for the last digits: partitions are evaluated in
+    The same as one process gives with the same ``batch_size``, except for the last digits: partitions are evaluated in
     the batches that one process would take of all rows. Metrics have to keep sums over rows in their variables, as
     those of Keras do; others are refused. Rows at the ends of partitions, a batch at most, travel to one another.
 

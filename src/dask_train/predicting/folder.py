@@ -22,7 +22,7 @@ from dask_train.stores import opened, trouble_of
 
 RECORD_FORMAT = 2
 
-# Not read by those who read the folder: readers of Parquet leave out what begins with "_".
+# Not read by readers of the folder: those of Parquet leave out what begins with "_".
 _OURS = "_dask_train"
 # What a file is called that tells that a part is complete, and under which claim it was written.
 _DONE = re.compile(r"(?P<number>\d+)-(?P<rows>\d+)(-(?P<claim>[0-9a-f]+))?")

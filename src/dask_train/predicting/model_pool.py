@@ -231,7 +231,7 @@ class _Seat:
         return self._process.name if self._process is not None else "one that starts"
 
     def process(self, processes: ModelProcesses, parts: ModelParts, limits: PredictLimits) -> ModelProcess:
-        """Return the process, started by the first who asks; the others wait for as long as a start may take."""
+        """Return the process, started by the first caller; the others wait for as long as a start may take."""
         with self._starting:
             if self._process is None or self._process.ended:
                 self._process = processes.make(parts, limits)

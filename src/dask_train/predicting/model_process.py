@@ -26,7 +26,7 @@ from dask_train.transport.frames import FrameReader, send
 
 # Two tasks may be on their way: the rows of one are copied while the model works on those of the other.
 NUM_SLOTS = 2
-# How often those who wait look whether the process still lives.
+# How often waiters check whether the process still lives.
 LOOK_S = 0.5
 # What errors show of a process's output, in bytes.
 TAIL_BYTES = 2000
@@ -243,7 +243,7 @@ class ModelProcess:
             self._turn.release()
 
     def _look(self, where: str) -> None:
-        """For those who wait: the caller that is served ends a stalled process, so a wait has that deadline, too."""
+        """Raise if the process has ended or stalled; the caller that is served ends a stalled one itself."""
         if self._ended:
             raise ProcessLostError(self._why, served=False)
         if time.monotonic() - self._moved > 2 * self._limits.timeout_s + self._limits.launch_s:
@@ -262,7 +262,7 @@ class ModelProcess:
                 slot.close()
 
     def _lost(self) -> ProcessLostError:
-        """Return the error that tells those who are served how the process has ended."""
+        """Return the error for callers that tells how the process has ended."""
         status = self._child.reap(GONE_S)
         if status is None:
             how = f"process {self.pid} closed its connection and did not end"

@@ -31,7 +31,7 @@ from dask_train.spelling import named, passed
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
 
-# What so many partitions' tasks have found is joined in one task.
+# The results of this many partitions are joined in one task.
 FAN_IN = 16
 
 

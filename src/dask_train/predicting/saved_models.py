@@ -120,4 +120,4 @@ def _opened(folder: ModelFile, told: dict[str, str]) -> Any:
         estimator = getattr(xgboost, told["class"])()
         estimator.load_model(bytearray(content))
         return estimator
-    return pickle.loads(content)  # noqa: S301 - as joblib.load: of those whom the user trusts
+    return pickle.loads(content)  # noqa: S301 - as joblib.load: from a trusted source

@@ -269,7 +269,7 @@ class WorkerLost(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class StartProcess(Message):
-    """Start the role process, one of so many on this host.
+    """Start the role process, one of that many on this host.
 
     ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`. ``counts`` are how
     many there are of each role, where these are others than at first. It ``joins`` where the others train already.
@@ -333,7 +333,7 @@ class PeerLost(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Resize(Message):
-    """So many of this role are to train from the next sync point on."""
+    """That many of this role are to train from the next sync point on."""
 
     size: int
 

@@ -11,7 +11,7 @@ from dask_train.report.formats import brief_count_text, count_text
 
 # Rates are those of the last seconds; shorter, they jump with every batch.
 RATE_OVER_S = 5.0
-# A role counts as slow below this share of the fastest one's rate, once that one has made so many batches.
+# A role counts as slow below this share of the fastest one's rate, once that one has made this many batches.
 SLOW, FEWEST = 0.8, 10
 # What roles have made is heard of with a delay, of a second or two on a busy host. Roles whose batches in all differ by
 # less than the fastest one makes meanwhile keep the same pace, whatever the last seconds seem to say.

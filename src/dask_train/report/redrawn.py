@@ -27,7 +27,7 @@ class Redrawn:
         Where to draw. Whether it is a terminal is asked of it alone: ``FORCE_COLOR`` and its like don't put control
         characters into a log.
     drawn
-        What to draw now, in so many columns.
+        What to draw now, in that many columns.
     wanted
         False draws nothing anywhere.
     force_terminal

@@ -17,7 +17,7 @@ from dask_train.report.display import Display, facts_of
 from dask_train.report.fitted import LineField, fitted
 from dask_train.report.formats import score_text, seconds_text
 
-# Trials that are shown: those that are trained, the best one, and the last that ended, up to so many rows.
+# Trials that are shown: those that are trained, the best one, and the last that ended, up to this many rows.
 MOST_ROWS = 12
 _STYLES = {"COMPLETE": "", "PRUNED": "yellow", "FAIL": "red", "running": "cyan"}
 

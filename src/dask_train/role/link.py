@@ -49,7 +49,7 @@ from dask_train.transport.frames import descriptors_of, encode, messages_from
 PROGRESS_INTERVAL_S = 0.5
 # A role that asks for a value again within so long has awaited its client in between as well.
 AWAITS_AGAIN_S = 4 * PROGRESS_INTERVAL_S
-# Reports are sent in bundles of so many at most, so that a burst does not make one huge message.
+# Reports are sent in bundles of this many at most, so that a burst does not make one huge message.
 BUNDLE = 500
 
 M = TypeVar("M", bound=Message)

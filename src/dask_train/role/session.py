@@ -73,7 +73,7 @@ class Session(Collective, Checkpointing):
         return f"<Session of {self.role} {self.rank}, one of {self.size}{again}>"
 
     def _go_on_among(self, size: int) -> None:
-        """Share the rows that follow among so many workers; a pass over the data is continued, not begun anew."""
+        """Share the rows that follow among that many workers; a pass over the data is continued, not begun anew."""
         if size == self.size:
             return
         self.size = self.world_size = self._context.size = size

@@ -28,7 +28,7 @@ class Patience(StopRule):
     monitor
         The score's name.
     patience
-        So many reports of it in a row without a better one; 0 is as 1.
+        That many reports of it in a row without a better one; 0 is as 1.
     min_delta
         Least difference that counts as better. Default: 0.0.
     mode

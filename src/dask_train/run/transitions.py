@@ -1,6 +1,6 @@
 """The course of a run: ``step(state, event) -> (state, commands)``, without a clock, a thread or a file.
 
-What happens to roles is decided here, but for lost roles (:mod:`dask_train.run.lost_roles`) and deadlines
+What happens to roles is decided here, except for lost roles (:mod:`dask_train.run.lost_roles`) and deadlines
 (:mod:`dask_train.run.deadlines`), and all of them write on a :class:`~dask_train.run.state_update.StateUpdate`.
 """
 

@@ -43,7 +43,7 @@ class DeviceRequest:
         return cls(frozenset(plain["roles"]), bool(plain["may_share"]), offers)
 
     def never(self, num_roles: int, addresses: Iterable[str]) -> str:
-        """Say why so many roles could never be given a device on these Dask workers; empty if they could."""
+        """Say why that many roles could never be given a device on these Dask workers; empty if they could."""
         there = [self.offers[address] for address in addresses if address in self.offers]
         num_devices = min(
             len({device for one in there for device in one.devices}), sum(one.num_devices for one in there)

@@ -17,7 +17,7 @@ from .watched import Watched
 
 # Records of runs that are over, for those who look later.
 KEPT_RECORDS = 50
-# An agent whose run's driver is so many events behind is held back, so that a burst can't fill the scheduler's memory.
+# An agent is held back if its run's driver is this many events behind: a burst must not fill the scheduler's memory.
 MAX_BEHIND = 500
 # The most output of a role that is kept when it has ended, in bytes.
 KEPT_OUTPUT = 64_000

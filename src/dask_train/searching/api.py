@@ -225,7 +225,7 @@ def search(  # noqa: PLR0913 - what dt.fit takes of a training, and what Optuna 
     whose weights scikit-learn has as ``step__sample_weight``, are not.
 
     Only the weights of the best trial are kept, as they were after its best epoch. They are those of ``dt.fit`` with
-    the same model, arguments and seed for as many epochs, but for rounding where processes of several trials share the
+    the same model, arguments and seed for as many epochs, up to rounding if processes of several trials share the
     cores of a host. The best module of torch is a copy of what ``build`` returned, without its optimizer. The best
     estimator of trees is a copy, too, whose ``best_iteration`` is that of the best round, with all trees. Trials that
     are pruned after their last epoch count as pruned. A trial in the hands of a client that was killed stays "running"

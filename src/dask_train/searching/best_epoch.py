@@ -53,7 +53,7 @@ class BestEpoch:
             self.parts = parts
 
     def done(self, seconds: float, warnings: list[str]) -> TrialDone:
-        """Return what the client is sent of the trial, which has ended after so many seconds."""
+        """Return what the client is sent of the trial, which has ended after that many seconds."""
         return TrialDone(
             number=self._order.number,
             value=self.value,

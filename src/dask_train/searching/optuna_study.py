@@ -43,7 +43,7 @@ class OptunaStudy(Study):
     most
         How many trials are begun, not counting those that repeat a lost one.
     timeout_s
-        No trial is begun after so many seconds; None for no limit.
+        No trial is begun after that many seconds; None for no limit.
     kept
         Where the search is kept, and what of it there is to resume; None if it is not.
     **of_all
@@ -227,7 +227,7 @@ class OptunaStudy(Study):
         self._tell(handed, "COMPLETE", done.value, seconds=done.seconds)
 
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
-        """Note that a trial has raised, after so many seconds in its process."""
+        """Note that a trial has raised, after that many seconds in its process."""
         if not handed.is_told:
             self._tell(handed, "FAIL", seconds=seconds, error=error, traceback=traceback)
 

@@ -20,7 +20,7 @@ from dask_train.searching.worker import EndTrial, TrialDone
 LOOK_S = 0.5
 # After a slot found no room or was lost, so much later another one is tried.
 AGAIN_S = 2.0
-# So many slots in a row, and twice as many as the cluster holds, may be lost before any of them has trained a trial.
+# This many slots in a row, and twice as many as the cluster holds, may be lost before any of them has trained a trial.
 MAX_LOSSES = 5
 
 # Letters of a parameter's name, or of its value, that are shown to other clients.

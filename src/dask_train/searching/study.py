@@ -128,7 +128,7 @@ class Study(ABC):
 
     @abstractmethod
     def failed(self, handed: Handed, error: str, *, traceback: str = "", seconds: float | None = None) -> None:
-        """Take that a trial has raised, after so many seconds in its process."""
+        """Take that a trial has raised, after that many seconds in its process."""
 
     @abstractmethod
     def lost(self, handed: Handed, error: str) -> None:

@@ -42,7 +42,7 @@ class RoleMemory:
 
     @classmethod
     def of(cls, framework: Framework, num_roles: int) -> Self:
-        """Return what so many roles with a framework will take, with templates if ``train.template.idle`` says so."""
+        """Return what that many roles with a framework will take, with templates if ``train.template.idle`` says so."""
         if not framework.imports or not template_idle_s():
             return cls(num_roles=num_roles, role_bytes=framework.role_bytes)
         return cls(
@@ -53,7 +53,7 @@ class RoleMemory:
         )
 
     def on(self, num_workers: int) -> int:
-        """Return all of it on so many Dask workers, of which each with a role has a template."""
+        """Return all of it on that many Dask workers, of which each with a role has a template."""
         num_templates = min(self.num_roles, num_workers) if self.template else 0
         return self.num_roles * (self.role_bytes - self.shared_bytes) + num_templates * self.shared_bytes
 

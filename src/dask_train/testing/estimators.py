@@ -132,7 +132,7 @@ def _is_narrow(array: np.ndarray) -> bool:
 
 
 def _check_equal(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
-    """Check that predictions of one model are the same, but for rounding of their dtype."""
+    """Check that predictions of one model are the same, except for rounding of their dtype."""
     if wanted.dtype.kind in "fc":
         rounded = 1e-4 if _is_narrow(wanted) else 1e-9
         np.testing.assert_allclose(found, wanted, rtol=rounded, atol=rounded, err_msg=name)

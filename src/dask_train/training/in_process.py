@@ -42,7 +42,7 @@ _COUNTS = {ROLE.role: 1}
 
 
 def is_zero(count: Any) -> bool:
-    """Return whether so many workers mean one in this process."""
+    """Return whether that many workers mean one in this process."""
     return isinstance(count, int) and not isinstance(count, bool) and count == 0
 
 

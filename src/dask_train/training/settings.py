@@ -64,7 +64,7 @@ class RunSettings(CheckedSettings):
     runs_on_host
         Number of runs like this one that share the cores of each host.
     resizes
-        Raises where so many workers can't train what the run trains. None: their number stays.
+        Raises where that many workers can't train what the run trains. None: their number stays.
     """
 
     streaming: bool | int = checked_by(check_streaming, False)

@@ -115,7 +115,7 @@ def _answers(lines: Sequence[Channel], messages: Sequence[Any], timeout_s: float
 
 
 def exactly(connection: socket.socket, size: int) -> bytearray:
-    """Read so many bytes.
+    """Read that many bytes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Greeting who connects to a socket: side by side, each for so long, and never more of them than so many.
+"""Greeting who connects to a socket: side by side, each for so long, and never more of them than that many.
 
 Any process may connect to a socket that listens, and then send nothing, or a byte at a time. That does not block
 others.
@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from dask_train.errors import LaunchError
 
-# With so many greetings in hand the oldest is given up for a new one.
+# With this many greetings in hand the oldest is given up for a new one.
 _MOST = 64
 # What accept(2) says where this process, or the host, has no room for another connection.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

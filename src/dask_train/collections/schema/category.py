@@ -131,7 +131,7 @@ def with_categories(what: str, dtype: Any, coded: str | None, column: Any) -> An
     Raises
     ------
     ValueError
-        A value is none of the categories; or one is missing.
+        A value is not one of the categories; or one is missing.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Random numbers of Keras that are none: the same for each row, whatever the number of rows."""
+"""Random numbers of Keras that are constant: the same for each row, whatever the number of rows."""
 
 from __future__ import annotations
 

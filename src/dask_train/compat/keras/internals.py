@@ -7,7 +7,7 @@ name                                      without it
 ``get_keras_mask``, ``set_keras_mask``    rows that are masked count in losses of a global batch
 ``masking``                               on JAX a mask is taken for that of another tensor
 ``get_stateless_scope``                   on torch, losses that layers add are not looked at before a run
-``global_state``                          to read the dtype policy would settle it for good
+``global_state``                          to read the dtype policy would fix it permanently
 ``loss_module``                           losses of workers with unequal rows are averaged with the wrong weights
 ``LossFunctionWrapper``,                  each loss and metric counts as one that compares rows, and is given those of
 ``MeanMetricWrapper``                     all workers

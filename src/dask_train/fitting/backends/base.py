@@ -73,7 +73,7 @@ def flat(logs: Any) -> dict[str, Any]:
 
 
 def has_number_of_all(rows: int, own_rows: int, all_rows: int) -> bool:
-    """Return whether so many rows may be those of all workers; those of one that has all are its own."""
+    """Return whether that many rows may be those of all workers; those of one that has all are its own."""
     return own_rows < all_rows and rows > 0 and rows % all_rows == 0
 
 
@@ -93,7 +93,7 @@ class Backend(Protocol):
         Whether the graph of a step shows what its losses are, so that :meth:`learn` is not called, and less is known of
         models that are compiled with ``run_eagerly=True``.
     refuses_losses
-        Whether :meth:`learn` refuses losses by what a few rows make of them, so that it can be asked before anything
+        Whether :meth:`learn` refuses losses by a trial on a few rows, so that it can be asked before anything
         starts, too. Where it doesn't, workers compare their first batch with its parts.
     """
 
@@ -200,7 +200,7 @@ class Backend(Protocol):
         gather
             Makes arrays of all workers' rows of arrays of this one's.
         rows_of
-            How many rows there are in all for so many of this worker, in the step in hand.
+            Number of rows in all for that many of this worker, in the current step.
         """
 
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:
@@ -240,7 +240,7 @@ class Backend(Protocol):
         """
 
     def sums_multiplied(self, factor: Callable[[Any], Any], rows: Callable[[], int]) -> AbstractContextManager[None]:
-        """While it lasts, sums over the rows of a batch count so many times in gradients of losses.
+        """While it lasts, sums over the rows of a batch count that many times in gradients of losses.
 
         Parameters
         ----------
@@ -325,7 +325,7 @@ class Backend(Protocol):
         """Floating-point numbers in the precision that Keras is set to, as its own ``fit`` takes arrays in."""
 
     def counted(self, num_steps: int) -> Any:
-        """Return a data set for which Keras' ``fit`` counts so many steps an epoch; batches come from elsewhere."""
+        """Return a data set for which Keras' ``fit`` counts that many steps an epoch; batches come from elsewhere."""
 
     def exchanged(
         self, function: Callable[[list[np.ndarray]], Sequence[np.ndarray]], tensors: Sequence[Any], into: Sequence[Any]

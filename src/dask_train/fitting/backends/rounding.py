@@ -1,4 +1,4 @@
-"""By how much numbers may differ that are the same but for rounding: gradients and logs of a batch and of its parts."""
+"""Tolerances for numbers that are equal up to rounding: gradients and logs of a batch and of its parts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def may_be_kept(tensor: Any) -> bool:
 
 
 def _source(tensor: Any) -> Any:
-    """Return the operation that a tensor comes from, but for what only forms it."""
+    """Return the operation that a tensor comes from, except for what only forms it."""
     operation = tensor.op
     while operation.type in _FORMS:
         operation = operation.inputs[_FORMS[operation.type]].op

@@ -238,9 +238,9 @@ _RULES: dict[str, Callable[[_Degrees, Any], float]] = {
     "MatMul": _Degrees._matrix_product,
     "StridedSlice": _Degrees._slice,
 }
-# Of so many operations a scale of a loss may be made.
+# Of this many operations a scale of a loss may be made.
 _LARGEST_SCALE = 20
-# So many values by row one after the other are looked at: what divides a loss is near its end.
+# This many values by row one after the other are looked at: what divides a loss is near its end.
 _DEEPEST = 20
 
 

@@ -82,7 +82,7 @@ class Sums:
 
     @contextmanager
     def multiplied(self, factor: Factor) -> Iterator[None]:
-        """While it lasts, sums over rows count so many times in gradients by weights."""
+        """While it lasts, sums over rows count that many times in gradients by weights."""
         backward, grad = torch.autograd.backward, torch.autograd.grad
 
         def derived(losses: Any, derive: Callable[[], Any]) -> Any:
@@ -258,7 +258,7 @@ _FORMS = frozenset(
 _LOOKED_THROUGH = _FORMS | {"Sum", "Mul", "Div"}
 # Numbers of ``reduction`` in torch's own losses.
 _MEAN, _SUM = 1, 2
-# So many operations one after the other are looked at: what sums up a loss is near its end.
+# This many operations one after the other are looked at: what sums up a loss is near its end.
 _DEEPEST = 20
 
 

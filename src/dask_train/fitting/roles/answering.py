@@ -23,7 +23,7 @@ class Answering:
         self._receiving: list[threading.Thread] = []
 
     def answer(self, receptions: Sequence[Reception[Channel]]) -> None:
-        """Begin to answer who comes there; they are closed with this."""
+        """Begin to answer connections; they are closed with this."""
         self._receptions = list(receptions)
         self._receiving = [
             threading.Thread(target=self._receive, args=(reception,), name="dask-train-lines", daemon=True)
@@ -33,11 +33,11 @@ class Answering:
             thread.start()
 
     def caller_of(self, line: Channel) -> Any:
-        """Return what methods are given to know who asks; the line, unless there is more to know."""
+        """Return what methods get as the caller; the connection, unless there is more to know."""
         return line
 
     def wait_until_alone(self, timeout_s: float) -> None:
-        """Until everybody has hung up, or that long."""
+        """Wait until all callers have disconnected, or for ``timeout_s``."""
         with self._hung_up:
             self._hung_up.wait_for(lambda: not self._served, timeout_s)
 
@@ -71,7 +71,7 @@ class Answering:
             while True:
                 order, told = line.receive(None)
                 line.send(self._answered(caller, order, told))
-        except (EOFError, OSError):  # who has asked has ended
+        except (EOFError, OSError):  # the caller has ended
             return
         finally:
             line.close()
@@ -82,5 +82,5 @@ class Answering:
     def _answered(self, caller: Any, order: str, told: dict[str, Any]) -> Any:
         try:
             return getattr(self, f"_on_{order}")(caller, **told)
-        except Exception as error:  # who has asked raises it: else it would take this role for gone
+        except Exception as error:  # the caller raises it: else it would consider this role gone
             return Refusal(f"{type(error).__name__}: {error}")

@@ -52,7 +52,7 @@ class ApplyLast:
         return taken
 
     def put_off(self, apply: Callable[[], Any]) -> Any:
-        """Apply gradients when the step in hand is done but for that; at once where none is."""
+        """Apply gradients when the rest of the current step is done; at once outside steps."""
         if self._waiting is None:
             return apply()
         self._waiting.append(apply)

@@ -31,9 +31,9 @@ def at_every_apply(instead: Instead) -> Iterator[None]:
 
     Notes
     -----
-    Methods of classes are replaced, so that it does not matter who holds an optimizer, nor when it is made. The
+    Methods of classes are replaced, so that it does not matter where an optimizer is held, nor when it is made. The
     outermost call counts: a loss scaler is given what is scaled, and a subclass what it is to change before it calls
-    its ``super()``; what they call within goes its way.
+    its ``super()``; calls within are passed through.
     """
     within = threading.local()
     with ExitStack() as undone:

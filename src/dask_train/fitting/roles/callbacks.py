@@ -17,7 +17,7 @@ from dask_train.compat.keras.compiled import initial_epoch_set
 from dask_train.fitting.roles.aside import Aside
 from dask_train.fitting.roles.callback_sync import CallbackSync
 
-# Keras' own callbacks that look neither at the optimizer, but for its learning rate, nor at other weights than those
+# Keras' own callbacks that look at nothing of the optimizer but its learning rate, nor at other weights than those
 # that the first worker has computed with.
 _LOOKS_AT_LOGS = (
     "CSVLogger",

@@ -53,7 +53,7 @@ class GlobalRows:
         tensors
             Of this worker's rows.
         num_derived
-            By so many of them, the first ones, may be derived.
+            By that many of them, the first ones, may be derived.
 
         Raises
         ------

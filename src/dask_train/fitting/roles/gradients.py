@@ -61,7 +61,7 @@ class RowFraction:
         self._gathered_in = self.number
 
     def set(self, rows: int, global_rows: int) -> None:
-        """Let so many rows of a global batch be this worker's; with none it goes through the step with one row."""
+        """Let that many rows of a global batch be this worker's; with none it goes through the step with one row."""
         self.global_rows = global_rows
         self.weight, self.rows = rows / global_rows, max(1, rows)
 

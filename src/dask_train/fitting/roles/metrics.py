@@ -52,7 +52,7 @@ class Metrics:
         self._model = model
         self._variables: list[Any] = []
         self._zeros: list[np.ndarray] = []  # what they hold before the first row
-        self._from: list[np.ndarray] = []  # what is taken off to count: zeros, but for those that are infinite
+        self._from: list[np.ndarray] = []  # what is taken off to count: zeros, except for those that are infinite
 
     def counted(self) -> list[np.ndarray]:
         """Return what they have counted since they were last reset, float64."""

@@ -58,7 +58,7 @@ def built_already(model: Any) -> Iterator[None]:
     """While it lasts, Keras takes a model as :func:`build` has left it.
 
     Before its first step Keras' own ``fit`` builds what no step of the user's own asks for, such as a loss next to a
-    ``compute_loss``: of its first batch, which is none of the model's where batches come from the run.
+    ``compute_loss``: of its first batch, which is not of the model if batches come from the run.
     """
     vars(model)["_symbolic_build"] = lambda **_: None
     try:
@@ -83,7 +83,7 @@ def packed(columns: Columns, backend: Backend, batch: Sequence[Any]) -> tuple[An
 
 
 def _spec(column: Column, rows: int | None) -> Any:
-    """Return a column of so many rows, or any number of them, as Keras' ``fit`` takes it in."""
+    """Return a column of that many rows, or any number of them, as Keras' ``fit`` takes it in."""
     dtype = keras.backend.standardize_dtype(np.dtype(column.dtype))
     return keras.KerasTensor((rows, *column.row_shape), keras.config.floatx() if "float" in dtype else dtype)
 

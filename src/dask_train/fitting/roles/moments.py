@@ -39,7 +39,7 @@ class _SummedMoments:
         return self._sum(arrays, 1.0 if self._share.weight else 0.0)
 
     def backward(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Return derivatives of the loss of all rows, divided by what this worker's gradients count in the end."""
+        """Return derivatives of the loss of all rows, divided by the weight of this worker's gradients in the end."""
         weight = self._share.weight
         total = self._sum(arrays, weight)
         return [np.asarray(one / weight if weight else np.zeros_like(one), one.dtype) for one in total]

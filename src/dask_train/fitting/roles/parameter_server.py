@@ -35,7 +35,7 @@ def serve_parameters(task: FitTask, session: Session) -> None:
         server.close()
 
 
-# How long a server that is to stop serves those who still end; the run's own deadline is mostly shorter.
+# How long a server that is to stop serves workers that still end; the run's own deadline is mostly shorter.
 _LINGER_S = 30.0
 
 
@@ -93,7 +93,7 @@ class ParameterServer(Answering):
         self.answer(receptions(session.peers["ps"][session.rank], self._slot, task.credentials(session)))
 
     def caller_of(self, line: Channel) -> Caller:
-        """Return what is known of who has dialled."""
+        """Return what is known of a worker that has connected."""
         return Caller(line)
 
     # What workers ask

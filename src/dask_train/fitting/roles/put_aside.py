@@ -17,7 +17,7 @@ def put_aside(model: Any) -> Iterator[bool]:
     """Let layers that draw random numbers, or normalise a batch, do as they do outside training, while it lasts.
 
     A mean over rows is one with these or without, and that is unknown if masks differ each time, or statistics
-    are of a part. Custom subclasses count as their base classes.
+    are of a part. Subclasses of ``BatchNormalization`` count, too; custom layers that draw do not.
 
     Yields
     ------

@@ -1,9 +1,9 @@
 """Losses whose divisor is not the number of rows, exact over all workers.
 
 A worker's gradient counts with its share of the rows, which is right for a mean over rows. A mean over sample weights,
-or over the rows that a mask leaves, divides by what only all workers together know; a sum divides by nothing. Keras
-reduces all its losses in one function, ``reduce_weighted_values``, and this is that function for replicas: its value
-times this worker's part of the divisor over its share of the rows.
+or over the rows that a mask leaves, divides by a number that only all workers together know; a sum divides by nothing.
+Keras reduces all its losses in one function, ``reduce_weighted_values``, and this is that function for replicas: its
+value times this worker's part of the divisor over its share of the rows.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Reducing:
         return self._backend.settled(total * self.factor_of_sums(total.dtype))
 
     def factor_of_sums(self, dtype: Any) -> Any:
-        """Return by what a sum over this worker's rows counts more than a mean over them."""
+        """Return the factor by which a sum over this worker's rows counts more than a mean over them."""
         one = keras.ops.cast(1.0, dtype)
         if is_aside():
             return one
@@ -119,7 +119,7 @@ def _unshared(sample_weight: Any, dtype: Any) -> Any:
 
 
 def _divisor(values: Any, sample_weight: Any, mask: Any, reduction: str | None) -> Any:
-    """Return by what Keras divides where that is not the number of values; None if it is, or nothing is divided."""
+    """Return Keras' divisor if that is not the number of values; None if it is, or nothing is divided."""
     if mask is not None and reduction in _MEANS:
         return keras.ops.sum(keras.ops.cast(mask, "float32"))
     if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):

@@ -92,7 +92,7 @@ class Counts:
 def learn_losses(model: Any, metrics: Metrics, backend: Backend, run: Callable[[Any], Any], batch: Any) -> str | None:
     """Let a backend see what the losses of a step are, where some of them may be the user's own.
 
-    A step that takes a batch and not one whose rows come twice is an error.
+    A step that accepts a batch, but not one whose rows come twice, is an error.
 
     Returns
     -------

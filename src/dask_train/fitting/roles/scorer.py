@@ -34,7 +34,7 @@ def score(task: FitTask, session: Session) -> None:
     Raises
     ------
     ValueError
-        The rule to stop by, or the best checkpoint, looks at a score of validation that there is none of.
+        The rule to stop by, or the best checkpoint, looks at a score of validation that does not exist.
     """
     backend = backend_of(keras.backend.backend())
     model = parts_to_model(task.header, task.arrays)
@@ -71,7 +71,7 @@ class WeightsSource(Protocol):
     """Where the scorer's model has its weights from."""
 
     def next(self, wait_s: float) -> dict[str, int] | None:
-        """Return what tells which weights the model has now; None if there are no new ones for so long."""
+        """Return an identifier of the weights that the model has now; None if there are no new ones in time."""
 
     def moved(self) -> None:
         """Tell that a step was taken."""

@@ -144,6 +144,6 @@ def _held(callback: Any) -> dict[str, Any]:
 
 
 def _state(callback: Any) -> dict[str, Any]:
-    """Return what a callback holds, but for functions by value: a checkpoint must not bring back code of then."""
+    """Return what a callback holds, except for functions by value: a checkpoint must not bring back code of then."""
     held = _held(callback).items()
     return {name: value for name, value in held if not (isinstance(value, FunctionType) and module_of(value) is None)}

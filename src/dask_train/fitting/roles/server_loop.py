@@ -111,7 +111,7 @@ class ServerLoop(KerasLoop):
         self.held = {**held, "progress": progress}
 
     def _take_over(self, kept: FitCheckpoint) -> None:
-        """See :meth:`KerasLoop._take_over`; servers keep it for who takes the first worker's place meanwhile."""
+        """See :meth:`KerasLoop._take_over`; servers keep it for a worker that takes the first one's place meanwhile."""
         begun = self._place_of(Position(kept.epoch, kept.batch)) - kept.steps
         if begun != self._place_of(Position(self._task.initial_epoch)):
             first, _ = self._epochs.place(begun)
@@ -146,7 +146,7 @@ class ServerLoop(KerasLoop):
         return replace(found, shared={**found.shared, SERVERS: servers}, steps_by_rank={}, progress=[], counted={})
 
     def _after(self, steps: int) -> Position:
-        """Return where a worker is that has taken so many steps since training was begun."""
+        """Return where a worker is that has taken that many steps since training was begun."""
         begun = self._place_of(Position(self._task.initial_epoch))
         return Position(*self._epochs.place(begun + steps), steps)
 

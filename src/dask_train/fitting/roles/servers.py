@@ -145,7 +145,7 @@ class Servers:
     def pull(self, seen: int, wait_s: float) -> dict[str, Any]:
         """Let this model take over the weights and moving averages of the moment.
 
-        Waits so long for another number of ``steps`` in the answer than was ``seen``.
+        Seconds to wait for another number of ``steps`` in the answer than was ``seen``.
         """
         told = self._ask("weights", seen=seen, wait_s=wait_s)
         self._newest = told[0]["version"]
@@ -156,7 +156,7 @@ class Servers:
         return answer
 
     def remember(self, value: Any) -> None:
-        """Let the first server keep something for who takes the first worker's place."""
+        """Let the first server keep something for a worker that takes the first one's place."""
         ask(self._lines[:1], [("remember", {"value": value})], self._patience_s)
 
     def give(self, variables: Sequence[Any]) -> None:
@@ -206,7 +206,7 @@ class Servers:
     def ended(self, known: set[int], wait_s: float) -> tuple[set[int], dict[int, int]]:
         """Return which workers have called :meth:`end`, and how many steps each has taken.
 
-        Waits so long for others to have ended than are ``known``.
+        Seconds to wait for others to have ended than are ``known``.
         """
         with self._spent.on(OTHERS):
             (told,) = ask(self._lines[:1], [("ended", {"known": known, "wait_s": wait_s})], self._patience_s)

@@ -34,7 +34,7 @@ class Shard:
 
 
 def shards_of(model: Any, num_servers: int) -> list[Shard]:
-    """Return the parts of so many servers, alike in size; the same in every process.
+    """Return the parts of that many servers, alike in size; the same in every process.
 
     The largest weights go first, each to the server that has least (longest processing time first, Graham 1969).
 

@@ -106,7 +106,7 @@ def has_own_losses(model: Any) -> bool:
     )
 
 
-# So many rows of a batch are tried at most: as good as more, and less to compute.
+# This many rows of a batch are tried at most: as good as more, and less to compute.
 _MOST_ROWS = 32
 
 

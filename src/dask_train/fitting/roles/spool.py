@@ -26,14 +26,14 @@ from dask_train.transport.reception import Reception
 
 Scores = dict[int, dict[str, float]]
 
-# How often who waits looks whether the run is to stop.
+# How often a waiting worker checks whether the run is to stop.
 _LOOK_S = 0.25
 # How long one attempt to reach the first worker may take, which listens when its model is put together.
 _DIAL_S = 1.0
 
 
 class Awaiting(Protocol):
-    """Who looks at scores by which the best of several weights is known; called from any thread."""
+    """What looks at scores that decide the best of several weights; called from any thread."""
 
     def awaits(self, epochs: Collection[int]) -> None:
         """Expect scores of no other epochs than these."""
@@ -110,7 +110,7 @@ class Spool(Answering):
         return {name: [self.scores.get(epoch, {}).get(name, math.nan) for epoch in epochs] for name in names}
 
     def _on_next(self, _: Channel, *, seen: int, wait_s: float) -> tuple[int, dict[str, Any], list[Any]] | None:
-        """Return what is to be validated now, but for what the scorer has seen."""
+        """Return what is to be validated now, except for what the scorer has seen."""
         with self._changed:
             self._changed.wait_for(lambda: self._latest is not None and self._latest[0] != seen, wait_s)
             if self._latest is None or self._latest[0] == seen:

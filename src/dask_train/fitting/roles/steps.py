@@ -49,7 +49,7 @@ class BatchFeed:
     batches
         This worker's shares of global batches, as tuples of tensors.
     num_in_call
-        How many of them the next call of Keras' takes: ``steps_per_execution``, but for the last ones.
+        How many of them the next call of Keras' takes: ``steps_per_execution``, except for the last ones.
     columns
         What these tensors mean.
     some_row
@@ -129,7 +129,7 @@ class Steps:
             rank.metrics.forget_rows(metrics)
             weights.set_statistics(statistics)
 
-        rank.share.set_back = set_back  # also for who looks at them within the step
+        rank.share.set_back = set_back  # also for code that looks at them within the step
         told = self._stepped(self._feed.some_row())
         rank.share.set_back = None
         set_back()

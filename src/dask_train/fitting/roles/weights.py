@@ -221,7 +221,7 @@ def others_of(model: Any) -> list[Any]:
 
 
 def scale_of(optimizer: Any) -> float | None:
-    """Return by what a loss scaler scales the loss now; None without one."""
+    """Return the current factor of a loss scaler; None without one."""
     return float(value_of(optimizer.dynamic_scale)) if hasattr(optimizer, "inner_optimizer") else None
 
 

@@ -35,7 +35,7 @@ class Named(NamedTuple):
 
     @classmethod
     def same_on_all(cls, module: torch.nn.Module) -> list[Named]:
-        """Return what all workers have the same of: parameters, and buffers but for those of :func:`norms`."""
+        """Return what all workers have the same of: parameters, and buffers except for those of :func:`norms`."""
         own = {each.path for each in norms(module)}
         found = [cls(path, module, path) for path, _ in module.named_parameters()]
         return [*found, *(each for each in cls.buffers(module) if each.path not in own)]

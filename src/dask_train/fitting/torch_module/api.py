@@ -35,7 +35,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
 
     All workers train one module: each takes its share of every global batch, the loss is that of the whole global
     batch, and gradients are summed before the optimizer applies them. So the module, its metrics and its history are
-    those of a loop in one process, whatever the number of workers, but for the order in which numbers are added up.
+    those of a loop in one process, whatever the number of workers, except for the order in which numbers are added up.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     **given
         Fields of :class:`ModuleSettings` and :class:`~dask_train.training.settings.RunSettings`. With
         ``sample_weight`` the loss of a batch is the weighted mean of its rows' losses, which ``loss`` has to give with
-        ``reduction="none"``, but for targets that are its ``ignore_index``; of a loss with ``reduction="sum"``, their
+        ``reduction="none"``, except targets that are its ``ignore_index``; of a loss with ``reduction="sum"``, their
         weighted sum. ``stop`` looks at metrics of torchmetrics when an epoch has ended. For
         ``dt.Checkpoint(best=...)`` of another score than a loss say ``mode=`` as well. What resumes comes to the same
         end to the last bit; ``epochs``, ``workers``, metrics, validation and what concerns the run may change. A log
@@ -72,7 +72,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     Dropout draws other numbers in each worker; those of the first one begin with the state of torch's random numbers
     here, as ``torch.manual_seed`` sets it. BatchNorm normalises each worker's share by itself, as in torch's
     DistributedDataParallel; its moving averages are averaged at the end of each epoch. The outputs of the module and
-    the targets of each step go to all workers, but for losses of torch's own that are means or sums over rows, without
+    the targets of each step go to all workers, except losses of torch that are means or sums over rows, without
     metrics: of one worker outputs need one row for each row that goes in.
 
     Examples

@@ -73,7 +73,7 @@ def check_loss(loss: Any, module: torch.nn.Module) -> None:
     Raises
     ------
     TypeError, ValueError
-        It is none, or has parameters that the module lacks.
+        It is no optimizer, or has parameters that the module lacks.
     """
     if isinstance(loss, type) or not callable(loss):
         told = f"the class {loss.__name__}" if isinstance(loss, type) else f"a {type(loss).__name__}"
@@ -177,7 +177,7 @@ def named_metrics(metrics: Any) -> dict[str, Any]:
     Raises
     ------
     TypeError, ValueError
-        One is none, or two have one name.
+        One is no metric, or two have one name.
     """
     if metrics is None:
         return {}

@@ -39,7 +39,7 @@ class GlobalBatch:
         self._replicas = replicas
 
     def of(self, tensors: Sequence[torch.Tensor], rows: int) -> Whole:
-        """Return the tensors of all workers, of which this one has so many rows; all at once.
+        """Return the tensors of all workers, of which this one has that many rows; all at once.
 
         Raises
         ------

@@ -29,7 +29,7 @@ class Mean:
         self._total, self._rows = 0.0, 0
 
     def update(self, outputs: Any, y: Any, rows: int) -> None:
-        """Count a batch of so many rows."""
+        """Count a batch of that many rows."""
         self.add(float(torch.as_tensor(self._function(outputs, y)).double().mean()), rows)
 
     def add(self, value: float, rows: int) -> None:
@@ -87,7 +87,7 @@ class ModuleMetrics:
 
     @torch.no_grad()
     def update(self, loss: float, outputs: Any, y: Any, rows: int) -> None:
-        """Count a batch of so many rows."""
+        """Count a batch of that many rows."""
         self._loss.add(loss, rows)
         for metric in self._of_torchmetrics.values():
             metric.update(outputs, y)

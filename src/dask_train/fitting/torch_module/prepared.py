@@ -82,7 +82,7 @@ class PreparedModule:
         Raises
         ------
         ValueError, TypeError
-            So many workers can't train it together, or it can't be sent.
+            That many workers can't train it together, or it can't be sent.
         """
         settings, data, validation = self.settings, self.data, self.validation
         fit_checks.check_share(settings.rows, workers)

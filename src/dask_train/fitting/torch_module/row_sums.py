@@ -47,7 +47,7 @@ class Parts(NamedTuple):
     Attributes
     ----------
     values
-        Numbers whose sum over all shares, divided by what these weigh in all, is the loss.
+        Numbers whose sum over all shares, divided by their weight in all, is the loss.
     weight
         What those of this share weigh; 0 if nothing is divided.
     """
@@ -120,7 +120,7 @@ class RowSums:
 
     @property
     def divides(self) -> bool:
-        """Whether the sum is divided by what its parts weigh."""
+        """Whether the sum is divided by the weight of its parts."""
         return self._reduction != SUM
 
 

@@ -83,7 +83,7 @@ class Pass:
         self.metrics = metrics
 
     def through(self, batches: Iterator[Any], data: DataSet, num_batches: int) -> None:
-        """Count so many batches of the data; the module is in the mode for it."""
+        """Count that many batches of the data; the module is in the mode for it."""
 
         def some_row() -> ModuleBatch:
             return self._steps.packed(self._columns, data.some_row())

@@ -63,9 +63,9 @@ class TreesFit:
     options
         Arguments for the estimator's own ``fit`` in each role process.
     together
-        Checks that so many workers can train the model.
+        Checks that that many workers can train the model.
     checked
-        Asks the library itself what it says of the estimator for rows of so many features.
+        Asks the library itself to check the estimator for rows of that many features.
     """
 
     library: str

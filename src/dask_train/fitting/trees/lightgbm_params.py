@@ -11,7 +11,7 @@ import lightgbm
 
 from dask_train.compat.lightgbm import names_of_parameter
 
-# Histograms are summed row by row from so many rows on, where those of all features have no more bins than this in all.
+# Number of rows from which histograms are summed row by row, if those of all features have no more bins than this.
 ROW_WISE_ROWS, ROW_WISE_BINS = 1_000_000, 1 << 15
 
 

@@ -12,7 +12,7 @@ from dask_train.data.columns import Column, Columns
 from dask_train.data.structure import filled
 from dask_train.role.session import Session
 
-# Rows of query groups that are moved between ranks are copied to all of them: so many bytes are nothing to worry about.
+# Rows of query groups that are moved between ranks are copied to all of them: this many bytes do no harm.
 MOVED_BYTES = 64 << 20
 # Of a row's place in the collection those that are its number in its partition.
 _ROW_BITS = 40

@@ -55,7 +55,7 @@ def tree_data(
     features, label
         Of a frame, in place of ``y``: names of columns. Then others are names, too.
     workers
-        NumPy arrays and frames of pandas are cut for so many.
+        NumPy arrays and frames of pandas are cut for that many.
     known
         What is known of the columns of frames, which are made like that.
 

@@ -19,7 +19,7 @@ BY_RANK = ("auc", "aucpr")
 # on their leaves come of sums, as others do.
 QUANTILES = ("reg:absoluteerror", "reg:quantileerror")
 SUMMED_FROM = (3, 4)
-# What XGBoost warns of where a parameter is none of its own.
+# XGBoost's warning about a parameter that it does not know.
 _UNUSED = re.compile(r"Parameters: \{ (.*?) \} are not used", re.DOTALL)
 
 

@@ -6,5 +6,5 @@ import os
 
 
 def take_threads(num_threads: int) -> None:
-    """Let XLA, which reads it when JAX makes its device, have so many threads in this process."""
+    """Let XLA, which reads it when JAX makes its device, have that many threads in this process."""
     os.environ["NPROC"] = str(num_threads)

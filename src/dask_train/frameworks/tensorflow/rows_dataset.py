@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dask_train.data.part import Part
     from dask_train.data.selection import Field
 
-# Single rows are gathered so many bytes, and at most so many rows, at a time: 60,000 rows of 3 kB, batched again by 64,
-# take 0.35 ms a batch like this, and 2.1 ms where each is gathered alone (2 cores).
+# Single rows are gathered this many bytes, and at most this many rows, at a time: 60,000 rows of 3 kB, batched again by
+# 64, take 0.35 ms a batch like this, and 2.1 ms where each is gathered alone (2 cores).
 _GATHER_BYTES, _GATHER_ROWS = 1 << 20, 1024
 
 

@@ -42,7 +42,7 @@ class Meetings:
     store
         At which the ranks have met.
     rank, num_ranks
-        Who meets.
+        The roles that meet.
     """
 
     def __init__(self, store: Any, rank: int, num_ranks: int) -> None:

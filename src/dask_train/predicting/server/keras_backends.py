@@ -19,7 +19,7 @@ class KerasBackend(Protocol):
     """What models that predict ask of a backend; tensors are the backend's own."""
 
     def take_threads(self, num_threads: int) -> None:
-        """Compute with so many threads in this process; asked before anything is computed."""
+        """Compute with that many threads in this process; asked before anything is computed."""
 
     def seed(self, number: int) -> None:
         """Let random numbers of the backend's own, which no seed generator of Keras draws, follow from that."""
@@ -57,7 +57,7 @@ def backend_of(name: str) -> KerasBackend:
     Raises
     ------
     ValueError
-        It is none of :data:`BACKENDS`.
+        It is not one of :data:`BACKENDS`.
     """
     if name not in BACKENDS:
         raise ValueError(

@@ -32,7 +32,7 @@ class JaxPredicting:
     """
 
     def take_threads(self, num_threads: int) -> None:
-        """Let XLA, which reads it when its device is made, have so many threads."""
+        """Let XLA, which reads it when its device is made, have that many threads."""
         take_threads(num_threads)
 
     def seed(self, number: int) -> None:

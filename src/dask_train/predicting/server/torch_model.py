@@ -29,7 +29,7 @@ def kind_of(model: Any) -> tuple[str, torch.nn.Module]:
     Raises
     ------
     TypeError
-        It is none.
+        It is not one.
     """
     if isinstance(model, torch.export.ExportedProgram):
         return EXPORTED, model.module()

@@ -114,7 +114,7 @@ def packed_texts(where: str, columns: Sequence[Column], arrays: Sequence[np.ndar
 
 
 def size_bytes(columns: Sequence[Column], num_rows: int, text_sizes: Sequence[int] = ()) -> int:
-    """Bytes of so many rows in shared memory; see :func:`views`."""
+    """Bytes of that many rows in shared memory; see :func:`views`."""
     return _offsets(columns, num_rows, text_sizes)[-1]
 
 

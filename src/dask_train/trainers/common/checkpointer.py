@@ -96,9 +96,9 @@ class Checkpointer:
         self._failed: BaseException | None = None
 
     def due(self, steps: int, *, epoch_ends: bool) -> bool:
-        """Return whether to keep one now, after so many steps in all.
+        """Return whether to keep one now, after that many steps in all.
 
-        While one is being written others wait, but for those at the ends of epochs, which wait with what they hold.
+        While one is being written others wait, except for those at the ends of epochs, which wait with what they hold.
 
         Raises
         ------

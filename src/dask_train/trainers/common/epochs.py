@@ -51,7 +51,7 @@ class Epochs:
 
     @classmethod
     def of(cls, task: LoopTask, num_rows: int, steps_per_execution: int = 1) -> Epochs:
-        """Return the epochs of a task, with so many rows."""
+        """Return the epochs of a task, with that many rows."""
         batches = -(-num_rows // task.batch_size)
         return cls(batches, task.steps_per_epoch, steps_per_execution, task.initial_epoch)
 
@@ -89,7 +89,7 @@ class Epochs:
         )
 
     def taken(self, first: int, stop: int, batch_size: int, size: int = 0) -> list[BatchRange]:
-        """Batches of so many rows from one position to another (excluded), as the ledger counts, of ``size`` ranks."""
+        """Return batch ranges from one position to another (excluded), as the ledger counts, of ``size`` ranks."""
         found = []
         while first < stop:
             epoch, batch = divmod(first, self.batches_of_data)
@@ -149,5 +149,5 @@ class Turns(Iterator[Any]):
 
 
 def in_whole_calls(num_steps: int, steps_per_execution: int) -> int:
-    """So many steps, in calls of Keras' that each take as many."""
+    """Return the number of Keras' calls for a number of steps."""
     return -(-num_steps // steps_per_execution) * steps_per_execution

@@ -147,7 +147,7 @@ class TrainingLoop(SyncedLoop):
         self._at_border()
 
     def steps_done(self, /, **scores: Any) -> bool:
-        """Pass the sync point after steps that were counted, but for the end of an epoch; see :meth:`step_done`."""
+        """Pass the sync point after steps that were counted, except for the end of an epoch; see :meth:`step_done`."""
         if scores and self.report_due:
             self._reported_s = time.monotonic()
             step = min(self.position.batch, self.num_steps)  # the last call may take more than there are to be
