@@ -1,4 +1,4 @@
-"""Job names, counts and address books: who is to run, and where each of them can be reached."""
+"""Job names, counts and address books: which roles run, and where each can be reached."""
 
 from __future__ import annotations
 

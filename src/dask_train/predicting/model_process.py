@@ -252,7 +252,7 @@ class ModelProcess:
     # The end
 
     def end(self, why: str) -> None:
-        """Kill the process, and all that it has started; nothing is left of it then. Again does no harm."""
+        """Kill the process, and all that it has started; nothing is left of it then. A second call does no harm."""
         with self._ending:
             if self._ended:
                 return

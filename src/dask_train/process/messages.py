@@ -70,7 +70,7 @@ class Started(Message):
 class Progress(Message):
     """What the role does, and whether it has made progress since its last report.
 
-    ``spent`` are the seconds of its time so far, by what they went to, and ``busy_with`` is to what they go now; see
+    ``spent`` are the seconds of its time so far, by activity, and ``busy_with`` is the activity now; see
     :mod:`dask_train.role.time_spent`. ``rows`` have gone through its hands so far. Of its process ``memory_bytes`` is
     what it has for itself, and ``cpu_s`` the processors' time that it has taken, all threads together.
     """
@@ -168,7 +168,7 @@ class DataSetWanted(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupWanted(Question):
-    """The role asks for a group of a data set that is streamed; groups before ``needed_from`` are let go."""
+    """The role asks for a group of a data set that is streamed; groups before ``needed_from`` are released."""
 
     asks_for = "a group of partitions"
     stream: Stream
@@ -387,7 +387,7 @@ class Mapped(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(Message):
-    """Who the process is, and what it is to do, under which settings; framework and function are pickled.
+    """The identity of the process, its task and its settings; framework and function are pickled.
 
     Where it ``needs_device``, it was given one, and must not compute on CPUs. Large results go into the ``letterbox``.
     It ``joins`` where the others train already.

@@ -63,7 +63,7 @@ class Output:
         return end, data.decode(errors="replace")
 
     def bytes_since(self, position: int, most: int = KEPT_BYTES) -> tuple[int, bytes]:
-        """Do as :meth:`since`, for those who put parts together: a part may end within a letter."""
+        """Return the bytes of :meth:`since`, for callers that join parts: a part may end within a letter."""
         self.collect()
         with self._lock:
             end = self._start + len(self._kept)

@@ -140,7 +140,7 @@ def other_threads() -> list[str]:
 def fork_orphan() -> bool:
     """Fork a process in a session of its own whose parent is not this one; True in it.
 
-    A process in between ends at once. Who asked for this adopts what it leaves: :mod:`dask_train.process.forked`.
+    A process in between ends at once. The caller adopts what it leaves: :mod:`dask_train.process.forked`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 warns of any second thread
@@ -152,7 +152,7 @@ def fork_orphan() -> bool:
             waits_for = os.pidfd_open(os.getpid())
             if os.fork():
                 os._exit(0)
-            os.setsid()  # a Ctrl-C in the terminal is the client's to handle, and who ends this ends its group
+            os.setsid()  # a Ctrl-C in the terminal is the client's to handle, and its group is killed with it
             select.select([waits_for], [], [])  # then the parent has changed
             os.close(waits_for)
         except BaseException:  # there was no room for a process

@@ -28,7 +28,7 @@ IMPORT_S = 60.0
 GONE_S = 2.0
 # Templates of one Dask worker at once; the one used least recently makes room.
 MAX_TEMPLATES = 4
-# So much of a template's arguments is left for what its forks show there.
+# Bytes of a template's arguments that are left for what its forks show there.
 _ROOM_FOR_ARGUMENTS = " " * 160
 
 logger = logging.getLogger(__name__)

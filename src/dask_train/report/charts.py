@@ -62,7 +62,7 @@ def small_chart(name: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -
     name
         Of the values; stands above, with the last value of each line.
     lines
-        Points by what they are of; finite, one of them at least.
+        Points by the name of their series; finite, at least one.
     """
     points = [point for line in lines.values() for point in line]
     (left, low), (right, high) = (tuple(map(of, zip(*points, strict=True))) for of in (min, max))

@@ -1,6 +1,6 @@
 """How numbers are written for people, the same on the live line and on the page.
 
-Owns wording only; what the numbers mean is up to who asks.
+Owns wording only; what the numbers mean is up to the caller.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def progress_of(verbose: Any) -> bool | None:
     Raises
     ------
     ValueError
-        It is none of "auto", 0, 1 and 2.
+        It is not one of "auto", 0, 1 and 2.
     """
     if not (verbose == "auto" or (isinstance(verbose, int) and verbose in (0, 1, 2))):
         raise ValueError(f"verbose is {verbose!r}; it is 'auto', 0, 1 or 2.")

@@ -1,6 +1,6 @@
 """A file that is there whole or not at all.
 
-Owns the write to disk; what the bytes are is up to who asks.
+Owns the write to disk; what the bytes are is up to the caller.
 """
 
 from __future__ import annotations

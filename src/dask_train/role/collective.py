@@ -54,10 +54,10 @@ class Collective:
 
         Notes
         -----
-        Who takes part: the chief and all workers; where a run has neither, all roles but parameter servers. Their
-        number in the group is :attr:`world_rank`. The group is made with the first call; from then on the loss of one
-        role is the loss of all, which start again as the next attempt, or end the run, as ``train(recovery=...)`` says.
-        Within a host arrays go through shared memory, between hosts around a ring, under the cluster's TLS.
+        The roles that take part: the chief and all workers; where a run has neither, all roles but parameter servers.
+        Their number in the group is :attr:`world_rank`. The group is made with the first call; from then on the loss of
+        one role is the loss of all, which start again as the next attempt, or end the run, as ``train(recovery=...)``
+        says. Within a host arrays go through shared memory, between hosts around a ring, under the cluster's TLS.
         """
         reduction = Reduction(op)
         return self._together("all_reduce()", arrays, lambda group, given: group.all_reduce(given, reduction))

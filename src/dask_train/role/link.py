@@ -45,9 +45,9 @@ from dask_train.role.own_memory import own_memory_bytes
 from dask_train.role.time_spent import CLIENT, TimeSpent
 from dask_train.transport.frames import descriptors_of, encode, messages_from
 
-# How often progress is sent; a stalled run is looked for in steps of a minute or more.
+# How often progress is sent; stalls are checked for in steps of a minute or more.
 PROGRESS_INTERVAL_S = 0.5
-# A role that asks for a value again within so long has awaited its client in between as well.
+# A role that asks for a value again within this time has awaited its client in between as well.
 AWAITS_AGAIN_S = 4 * PROGRESS_INTERVAL_S
 # Reports are sent in bundles of this many at most, so that a burst does not make one huge message.
 BUNDLE = 500
@@ -207,7 +207,7 @@ class SocketLink:
         except queue.Empty:
             raise StalledError(f"No value was sent to this role within {timeout_s:g} s.") from None
         if value is None:
-            self._values.put(None)  # for those who ask again
+            self._values.put(None)  # for later calls
             raise ClosedError(f"No value comes any more: {self.stop_reason}.")
         self._awaits_until = 0.0
         self._moves += 1

@@ -99,7 +99,7 @@ def run_role(end: int, account: int) -> None:
 
 
 def _checkpoints(start: Begin) -> CheckpointFolder | None:
-    """Return where the run keeps them; who does it sees at once that it can."""
+    """Return where the run keeps them; a role that keeps them checks at once that it can."""
     if start.checkpoint is None:
         return None
     folder = CheckpointFolder(start.checkpoint, start.attempt)
@@ -164,7 +164,7 @@ def told(error: BaseException, hint: str = "") -> dict[str, Any]:
 
 
 def _missing(error: BaseException | None) -> str:
-    """Return what to do where a module is missing, if that is what an error, or one that it came of, says."""
+    """Return what to do where a module is missing, if that is what an error, or its cause, says."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

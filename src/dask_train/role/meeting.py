@@ -97,7 +97,7 @@ class Meeting:
         Parameters
         ----------
         size
-            How many they are to be. Default: 0, whom the others wait for.
+            Number of roles that are to meet. Default: 0, those that the others wait for.
 
         Raises
         ------

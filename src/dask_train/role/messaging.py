@@ -41,7 +41,7 @@ class Messaging:
         """Tell scores: the client follows them, and stop rules look at them. Returns at once; never a barrier.
 
         It is progress, as are a batch from :meth:`batches`, a message and a checkpoint. A run without any for
-        ``train.progress.timeout`` (120 s) in all of its training roles is looked into, and ended as stalled.
+        ``train.progress.timeout`` (120 s) in all of its training roles is inspected, and ended as stalled.
 
         Parameters
         ----------
@@ -54,7 +54,7 @@ class Messaging:
             A name is reserved (role, rank, attempt, time); a whole number has more than 64 bits; or text has a lone
             surrogate, as names of files may that are no UTF-8.
         TypeError
-            A value is none of those.
+            A value is not one of those.
         """
         taken = [name for name in scores if name in RESERVED_NAMES]
         if taken:
@@ -124,7 +124,7 @@ class Messaging:
         Returns
         -------
         bool
-            True for good, once it is.
+            Stays true once it is.
         """
         if not self._context.num_batches:
             self._link.note("asking whether to stop")

@@ -24,14 +24,14 @@ class Session(Collective, Checkpointing):
     Attributes
     ----------
     role, rank, size
-        Which role this is, its number, and how many of that role there are.
+        Name of the role, its number, and the number of roles of that name.
     world_rank, world_size
         The rank over all training roles of the run, chiefs first, and how many of them there are: those of
         :meth:`all_reduce` and its like. The rank is None in roles that don't train.
     is_chief
         Whether this role initialises and saves for all: the chief, or worker 0 if the run has none.
     attempt
-        Which start of this role it is: 0, and one more with each recovery.
+        Number of this start of the role: 0, and one more with each recovery.
     num_rows, schema
         Rows of the data that the run gave this role, over all ranks, and its columns; 0 and None without any.
     scratch
@@ -68,7 +68,7 @@ class Session(Collective, Checkpointing):
         self.schema = None if self._data is None else self._data.schema
 
     def __repr__(self) -> str:
-        """Show which role of how many it belongs to."""
+        """Show the role, its rank and its number of ranks."""
         again = f", attempt {self.attempt}" if self.attempt else ""
         return f"<Session of {self.role} {self.rank}, one of {self.size}{again}>"
 
@@ -192,7 +192,7 @@ class Session(Collective, Checkpointing):
         Raises
         ------
         DataError
-            There is none of that name, or it can't be read as rows.
+            There is no data set of that name, or it can't be read as rows.
         """
         self._link.moved(f"opening data set {name!r}")
         with self._link.spent.on(DATA):

@@ -1,4 +1,4 @@
-"""What has taken too long. Every wait of a run ends here, with an error that names who was waited for."""
+"""What has taken too long. Every wait of a run ends here, with an error that names the roles that were waited for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dask_train.run.commands import Finish, Key, Verdict
 from dask_train.run.state import ALIVE, Phase, RolePhase, name_of
 from dask_train.run.state_update import StateUpdate
 
-# A role raises by itself when its peers don't come in time; so much later it is taken to hang.
+# A role raises by itself when its peers don't come in time; after this time it counts as hung.
 RENDEZVOUS_MARGIN_S = 5.0
 
 
@@ -121,7 +121,7 @@ def _stalled(turn: StateUpdate) -> None:
     latest = max((turn.roles[key].progressed for key in turn.plan.training_keys()), default=0.0)
     others_go_on = turn.time - latest < turn.plan.progress_s / 2
     if others_go_on and any(turn.time - turn.roles[key].looked_into > turn.plan.progress_s for key in hanging):
-        for key in hanging:  # one that works for long, and answers, is looked into again after the same time
+        for key in hanging:  # one that works for long, and answers, is inspected again after the same time
             turn.change(key, looked_into=turn.time)
         lost_roles.look(turn)
 

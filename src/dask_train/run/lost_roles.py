@@ -14,7 +14,7 @@ from dask_train.run.state_update import StateUpdate
 # An agent reports an exit at once, the scheduler of a dead Dask worker within some tens of milliseconds.
 SETTLE_S = 1.0
 # A role that raises because others have not answered may be the healthy one: all are asked who does not answer, which
-# takes some seconds; so much later it counts as its own exception in any case.
+# takes some seconds; after this time it counts as its own exception in any case.
 LOOK_S = 10.0
 
 # Phases in which nothing is mended any more.

@@ -14,7 +14,7 @@ from dask_train.run.commands import Free, Key, PlaceRoles, TellSize
 from dask_train.run.state import Phase, ResizePhase, Role, RolePhase, SizeChange
 from dask_train.run.state_update import StateUpdate
 
-# Of the roles that train, the one whose number may change.
+# The training role whose number may change.
 ROLE = "worker"
 _FIRST = (ROLE, 0)
 
@@ -141,7 +141,7 @@ def give_up_unless_told(turn: StateUpdate, why: str) -> None:
 
 
 def end(turn: StateUpdate, why: str = "the run has come to its end") -> None:
-    """Cancel a change for all who know of it: no role meets in that number any more."""
+    """Cancel a change everywhere: no role meets in that number any more."""
     if _ongoing(turn) is not None:
         give_up(turn, why)
 

@@ -168,7 +168,7 @@ class SizeChange:
 class Suspicion:
     """A role has raised; whether that is its own fault is seen when no loss is reported within a moment.
 
-    ``unanswered`` tells that it raised because it had waited too long; then it is looked who does not answer.
+    ``unanswered`` tells that it raised because it had waited too long; then all are asked who does not answer.
     """
 
     key: Key

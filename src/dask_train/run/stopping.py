@@ -28,7 +28,7 @@ class Patience(StopRule):
     monitor
         The score's name.
     patience
-        That many reports of it in a row without a better one; 0 is as 1.
+        Number of reports in a row without a better score; 0 is as 1.
     min_delta
         Least difference that counts as better. Default: 0.0.
     mode
@@ -38,7 +38,7 @@ class Patience(StopRule):
     Raises
     ------
     ValueError, TypeError
-        A parameter is none of these.
+        A parameter has another value or type.
 
     Notes
     -----

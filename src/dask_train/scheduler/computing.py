@@ -1,4 +1,4 @@
-"""Whether Dask computes something, which may take any time: who waits for it is not stalled meanwhile."""
+"""Whether Dask computes something, which may take any time: a run that waits for it is not stalled."""
 
 from __future__ import annotations
 

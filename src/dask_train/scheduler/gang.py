@@ -43,7 +43,7 @@ class PlacementRequest:
 
 
 class Gang:
-    """Who has which room, and who waits for some."""
+    """Which run has which room, and which runs wait for some."""
 
     def __init__(self, scheduler: Any, runs: Runs) -> None:
         self.scheduler = scheduler

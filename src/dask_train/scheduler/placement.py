@@ -110,7 +110,7 @@ def never(needs: Sequence[Needs], workers: Sequence[Capacity]) -> str:
 
 
 def why_waiting(needs: Sequence[Needs], workers: Sequence[Capacity], holders: Mapping[str, str]) -> str:
-    """For what a run waits, as a sentence; ``holders`` are who else uses which Dask worker."""
+    """Return what a run waits for, as a sentence; ``holders`` are the other users of each Dask worker."""
     if not workers:
         return "There is no Dask worker."
     free = sum(max(0, worker.threads - worker.used) for worker in workers if not worker.why_not)

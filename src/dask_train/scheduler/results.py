@@ -1,4 +1,4 @@
-"""Where results of Dask lie, for those who wait until they do."""
+"""Where results of Dask lie, for callers that wait until they are there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Results:
         self._awaited: dict[Any, list[Watched]] = {}
 
     def changed(self, key: Any) -> None:
-        """Wake those who wait for a task; called with each change of each task, so it must cost nothing."""
+        """Wake the waiters of a task; called with each change of each task, so it must cost nothing."""
         for watched in self._awaited.get(key, ()):
             watched.wake()
 

@@ -1,4 +1,4 @@
-"""What drivers, agents and those who look may ask about runs; registered as handlers of the scheduler."""
+"""What drivers, agents and other clients may ask about runs; registered as handlers of the scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .runs import MAX_BEHIND, KnownRun, Runs
 from .watched import Watched, changed_within
 
 _GONE = {"status": "gone"}
-# How often it is looked whose client is silent; a driver asks for events every 5 s.
+# How often silent clients are looked for; a driver asks for events every 5 s.
 LEASE_LOOK_S = 1.0
 # How long a nanny may take to start a Dask worker again.
 NANNY_S = 10.0
@@ -146,7 +146,7 @@ class RunRequests:
         return {"status": "OK" if entry is not None else "gone"}
 
     async def train_run_note(self, *, run: str, summary: dict[str, Any]) -> dict[str, Any]:
-        """Return what the driver says of the run now, for those who look."""
+        """Return what the driver says of the run now, for other clients."""
         entry = self.runs.by_id.get(run)
         if entry is not None:
             entry.summary = dict(summary)

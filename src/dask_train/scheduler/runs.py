@@ -15,7 +15,7 @@ from typing import Any
 
 from .watched import Watched
 
-# Records of runs that are over, for those who look later.
+# Records of runs that are over, for later readers.
 KEPT_RECORDS = 50
 # An agent is held back if its run's driver is this many events behind: a burst must not fill the scheduler's memory.
 MAX_BEHIND = 500
@@ -66,7 +66,7 @@ class Mailbox(Watched):
 
 @dataclass
 class KnownRun:
-    """One run: who drives it, what it said last of itself, where its roles are."""
+    """One run: its driver, its last state, the places of its roles."""
 
     id: str
     client: str
@@ -159,7 +159,7 @@ class Runs:
         self.observers: list[Observer] = []
 
     def news(self, run: KnownRun, events: Sequence[Any] = ()) -> None:
-        """Tell those who only look, such as a page of the dashboard: a run says something new of itself, or is over."""
+        """Tell readers, such as a page of the dashboard, that a run has news, or is over."""
         for observer in self.observers:
             observer(run, events)
 

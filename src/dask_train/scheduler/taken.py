@@ -1,4 +1,4 @@
-"""Whether a Dask worker can be taken, by roles of a run or by whatever else other plug-ins of ours lease it for.
+"""Whether a Dask worker can be taken, by roles of a run or by other plug-ins of ours that lease it.
 
 Everyone who takes Dask workers holds the ``MultiLock`` of their addresses meanwhile, as ``xgboost.dask`` does, so that
 all exclude each other. A lock doesn't say who holds it, nor that a free Dask worker is unfit. Each
@@ -43,7 +43,7 @@ def why_taken(scheduler: Any, ws: Any, *, asking: str, own: str = "") -> str:
     asking
         The name of the plug-in that asks, which knows about itself.
     own
-        As whom the asking one may hold its lock already.
+        Names under which the caller may hold its lock already.
     """
     for name, plugin in scheduler.plugins.items():
         if name != asking and (tell := getattr(plugin, "why_taken", None)) and (why := tell(ws.address)):

@@ -1,4 +1,4 @@
-"""What changes, and those who wait until it does; used at both ends, so without anything of dask-train."""
+"""A value that changes, and waiters for its change; used at both ends, so without anything of dask-train."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Watched:
     Attributes
     ----------
     changed
-        Set with the next change, and then another one: who waits for it looks again, and misses none that comes after
+        Set with the next change, and then another one: a waiter checks again, and misses none that comes after
         its look.
     """
 
     changed: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
 
     def wake(self) -> None:
-        """Let everyone who waits for a change look again."""
+        """Wake all waiters for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
 

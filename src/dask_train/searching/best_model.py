@@ -41,6 +41,6 @@ def whole(model: Any) -> Any:
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """Return a file for those who read logs, as ``fit`` writes it."""
+    """Return a file for readers of logs, as ``fit`` writes it."""
     path = fit_saved(whole(model), folder)
     return path.rename(folder / f"best_{path.name}")

@@ -80,7 +80,7 @@ def check_built(model: Any) -> None:
 
 
 def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:
-    """Check that a study can go that way, be seeded so, and take so long.
+    """Check a study's direction, seed and time limit.
 
     Raises
     ------

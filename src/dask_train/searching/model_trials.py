@@ -32,7 +32,7 @@ class TrialLoop(OrderLoop):
     """Called with a session, it trains one model after the other."""
 
     def opened(self, session: Session) -> ModelTrials:
-        """Return who trains them."""
+        """Return what trains them."""
         gc.freeze()  # what the framework is made of stays; to go through it after each trial takes 0.2 s
         return ModelTrials(session)
 

@@ -41,7 +41,7 @@ def open_study(
     Raises
     ------
     TypeError, ValueError
-        An argument is none of Optuna's; the study goes another way, or has several objectives; the storage can't be
+        An argument is not one of Optuna's; the study goes another way, or has several objectives; the storage can't be
         opened.
     """
     optuna = optuna_here()

@@ -18,7 +18,7 @@ from dask_train.searching.worker import EndTrial, TrialDone
 
 # How often one looks at the cluster's size and at the clock while nothing happens.
 LOOK_S = 0.5
-# After a slot found no room or was lost, so much later another one is tried.
+# Seconds after which another slot is tried when one found no room or was lost.
 AGAIN_S = 2.0
 # This many slots in a row, and twice as many as the cluster holds, may be lost before any of them has trained a trial.
 MAX_LOSSES = 5
@@ -225,7 +225,7 @@ def _in_words(error: DaskTrainError | None) -> str:
 
 
 def _told(handed: Handed, search: str) -> dict[str, Any]:
-    """Return a trial as those see it who look from elsewhere, in plain values."""
+    """Return a trial as other clients see it, in plain values."""
     params = {str(name)[:MAX_TOLD]: _plain(value) for name, value in handed.params.items()}
     order = handed.order
     assert order is not None

@@ -30,7 +30,7 @@ class Handed:
     Attributes
     ----------
     number, params
-        Its number, and what is tried, as those see it who look.
+        Its number, and what is tried, as other clients see it.
     order
         What its workers are sent; None if it could not be built.
     is_repeat

@@ -132,7 +132,7 @@ class OrderLoop(ABC):
 
     @abstractmethod
     def opened(self, session: Session) -> TrialWorker:
-        """Return who does it."""
+        """Return what does it."""
 
     def __call__(self, session: Session) -> None:
         """Serve orders until the run ends."""

@@ -1,6 +1,6 @@
 """Options of pandas that change numbers or dtypes; not how frames are shown, read or drawn.
 
-``compute.use_numexpr`` is none of a script: Dask sets it where it imports pandas.
+``compute.use_numexpr`` is not a script's setting: Dask sets it where it imports pandas.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Settings:
         )
 
     def apply(self) -> None:
-        """Make them those of this process, and of this thread, for good.
+        """Make them those of this process, and of this thread, permanently.
 
         A library that is imported later gets its settings then. Settings at their default are put back, so that a
         process may be used for one value after another.

@@ -57,7 +57,7 @@ def publish_dataset(
         Its name, among all that Dask's own ``client.publish_dataset`` has given.
     features, label
         Of a frame or dict, which columns it is made of, as :func:`~dask_train.train` takes them. A frame without
-        either keeps its columns by name, as a dict does; who opens it picks.
+        either keeps its columns by name, as a dict does; readers pick columns.
     override
         Replace what has the name, once this one is computed: both take memory until then. Default: False, which is an
         error where the name is taken.
@@ -152,7 +152,7 @@ def get_dataset(name: str, *, client: Client | None = None) -> published.Publish
     ValueError
         There is no client.
     DataError
-        There is no such data set, it is none in shared memory, or a part of it is lost.
+        There is no such data set, it is not in shared memory, or a part of it is lost.
 
     Examples
     --------

@@ -49,7 +49,7 @@ class InProcessData:
         Raises
         ------
         DataError
-            There is none of that name, or it can't be had.
+            There is no data set of that name, or it can't be opened.
         """
         if name not in self._opened:
             self._opened[name] = mapped_here(self._peer, f"data set {name!r}", self._found(name))

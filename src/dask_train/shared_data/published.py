@@ -204,7 +204,7 @@ class PublishedDataset(Shown):
         Raises
         ------
         ValueError, DataError
-            As :meth:`to_numpy`; a column's dtype is none of torch's.
+            As :meth:`to_numpy`; torch has no such dtype.
         ImportError
             torch is not installed.
         """

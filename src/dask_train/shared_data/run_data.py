@@ -183,7 +183,7 @@ class RunData:
         Raises
         ------
         DataError
-            There is none, or it is no data set.
+            There is no data set of that name, or it is none of ours.
         """
         if name not in self._opened:  # one task for all roles that ask, perhaps at the same time
             self._opened[name] = asyncio.ensure_future(self._open(name, check))

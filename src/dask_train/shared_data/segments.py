@@ -139,7 +139,7 @@ def segments_in(data: Any, *, decodes: bool = False) -> SharedSegments | None:
     data
         Anything: what :meth:`SharedSegments.record` gives, a data set, arrays of :meth:`SharedSegments.arrays`.
     decodes
-        Whether arrays of :func:`~dask_train.collections.shared.decoded` count, too: for who goes through batches, which
+        Whether arrays of :func:`~dask_train.collections.shared.decoded` count, too: for readers of batches, which
         decode the rows. Default: they are other arrays, whose rows are to be copied.
     """
     if isinstance(found := getattr(data, "segments", None), SharedSegments):

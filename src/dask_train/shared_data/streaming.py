@@ -133,7 +133,7 @@ class StreamOnDask:
     async def group(
         self, role: str, rank: int, stream: Stream, group: int, needed_from: int
     ) -> tuple[bytes, list[tuple[int, Any, list[str]]]]:
-        """Return a group's schema, pickled, and its segments, once it is computed: number, key, who holds it.
+        """Return a group's schema, pickled, and its segments, once it is computed: number, key, holders.
 
         Waits for ranks that are further behind than what may be computed ahead.
 

@@ -218,7 +218,7 @@ def _encoded(block: np.ndarray, decoder: OneHot) -> np.ndarray:
 
 
 def rows_once(columns: Sequence[Any], client: Client | None, workers: int | None) -> tuple[Any, ...]:
-    """Compute features, labels and perhaps weights for who looks at labels before it trains, each partition once.
+    """Compute features, labels and perhaps weights for an estimator that reads labels first, each partition once.
 
     Parameters
     ----------

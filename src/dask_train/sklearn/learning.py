@@ -70,7 +70,7 @@ class Learning(Refusing):
         CheckpointError
             The last checkpoint was begun with something else, or by an earlier version.
         ValueError
-            A label is none of the classes, which few estimators see.
+            A label is not one of the classes, which few estimators check.
         """
         return SpecRole(self, self._task(session))(session)
 

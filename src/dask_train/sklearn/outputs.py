@@ -31,7 +31,7 @@ def probabilities(raw: Any, num_classes: int, link: str | None) -> Any:
     Raises
     ------
     ValueError
-        They are none, or not as many; of a Dask array when it is computed.
+        They are not probabilities, or not as many; of a Dask array when it is computed.
     """
     return _by_row(raw, partial(_probabilities, num_classes=num_classes, link=link), width=num_classes)
 

@@ -1,6 +1,6 @@
 """A TensorFlow network inside the Dask worker processes: ``start_tensorflow``.
 
-The lowest tier, for people who bring their own TensorFlow program: real ``tf.distribute.Server`` objects, one a Dask
+The lowest tier, for your own TensorFlow program: real ``tf.distribute.Server`` objects, one per Dask
 worker; user code as ordinary pinned Dask tasks; a queue on each Dask worker.
 """
 
@@ -79,7 +79,7 @@ def start_tensorflow(
     leave_servers: bool = False,
     **counts: int,
 ) -> TensorFlowNetwork:
-    """Raise a TensorFlow network inside the Dask worker processes, one task per Dask worker.
+    """Start a TensorFlow network inside the Dask worker processes, one task per Dask worker.
 
     Parameters
     ----------

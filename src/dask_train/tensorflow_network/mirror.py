@@ -39,7 +39,7 @@ class Mirror(ABC):
         self._peer.loop.add_callback(self._tell)
 
     def _tell(self) -> None:
-        """Let those who wait look again; on the event loop only."""
+        """Wake all waiters; on the event loop only."""
         self._news.wake()
 
     def _fail(self, failure: DaskTrainError) -> None:

@@ -220,7 +220,7 @@ class Network(Mirror):
         DataError
             Data that only these Dask workers hold can be neither moved nor computed again; nothing was touched.
         LaunchError
-            A Dask worker did not come back. The network is closed all the same.
+            A Dask worker did not come back. The network is closed anyway.
         """
         return self._peer.run(self._close, force, seconds_or(Deadlines.from_dask_config().close_s, timeout_s))
 

@@ -134,7 +134,7 @@ class FrameworkTests(ABC):
                 framework.check(counts)
 
     def test_a_run_knows_what_a_loss_means(self) -> None:
-        """Roles that agree at every step are none to replace one by one."""
+        """Roles that agree at every step can't be replaced one by one."""
         framework = self.framework()
         if framework.agrees_every_step(self.counts):
             assert num_ranks(self.counts) > 1

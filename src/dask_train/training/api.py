@@ -139,7 +139,7 @@ def train(  # noqa: PLR0913 - one keyword for each setting of a run
         Device of each role process but parameter servers. ``"auto"``: a device that the cluster gave the Dask worker
         (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a batch system, or a declared resource ``GPU``), shared where roles
         outnumber devices, and none if no Dask worker was given one. 1: a device of its own; an error where the
-        framework would compute on CPUs all the same. 0: none. Default: None, all devices that the Dask worker sees.
+        framework would compute on CPUs anyway. 0: none. Default: None, all devices that the Dask worker sees.
     client
         Dask client. Default: in a Dask task that of the task, whose thread is free for others while this waits; else
         ``distributed.default_client()``; if there is none, a local cluster is started.

@@ -220,7 +220,7 @@ class _InProcessRun:
     def _accounted(self) -> Iterator[Account]:
         descriptor = os.memfd_create("dask-train-account", os.MFD_CLOEXEC)
         account = Account(descriptor)
-        finalize(account, os.close, descriptor)  # who keeps the session may still use it
+        finalize(account, os.close, descriptor)  # the user may keep the session, and still use it
         try:
             yield account
             account.settle()

@@ -88,7 +88,7 @@ class InProcessLink:
         self._reason = self._reason or reason
 
     def send(self, value: bytes) -> None:
-        """Drop a value: who holds the run waits here until it is over."""
+        """Drop a value: its receiver waits here until the run is over."""
 
     def receive(self, timeout_s: float | None) -> bytes:  # noqa: ARG002 - none will ever come
         """Raise: no one could have sent anything.

@@ -229,7 +229,7 @@ def functions_of(function: Any) -> dict[str, Any]:
     Raises
     ------
     TypeError, ValueError
-        There is none, or one can't be called.
+        There is no function, or one can't be called.
     """
     if not isinstance(function, Mapping):
         function = {"worker": function}

@@ -82,7 +82,7 @@ class Refusal:
 def ask(
     lines: Sequence[Channel], messages: Sequence[Any], timeout_s: float, whom: str = "A parameter server"
 ) -> list[Any]:
-    """Tell each of them something, and wait for their answers; ``whom`` errors name.
+    """Send a message to each of them, and wait for their answers; errors name ``whom``.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from dask_train.transport.reception import ended_after
 
 _NONCE_BYTES = 32
 _RETRY_S = 0.1
-# How long who has connected may take to prove what it is.
+# How long a new connection may take to authenticate.
 GREETING_S = 10.0
 
 
@@ -61,7 +61,7 @@ class Credentials:
         return context.wrap_socket(connection, server_side=listens)
 
     def name_of(self, address: str) -> str:
-        """Return a name for what is at an address, which only who knows the key can tell."""
+        """Return a name for what is at an address, which only holders of the key can compute."""
         return f"{address}/{hmac.digest(self.key, address.encode(), 'sha256').hex()[:32]}"
 
     def prove(self, connection: socket.socket, *, listens: bool) -> None:
@@ -132,12 +132,12 @@ def greeted(connection: socket.socket, credentials: Credentials, *, listens: boo
 
 
 def connected(address: str, credentials: Credentials, timeout_s: float) -> socket.socket:
-    """Return a connection to who listens at that address.
+    """Return a connection to the server at that address.
 
     Raises
     ------
     LaunchError
-        No peer does in time, or it does not know the run.
+        No server answers in time, or it does not know the run.
     """
     deadline = time.monotonic() + timeout_s
     while True:

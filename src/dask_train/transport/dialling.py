@@ -16,7 +16,7 @@ _AGAIN_S = 0.1
 
 
 def receptions(address: str, slot: ArraySlot, credentials: Credentials) -> list[Reception[Channel]]:
-    """Return where lines come from to who is under an address, of who shares the host and of who does not.
+    """Return the receptions of lines to an address: of processes on the same host, and of others.
 
     Raises
     ------
@@ -32,9 +32,9 @@ def receptions(address: str, slot: ArraySlot, credentials: Credentials) -> list[
 
 
 def dial(address: str, slot: ArraySlot, host: str, credentials: Credentials, timeout_s: float) -> Channel:
-    """Return a line from a process of ``host`` to who listens at ``address``; one host is one as in :class:`Hosts`.
+    """Return a line from a process of ``host`` to the server at ``address``; one host is one as in :class:`Hosts`.
 
-    Who is sent away tries again: strangers may have taken all the room there is for a while.
+    A process that is rejected tries again: strangers may have taken all places for a while.
 
     Raises
     ------

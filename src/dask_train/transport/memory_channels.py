@@ -28,7 +28,7 @@ def receive_in_memory(address: str, slot: ArraySlot, credentials: Credentials) -
     slot
         The arrays that travel on each line.
     credentials
-        Who is answered.
+        The peers that are answered.
     """
 
     def greet(connection: socket.socket) -> Channel:
@@ -47,12 +47,12 @@ def receive_in_memory(address: str, slot: ArraySlot, credentials: Credentials) -
 
 
 def dial_in_memory(address: str, slot: ArraySlot, credentials: Credentials, timeout_s: float) -> Channel:
-    """Return a line to who listens under that address on this host.
+    """Return a line to the server under that address on this host.
 
     Raises
     ------
     LaunchError
-        No peer does in time, or it is of another user or another run.
+        No server answers in time, or it is of another user or another run.
     """
     refusal = LaunchError(
         f"Nobody answers as {address} on this host.",

@@ -52,7 +52,7 @@ def receive_over_network(address: str, slot: ArraySlot, credentials: Credentials
     slot
         The arrays that travel on each line.
     credentials
-        Who is answered.
+        The peers that are answered.
 
     Raises
     ------
@@ -67,11 +67,11 @@ def receive_over_network(address: str, slot: ArraySlot, credentials: Credentials
 
 
 def dial_over_network(address: str, slot: ArraySlot, credentials: Credentials, timeout_s: float) -> Channel:
-    """Return a line to who listens at that address.
+    """Return a line to the server at that address.
 
     Raises
     ------
     LaunchError
-        No peer does in time, or it does not know the run.
+        No server answers in time, or it does not know the run.
     """
     return NetworkChannel(connected(address, credentials, timeout_s), slot)

@@ -1,4 +1,4 @@
-"""Greeting who connects to a socket: side by side, each for so long, and never more of them than that many.
+"""Greet connections to a socket: concurrently, each within a time limit, and never more than a number of them.
 
 Any process may connect to a socket that listens, and then send nothing, or a byte at a time. That does not block
 others.
@@ -36,7 +36,7 @@ _Guest = TypeVar("_Guest", bound=_Closes)
 
 
 class Reception(Generic[_Guest]):
-    """Who comes to a socket and is let in.
+    """The connections to a socket that are let in.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Reception(Generic[_Guest]):
         except queue.Empty:
             raise TimeoutError(f"nobody was let in within {timeout_s:g} s") from None
         if guest is None:
-            self._guests.put(None)  # for those who ask again
+            self._guests.put(None)  # for later calls
             raise OSError(errno.EBADF, "nobody is received any more")
         return guest
 
@@ -144,7 +144,7 @@ class Reception(Generic[_Guest]):
 
 @contextmanager
 def ended_after(connection: socket.socket, seconds: float) -> Iterator[None]:
-    """While it lasts, a connection is shut down when so much time is over, however much comes over it."""
+    """While it lasts, a connection is shut down after a time limit, however much it receives."""
     own = connection.dup()
     timer = threading.Timer(seconds, _shut_down, [own])
     timer.daemon = True

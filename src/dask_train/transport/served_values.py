@@ -38,7 +38,7 @@ class ServedValues:
     host
         The address of this host at which others reach it.
     credentials
-        What who asks has to have.
+        What a request has to contain.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ def _accept(listener: socket.socket, values: list[Any], credentials: Credentials
 
 
 def _answer(connection: socket.socket, values: list[Any], credentials: Credentials) -> None:
-    # who has asked is gone, does not belong here, or asks for what is not served any more
+    # the client is gone, does not belong here, or asks for what is not served any more
     with (
         contextlib.suppress(EOFError, OSError, LaunchError, IndexError),
         greeted(connection, credentials, listens=True) as known,
@@ -107,7 +107,7 @@ def _send(connection: socket.socket, buffers: list[memoryview]) -> None:
 
 
 class ValueReader:
-    """Reads values from who serves them, over one connection; a context manager.
+    """Reads values from their server, over one connection; a context manager.
 
     Raises
     ------

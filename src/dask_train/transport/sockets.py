@@ -31,7 +31,7 @@ def listen(name: str, backlog: int) -> socket.socket:
 
 
 def pass_memory(connection: socket.socket, descriptor: int) -> None:
-    """Give who has connected the descriptor.
+    """Give the descriptor to a connected process.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def pass_memory(connection: socket.socket, descriptor: int) -> None:
 def connect(
     name: str, deadline: float, refusal: LaunchError, prove: Callable[[socket.socket], None] | None = None
 ) -> tuple[socket.socket, int]:
-    """Return a connection to who listens under a name, and the descriptor that it passes.
+    """Return a connection to the process that listens under a name, and the descriptor that it passes.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def connect(
     refusal
         What is raised if no process listens in time, or none passes anything.
     prove
-        Shows who listens that this process belongs to it, and sees that it does; may raise ``EOFError``.
+        Proves to the listener that this process belongs to it, and the reverse; may raise ``EOFError``.
 
     Raises
     ------

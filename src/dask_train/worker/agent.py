@@ -90,7 +90,7 @@ class Agent:
         self._data = RoleData(self.peer, self.on_worker_loop, brief.patience_s)
         self._mail = Mail(self.peer, brief.run, name, self.on_worker_loop, self._worker_is_closing)
         self.gone: Future[None] = Future()
-        self.gone.set_running_or_notify_cancel()  # who waits for it can't cancel it
+        self.gone.set_running_or_notify_cancel()  # its waiters can't cancel it
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting: set[asyncio.Task[None]] = set()  # never cancelled: a process must not start unseen

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from dask_train.errors import DaskTrainError, RoleLostError
 
-# Reports are collected for so long before they are sent on: 1,000 messages a second, sent singly, cost 13% of a
+# Reports are collected for this long before they are sent on: 1,000 messages a second, sent singly, cost 13% of a
 # scheduler's core, bundled 2%.
 BUNDLE_S = 0.05
 # How long a scheduler that does not answer is asked again before the roles are ended.
@@ -29,7 +29,7 @@ Output = tuple[str, int, int, int, bytes]
 
 
 class Scheduler(Protocol):
-    """Who is asked; see :class:`~dask_train.cluster.peer.Peer`."""
+    """The peer that is asked; see :class:`~dask_train.cluster.peer.Peer`."""
 
     @property
     def poll_s(self) -> float:
@@ -45,7 +45,7 @@ class Mail:
     Parameters
     ----------
     scheduler
-        Who is asked.
+        The peer that is asked.
     run, agent
         Whose correspondence it is.
     on_worker_loop
@@ -94,7 +94,7 @@ class Mail:
                 yield command
 
     def put(self, event: Any, *, within_s: float) -> int:
-        """Send an event after those before, with the next bundle, which goes within so long; how many wait now."""
+        """Send an event after those before, with the next bundle, within a fixed time; return how many wait now."""
         self._events.append(event)
         due = asyncio.get_running_loop().time() + within_s
         if due < self._due:

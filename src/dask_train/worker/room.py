@@ -25,8 +25,8 @@ class Room:
     left
         What its container can still take; None without a limit.
     templates
-        What each of its templates takes, by what it has imported
-        (:func:`~dask_train.process.templates.name_of`): who forks processes of it has that part of them already.
+        What each of its templates takes, by its imports
+        (:func:`~dask_train.process.templates.name_of`): processes forked of it share that part.
     """
 
     bytes: int

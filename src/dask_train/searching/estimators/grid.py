@@ -57,7 +57,7 @@ class GridStudy(Study):
     Parameters
     ----------
     estimator
-        Of whom candidates are copies.
+        The estimator that candidates are copies of.
     candidates
         Their parameters.
     splits

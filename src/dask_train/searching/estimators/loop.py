@@ -42,7 +42,7 @@ class EstimatorLoop(OrderLoop):
     validation: tuple[str, Columns] | None = None
 
     def opened(self, session: Session) -> EstimatorWorker:
-        """Return who does them, on the rows of all."""
+        """Return what does them, on the rows of all."""
         assert session._data is not None
         tables = {"data": RowTable(session._data.rows_by_number(), self.columns)}
         if self.validation is not None:

@@ -26,7 +26,7 @@ _PASSED = (None, "passthrough")
 
 @dataclass(frozen=True, kw_only=True)
 class FoldScore:
-    """What came of a candidate on one fold; seconds of all of its steps, also of those that it shares."""
+    """Result of a candidate on one fold; seconds of all of its steps, also of those that it shares."""
 
     candidate: int
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def scored(candidates: Sequence[Candidate], fold: Fold, scoring: Scoring) -> tup
 
     Returns
     -------
-    What came of each, and how many fits of steps there were.
+    Result of each, and the number of fits of steps.
     """
     tree = _Tree(scoring, fold)
     tree.go(list(candidates), fold, 0)

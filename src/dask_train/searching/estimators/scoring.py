@@ -59,7 +59,7 @@ def scoring_of(estimator: Any, scoring: Any, *, has_weights: bool) -> Scoring:
     Raises
     ------
     ValueError
-        It is none, or names none.
+        It is no score, or names none.
     """
     check_names(scoring)
     if scoring is None or isinstance(scoring, str) or callable(scoring):
@@ -102,7 +102,7 @@ def counting(refit: bool | str, names: list[str]) -> str | None:
     Raises
     ------
     ValueError
-        There are several scores, and it is none of them.
+        There are several scores, and it is not one of them.
     """
     if refit is False or (refit is True and len(names) == 1):
         return names[0] if refit else None

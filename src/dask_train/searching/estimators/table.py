@@ -24,7 +24,7 @@ def results_table(
     candidates
         The parameters of each.
     scores
-        What came of a candidate on a fold, by their numbers.
+        Result of a candidate on a fold, by their numbers.
     num_folds
         How many there are.
     names

@@ -58,7 +58,7 @@ def from_vineyard(
     Raises
     ------
     ValueError, TypeError
-        There is no client, or ``object_id`` is none.
+        There is no client, or ``object_id`` is invalid.
     DataError
         No daemon answers, it has no such object, or the object can't be opened as rows.
     MissingPackageError

@@ -92,7 +92,7 @@ def _namespace() -> str:
 
 
 def _process(pid: int) -> str:
-    """Return a process for those who see the same numbers: its namespace, number and start."""
+    """Return the identity of a process where numbers are the same: its namespace, number and start."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             started = stat.read().rpartition(")")[2].split()[19]

@@ -48,7 +48,7 @@ class Boards:
     def ring(self, name: str, maxlen: int) -> RingBuffer:
         """Return the ring of that name, made if there is none.
 
-        A longer ``maxlen`` than before makes room; a shorter one is left to the reader, who sees fewer.
+        A longer ``maxlen`` than before makes room; a shorter one makes that reader see fewer.
         """
         ring = self.rings.get(name)
         if ring is None:

@@ -1,4 +1,4 @@
-"""Who holds what, and who has room: a picture of the cluster on which a restart is tried before it is done."""
+"""Where data lies, and which Dask workers have room: a model of the cluster on which a restart is tried first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ClusterPicture:
     Attributes
     ----------
     size, holders
-        Bytes of each key that lies only on those Dask workers, and who of them holds it.
+        Bytes of each key that lies only on those Dask workers, and which of them hold it.
     needed
         Those of the keys that Dask could not compute again.
     actors
@@ -58,7 +58,7 @@ class ClusterPicture:
         return sorted(held, key=lambda key: (key not in self.needed, -self.size[key]))
 
     def shares(self, wave: Collection[str]) -> tuple[dict[str, list[Any]], list[Any]]:
-        """Who else takes what of that, each key to the one with the most room; and the needed keys that fit nowhere."""
+        """Return which others take each key, the one with the most room first; and the needed keys that fit nowhere."""
         room = {address: size for address, size in self.room.items() if address not in wave}
         shares: dict[str, list[Any]] = {}
         left = []

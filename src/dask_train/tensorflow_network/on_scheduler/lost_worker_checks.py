@@ -1,8 +1,8 @@
 """When the program that started the Dask workers looks after one that left.
 
 ``SpecCluster`` (``LocalCluster``, dask-jobqueue and others) looks some seconds after every loss whether a Dask
-worker of that name is back, and else closes its nanny for good. Where it looks while that worker restarts for another
-reason, it closes a healthy one: 15 s after one network's close, in the middle of the next one's.
+worker of that name is back, and else closes its nanny permanently. Where it looks while that worker restarts for
+another reason, it closes a healthy one: 15 s after one network's close, in the middle of the next one's.
 """
 
 from __future__ import annotations

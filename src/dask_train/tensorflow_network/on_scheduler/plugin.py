@@ -278,7 +278,7 @@ class NetworksPlugin(SchedulerPlugin):
         self.boards.delete(board)
         return {"status": "OK"}
 
-    # For those who look
+    # For readers
 
     async def train_networks(self) -> dict[str, Any]:
         """Return what is kept now, for tests and the curious."""

@@ -33,7 +33,7 @@ class Epochs:
     Notes
     -----
     A position is a number of batches: the first batch of the first turn has position 0, and the first epoch begins with
-    turn ``initial_epoch``, so that one who trains epoch by epoch has the rows in another order in each.
+    turn ``initial_epoch``, so that training epoch by epoch has the rows in another order in each.
     """
 
     def __init__(
