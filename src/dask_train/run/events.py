@@ -71,7 +71,7 @@ class RoleStarted(RoleEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class Progressed(RoleEvent):
-    """Progress of the role: a batch, a report, a message, a checkpoint. Waiting, or asking whether to stop, is none."""
+    """Progress of the role: a batch, a report, a message, a checkpoint; not waiting, nor asking whether to stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
