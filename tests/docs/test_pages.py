@@ -57,6 +57,9 @@ DIALECT = {
     r"\bwhat there can(?:'t|not) be\b": "Unsupported options",
     r"\bclose (?:\w+ ){1,3}to others\b": "block from other users",
     r"\bnobody (?:knows|gets on|has to)\b": "name who does not",
+    r"\bwhoever\b": "name the reader, process or rank",
+    r"\bin vain\b": "name what fails",
+    r"\bbut for the\b": "except for",
 }
 
 

@@ -203,7 +203,7 @@ class Run(Generic[R]):
         """Change the number of workers, from the end of the step in hand.
 
         Workers that join get weights and optimizer state from the others, which keep theirs; those that leave do so in
-        order. Global batches stay the same: each row is still trained once in an epoch. It waits until the run has so
+        order. Global batches stay the same: each row is still trained once in an epoch. It waits until the run has that
         many workers.
 
         Parameters

@@ -146,8 +146,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     """Train a compiled Keras model on the Dask cluster that holds the data: Keras' own ``fit``, in several processes.
 
     All workers train one model: each takes its share of every global batch, and gradients are summed before they are
-    applied. So the model, its metrics and its history are those of one process, whatever the number of workers, but
-    for the order in which floating-point numbers are added up.
+    applied. So the model, its metrics and its history are those of one process, whatever the number of workers,
+    up to the order in which floating-point numbers are added.
 
     With parameter servers (``ps``) workers train asynchronously: the servers hold the weights and the compiled
     optimizer, and workers bring gradients and take weights, each at its own pace. A worker that is lost is replaced,

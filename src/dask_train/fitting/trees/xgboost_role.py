@@ -144,8 +144,8 @@ class Batches(xgboost.DataIter):
     pages
         With what the names of files of bins begin; None if bins are kept in memory.
     types
-        What XGBoost takes for ``feature_types``: of arrays a word for each, of frames the categories of a model to go
-        on with, whose codes theirs become.
+        What XGBoost takes for ``feature_types``: of arrays a word for each, of frames the categories of a model to
+        continue, whose codes theirs become.
     """
 
     def __init__(self, parts: Sequence[TreeRows], column: Column, pages: str | None = None, types: Any = None) -> None:
