@@ -3,7 +3,7 @@
 ::
 
     DaskTrainError
-    ├── PlacementError          the cluster can't hold the roles that were asked for
+    ├── PlacementError          the cluster has no room for the requested roles
     ├── LaunchError             a role was placed but did not start
     ├── RoleFailedError         a role's own code raised
     ├── RoleLostError           a role, or the Dask worker that carried it, is gone
@@ -49,7 +49,7 @@ class DaskTrainError(Exception):
     Parameters
     ----------
     what
-        What happened, with the values that tell it, as a full sentence.
+        What happened, with the values involved, as a full sentence.
     cause
         The likely cause, as a full sentence; empty if ``what`` says it all.
     change
@@ -83,7 +83,7 @@ class DaskTrainError(Exception):
 
 
 class PlacementError(DaskTrainError):
-    """The cluster can't hold the roles that were asked for; nothing was started."""
+    """The cluster has no room for the requested roles; nothing was started."""
 
 
 class LaunchError(DaskTrainError):

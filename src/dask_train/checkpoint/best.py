@@ -12,7 +12,7 @@ AUTO, MODES = "auto", ("min", "max")
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """The best checkpoint of a training so far, as the manifest of each later one tells it.
+    """The best checkpoint of a training so far, as the manifest of each later one names it.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ def is_better(value: float, than: float | None, *, mode: str) -> bool:
 
 
 def mode_by_name(name: str | None, mode: str) -> str:
-    """Give "min" for a loss, as Keras has it; other scores don't tell by their names, so the mode stays as it is."""
+    """Give "min" for a loss, as Keras has it; names of other scores don't show it, so the mode stays as it is."""
     return "min" if mode == AUTO and name is not None and name.removeprefix("val_") == "loss" else mode
 
 

@@ -91,7 +91,7 @@ class Claiming:
         self._renew(settled=True)
 
     def end(self) -> None:
-        """Give the place up; soon, also where the store does not answer."""
+        """Release the place; soon, also where the store does not answer."""
         self._over.set()
         if self._renewing is not None:
             self._renewing.join(_END_S)
@@ -131,7 +131,7 @@ class Claiming:
             return None
 
     def _wait_for(self, name: str, first: Claim | None) -> None:
-        """See another run end, or its claim not renewed any more; then the claim is removed."""
+        """Wait until another run ends, or no longer renews its claim; then remove the claim."""
         system, root = self._place.opened()
         ends, last = time.monotonic() + WATCH_S, first
         while last is None or not _is_over(last):

@@ -73,7 +73,7 @@ class CheckpointFolder:
         return is_due(place.every_steps, place.every_s, steps=steps, last_steps=self._last_steps, seconds=seconds)
 
     def was_kept(self, steps: int) -> None:
-        """Take note that one was kept after that many steps in all: the next one's time counts from now on."""
+        """Note that one was kept after that many steps in all: the next one's time counts from now on."""
         self._last_s, self._last_steps = time.monotonic(), steps
 
     def claim(self) -> None:

@@ -32,12 +32,12 @@ class Checkpoint:
         Number of checkpoints that stay, the last ones. With ``keep=1``, a damaged checkpoint cannot be recovered.
         Default: 2.
     best
-        The score by which one more stays, the best one, such as ``"val_loss"``; None for none. In ``fit`` it is one of
-        the logs at the end of an epoch, in ``train`` the score of that name that the role which keeps a checkpoint has
-        reported last since the one before, in ``search`` the metric.
+        Score of the best checkpoint, which stays as well, such as ``"val_loss"``. Default: None, none. In ``fit`` it is
+        one of the logs at the end of an epoch, in ``train`` the score of that name that the role which keeps a
+        checkpoint has reported last since the one before, in ``search`` the metric.
     mode
         Whether less ("min") or more ("max") of that score is better. "auto" is as in Keras: losses and Keras' own
-        metrics tell; of others, and in ``train`` of all but losses, it has to be given.
+        metrics have a direction; pass it for others, and in ``train`` for all but losses.
     restore_best
         Whether ``fit`` ends with the model of the best checkpoint, optimizer and all, instead of the last epoch's.
         ``search`` does so in any case; in ``train``, ``session.load_checkpoint(best=True)`` gives it. Default: False.

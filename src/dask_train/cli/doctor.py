@@ -32,7 +32,7 @@ _MOST_ROWS = 16
 @click.option("--html", "page", metavar="FILE", help="Write the same as a web page, too.")
 @json_option
 def doctor(as_json: bool, page: str | None, **options: Any) -> None:
-    """Tell what a cluster can run, and what to change; without a scheduler, what this machine can.
+    """Report what a cluster can run, and what to change; without a scheduler, what this machine can.
 
     \b
     Exit status

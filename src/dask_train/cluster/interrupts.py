@@ -16,7 +16,7 @@ _previous: list[object] = []
 
 
 def this_boot() -> str:
-    """Name the running kernel, so that process ids of two hosts are not taken for each other's."""
+    """Name the running kernel, so that process ids of two hosts are not confused."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -68,6 +68,6 @@ class Shield:
 
 
 async def _tell_all(peer: Peer, function: Callable[..., Any], *args: Any) -> None:
-    """Tell all; those that are gone need not know, and those that are busy will find it when they look."""
+    """Inform all; those that are gone need not know, and those that are busy read it later."""
     with suppress(OSError, DaskTrainError, TimeoutError):
         await asyncio.wait_for(peer.on_workers(function, *args, on_error="ignore"), BUSY_S)

@@ -71,7 +71,7 @@ def frame_source(what: str, form: PartitionForm) -> Source:
 
 
 def belong_together(frames: Sequence[Any]) -> bool:
-    """Tell whether frames and columns surely have the same rows in each partition, by their index."""
+    """Return whether frames and columns surely have the same rows in each partition, by their index."""
     try:
         _check_one_origin("data", frames)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What tells the rows of a Dask collection from others, in this process and in any later one."""
+"""What distinguishes the rows of a Dask collection from others, in this process and in any later one."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Announcements:
         self._turn = 0
 
     def exchange(self, call: CollectiveCall, payload: Sequence[np.ndarray] = ()) -> list[memoryview]:
-        """Tell all ranks of a call, and see that it is theirs, too.
+        """Announce a call to all ranks, and check that it is theirs, too.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Announcements:
         return self._check(call, pages)
 
     def leave(self) -> None:
-        """Tell the others, as the last word, that this rank comes to no call any more."""
+        """Tell the others, in a last message, that this rank makes no more calls."""
         self._write(CollectiveCall(""), 0, left=True)
         self._channels[self._turn].total[self._places[self._group.rank]] = self._mine
         self._group.leave()

@@ -158,7 +158,7 @@ class ProcessGroup:
         Parameters
         ----------
         key
-            Tells this gathering from others; the same on all ranks.
+            Distinguishes this gathering from others; the same on all ranks.
         arrays
             This rank's, with as many rows each, which may be none; other ranks may have others.
 
@@ -297,5 +297,5 @@ class ProcessGroup:
             )
 
     def close(self) -> None:
-        """Give the memory up."""
+        """Release the memory."""
         self._memory.close()

@@ -363,7 +363,7 @@ class ReplaceableGroup(ProcessGroup):
         return State(border, shared, own[self.rank]), calls
 
     def close(self) -> None:
-        """Give the memory up."""
+        """Release the memory."""
         if self._old is not None and self._old is not self._memory:
             self._old.close()
         super().close()

@@ -20,7 +20,7 @@ CHART_COLUMNS = ("xs", "ys", "x", "y", "colour", "alpha", "dash", "label")
 WAITING_COLUMNS = ("run", "time", "roles", "why")
 # Of more hosts, or scores, a cell names the first ones.
 MOST_NAMED = 6
-# Colours that people who see no red, or no green, tell apart (Okabe and Ito, 2008); their black, which a dark page
+# Colours that people who see no red, or no green, distinguish (Okabe and Ito, 2008); their black, which a dark page
 # would hide, is grey.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777")
 

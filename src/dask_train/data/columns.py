@@ -16,7 +16,7 @@ from dask_train.data.text import PAIR_BYTES, is_text
 
 # The dtype of columns of text.
 TEXT = "|O"
-# The dtype of columns of which only computing tells it; NumPy has none of that name.
+# The dtype of columns of which only computing shows it; NumPy has none of that name.
 UNKNOWN = ""
 
 
@@ -54,7 +54,7 @@ class Column:
     ----------
     dtype
         As ``numpy.dtype.str``; ``"|O"`` is text, whose rows are ``str`` in arrays and lie in shared memory as
-        :mod:`dask_train.data.text` has them. Empty as long as only computing tells.
+        :mod:`dask_train.data.text` has them. Empty as long as only computing shows.
     row_shape
         The shape of one row; ``()`` where a row is a number.
     origins
@@ -113,7 +113,7 @@ class Columns(Sequence[Column]):
     Attributes
     ----------
     columns
-        The columns, in order; empty as long as only computing tells how many there are, and what they are.
+        The columns, in order; empty as long as only computing shows how many there are, and what they are.
     names
         Their names where batches are dicts, else None.
     is_tuple

@@ -59,7 +59,7 @@ class Letterbox:
         return [private_view(self._descriptor, start, size) for start, size in left]
 
     def close(self) -> None:
-        """Give the memory up."""
+        """Release the memory."""
         self._close()
 
 

@@ -154,7 +154,7 @@ class Rows:
         return [column[start : start + num_rows] for column, start in zip(self.columns, starts, strict=True)]
 
     def forget(self, lent: Sequence[np.ndarray]) -> None:
-        """Have rows that were lent be again what all processes see: changed pages are dropped, and read anew."""
+        """Make lent rows equal to what all processes see again: changed pages are dropped, and read anew."""
         for rows in lent:
             start = rows.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
             length = rows.ctypes.data + rows.nbytes - start

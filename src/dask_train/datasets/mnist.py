@@ -106,7 +106,7 @@ def fetch_mnist() -> Path:
     Raises
     ------
     DataError
-        No way worked; the message tells what was tried. Files that were not there still are not.
+        No way worked; the message says what was tried. Files that were not there still are not.
     """
     folder = cache_folder("mnist")
     sweep(folder)

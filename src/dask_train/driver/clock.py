@@ -6,7 +6,7 @@ import time
 
 
 class RunClock:
-    """Tells the time from when it was made on, by the monotonic clock.
+    """Counts time from its creation on, by the monotonic clock.
 
     All deadlines of a run are differences of these times. The system's clock is set while runs last (NTP, a virtual
     machine that wakes up), which must neither end a healthy run nor keep one that hangs. Nor is time counted in which

@@ -292,7 +292,7 @@ class Run(Generic[R]):
         Raises
         ------
         PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
-            How the run ended, if not well. Notes tell the role's traceback and the end of its output.
+            How the run ended, if not well. Notes have the role's traceback and the end of its output.
         StalledError
             It still runs after ``timeout_s``.
         BaseException

@@ -15,7 +15,7 @@ from dask_train.run.state import name_of
 TAIL_LINES = 20
 
 
-# Tells errors for wrong input, which are the user's as they are, from what went wrong in a role.
+# Distinguishes errors for wrong input, which are the user's as they are, from what went wrong in a role.
 Refuses = Callable[[BaseException], bool]
 
 

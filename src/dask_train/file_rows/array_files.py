@@ -36,7 +36,7 @@ class ArrayFile:
     step
         Rows of a block are a multiple of it, such as those of a chunk of HDF5.
     stamp
-        Tells this file from what lies there after it has changed.
+        Distinguishes this file from what lies there after it has changed.
     """
 
     fs: Any = field(repr=False)

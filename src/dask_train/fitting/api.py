@@ -156,7 +156,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     Parameters
     ----------
     model : keras.Model, torch.nn.Module, or an estimator of XGBoost, LightGBM or :mod:`dask_train.linear_model`
-        ``docs/torch_modules.md``, ``docs/boosted_trees.md`` and ``docs/linear_models.md`` tell more of these kinds. A
+        See ``docs/torch_modules.md``, ``docs/boosted_trees.md`` and ``docs/linear_models.md`` for these kinds. A
         Keras model is compiled: sequential, functional or subclassed, with a ``train_step`` and ``compute_loss`` of its
         own or Keras'. Built here if it has no weights yet. It is sent to each worker, takes over what was trained, and
         keeps its optimizer's state, so a second ``fit`` continues.
@@ -226,13 +226,13 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         validation may differ; another model or other data is an error. ``"new_learning_rate"`` takes the compiled
         learning rate instead of the checkpoint's. Default: False.
     recovery
-        What a lost worker means. Default: all start again from the last checkpoint of this call. None: an error. Or a
-        :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
+        Recovery from a lost worker. Default: all start again from the last checkpoint of this call. None: an error. Or
+        a :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
         theirs: for torch modules, and for Keras models on TensorFlow and torch, on CPUs of one host.
     on
         Addresses of Dask workers to choose from. Default: all.
     resources
-        What each process needs of Dask's resources, such as ``{"GPU": 1}``, or by role. Default: nothing.
+        Dask resources that each process needs, such as ``{"GPU": 1}``, or by role. Default: nothing.
     gpus
         "auto" (default): a device that the cluster gave the Dask worker (``CUDA_VISIBLE_DEVICES`` of dask-cuda or a
         batch system, or a declared resource ``GPU``), shared where roles outnumber devices; else CPUs. 1: a device of
@@ -244,7 +244,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     name
         Beginning of the run's name. Default: "fit".
     log
-        Where scores, parameters, model and report go besides: ``dt.logging.MLflow(...)`` and its like, a function of a
+        Other places for scores, parameters, model and report: ``dt.logging.MLflow(...)`` and its like, a function of a
         score, or a list. Default: nowhere.
     loss, optimizer
         For torch modules only, which need both: a function of outputs and targets, such as
@@ -281,7 +281,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     Notes
     -----
     Dropout and data augmentation draw other numbers in each worker, and BatchNormalization normalises each worker's
-    share by itself. Losses and metrics of ``compile`` are exact; ``docs/reference/keras.md`` tells of others.
+    share by itself. Losses and metrics of ``compile`` are exact; see ``docs/reference/keras.md`` for others.
 
     Examples
     --------

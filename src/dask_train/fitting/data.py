@@ -48,7 +48,7 @@ class FitData:
     made
         The source, where it was made to see what the columns are.
     schema
-        What the columns of frames are; None if there are no frames, or only computing tells.
+        What the columns of frames are; None if there are no frames, or only computing shows.
     """
 
     value: Any

@@ -118,7 +118,7 @@ def is_keras_model(model: Any) -> bool:
 
 
 def named(served: Mapping[str, Any]) -> str:
-    """Return the kinds besides Keras' own, as errors tell them; empty if there are none."""
+    """Return the kinds besides Keras' own, as errors name them; empty if there are none."""
     return "".join(f", or {_with_article(kind)}" for kind in served)
 
 

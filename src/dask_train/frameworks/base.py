@@ -252,7 +252,7 @@ class Framework:
         Returns
         -------
         str
-            A clause such as ``"this build of torch is for CPUs"``; empty if it uses one, or does not tell.
+            A clause such as ``"this build of torch is for CPUs"``; empty if it uses one, or if that is unknown.
         """
         return ""
 

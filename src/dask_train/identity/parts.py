@@ -13,7 +13,7 @@ class ValueParts(NamedTuple):
     Attributes
     ----------
     kind
-        Tells it from other values of the same content.
+        Distinguishes it from other values of the same content.
     content
         Values, which are looked into in turn.
     data

@@ -100,7 +100,7 @@ def parts_to_model(header: dict[str, Any], arrays: list[Array]) -> Any:
     Raises
     ------
     TypeError
-        The model can't be rebuilt here; the message tells why.
+        The model can't be rebuilt here; the message says why.
     """
     try:
         with _one_at_a_time, _as_at_the_sender(header):

@@ -1,4 +1,4 @@
-"""Consensus: each rank fits its own rows, and they agree by and by."""
+"""Consensus: each rank fits its own rows, and they agree step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``predict``: what a model says of the rows of a Dask collection, as another lazy collection."""
+"""``predict``: apply a model to the rows of a Dask collection, as another lazy collection."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def predict(  # noqa: PLR0913 - what it takes of a model, of data and of what co
         Names of what a frame's prediction has: one for a Series, a list for a DataFrame. None gives ``"prediction"``
         for one column; else numbers, or what the outputs' names make.
     meta
-        For functions that don't take sample rows, or make other dtypes of them than of the data: an array, or a tuple
-        or list of them, of the dtype and the row shape of the outputs, ``(0, *row_shape)``. Each block is checked, and
-        none is forced; without it text comes as objects, since sample rows don't tell its length.
+        For functions that don't take sample rows, or return other dtypes for them than for the data: an array, or a
+        tuple or list of them, of the dtype and the row shape of the outputs, ``(0, *row_shape)``. Each block is
+        checked, and none is forced; without it text comes as objects, since sample rows don't show its length.
     schema
         What the columns of a frame mean to the model: ``result.schema`` of its fit, a :class:`dask_train.FrameSchema`,
         or the path of what ``result.save`` or ``schema.save`` has written. Columns are matched by name, and categories

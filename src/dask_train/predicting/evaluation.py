@@ -135,8 +135,8 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
         A compiled Keras model; the path or URL of what ``result.save`` has written, or of a ``.keras`` file; or a
         classifier or regressor of
         scikit-learn, XGBoost or LightGBM. For a module of torch pass ``loss=``, and perhaps ``metrics=`` and
-        ``workers=``, as ``docs/torch_modules.md`` tells; for a booster of XGBoost or LightGBM ``metrics=``, functions
-        of all rows' targets and predictions, as ``docs/boosted_trees.md`` does.
+        ``workers=``, see ``docs/torch_modules.md``; for a booster of XGBoost or LightGBM ``metrics=``, functions
+        of all rows' targets and predictions, see ``docs/boosted_trees.md``.
     x, y, sample_weight
         Inputs, targets and weights of rows, as ``model.evaluate`` takes them: Dask or NumPy arrays; tuples, lists or
         dicts of them for models of several inputs and outputs; a frame for ``x``, with ``label=``, or with columns
@@ -179,7 +179,7 @@ def evaluate(  # noqa: PLR0913 - Keras' own arguments, and ours
     -----
     The same as one process gives with the same ``batch_size``, except for the last digits: partitions are evaluated in
     the batches that one process would take of all rows. Metrics have to keep sums over rows in their variables, as
-    those of Keras do; others are refused. Rows at the ends of partitions, a batch at most, travel to one another.
+    those of Keras do; others raise an error. Rows at the ends of partitions, a batch at most, travel to one another.
 
     Examples
     --------

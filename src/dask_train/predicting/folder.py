@@ -42,7 +42,7 @@ class Folder:
     storage_options
         For its file system; not in the ``repr``.
     claim_id
-        Tells the predictions that are written now from any that were before; of :meth:`claim`.
+        Distinguishes the predictions that are written now from any that were before; of :meth:`claim`.
     """
 
     path: str

@@ -267,7 +267,7 @@ def _torch(given: Any, *, travels: bool) -> Predictor:
 
 
 def _token(settings: Settings, *told: Any) -> str:
-    """Return what tells a model from others, and from the same one under other settings."""
+    """Return what distinguishes a model from others, and from the same one under other settings."""
     differences = settings.differences()
     return digest(*told, differences) if differences else digest(*told)
 

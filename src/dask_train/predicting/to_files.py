@@ -101,7 +101,7 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
         As :func:`~dask_train.predict` takes them, with the same defaults: 256 rows per batch, and what the model knows.
     overwrite
         Begin anew: predictions that are there are removed first, of whatever they are, and no other file. A folder
-        with files and without predictions is refused in any case. Default: False.
+        with files and without predictions raises an error in any case. Default: False.
     storage_options
         Keywords for the file system of fsspec, such as credentials, as Dask's ``read_parquet`` takes them: for
         ``path``, and for the model and the schema where these are URLs of the same store. Never shown. Default: what
@@ -130,12 +130,12 @@ def predict_to(  # noqa: PLR0913 - what predict takes, and ours
     Notes
     -----
     A part is there as a whole or not at all: on local file systems it is renamed into place, elsewhere it is put as one
-    object. ``_dask_train/record.json`` tells what the predictions are of, and ``_dask_train/done`` has a file for each
+    object. ``_dask_train/record.json`` describes the predictions, and ``_dask_train/done`` has a file for each
     part that is complete, with the number of its rows in its name. The data is known by its layout (numbers of
-    partitions and rows, dtypes, divisions) and its Dask token, which tells how it is made: contents of NumPy arrays and
-    frames of pandas, times and sizes of Parquet files, but only the path of any other file. Data that is made of
-    generators without a seed, or of delayed functions that are not ``pure=True``, has another token each time, so it
-    can be resumed only in the session where it was begun. Where files have changed under the same path, pass
+    partitions and rows, dtypes, divisions) and its Dask token, which identifies how it is made: contents of NumPy
+    arrays and frames of pandas, times and sizes of Parquet files, but only the path of any other file. Data that is
+    made of generators without a seed, or of delayed functions that are not ``pure=True``, has another token each time,
+    so it can be resumed only in the session where it was begun. Where files have changed under the same path, pass
     ``overwrite=True``.
 
     Examples

@@ -56,7 +56,7 @@ class NvmlError(Exception):
 
 
 class _Memory(ctypes.Structure):
-    """Memory of a device in bytes, as NVML tells it (``nvmlMemory_t``)."""
+    """Memory of a device in bytes, as NVML reports it (``nvmlMemory_t``)."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 

@@ -25,12 +25,12 @@ LOG_FROM_RATIO = 10  # a loss that fell to a tenth is flat on a linear axis just
 
 
 def loss_is_log(scores: Sequence[Score], target_loss: float | None) -> bool:
-    """Tell whether the loss gets a logarithmic axis."""
+    """Return whether the loss gets a logarithmic axis."""
     return _is_log(_with_target(scores, target_loss))
 
 
 def metric_is_log(metric: Metric) -> bool:
-    """Tell whether a metric gets a logarithmic axis."""
+    """Return whether a metric gets a logarithmic axis."""
     return _is_log(_values(metric.lines))
 
 

@@ -79,7 +79,7 @@ class Link(Protocol):
         """Report to the run's owner what is out of the ordinary."""
 
     def went_on(self, covers: Sequence[Cover]) -> None:
-        """Tell that the role resumes from a checkpoint, and which batches are in it."""
+        """Report that the role resumes from a checkpoint, and which batches are in it."""
 
 
 @dataclass(kw_only=True)

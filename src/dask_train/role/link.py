@@ -110,7 +110,7 @@ class SocketLink:
         self.tell(Value(value=value))
 
     def notice(self, text: str) -> None:
-        """Tell what is out of the ordinary."""
+        """Report what is out of the ordinary."""
         self.tell(Notice(text=text))
 
     def went_on(self, covers: Sequence[Cover]) -> None:
@@ -238,7 +238,7 @@ class SocketLink:
         return self.mapped(answer.data)
 
     def leave(self, stream: Stream) -> None:
-        """Tell that no more groups are needed."""
+        """Report that no more groups are needed."""
         self.tell(StreamLeft(stream=stream))
 
     def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:

@@ -10,7 +10,7 @@ class Refusing:
     """
 
     def refuses(self, error: BaseException) -> bool:
-        """Tell whether an error says what is wrong with the input.
+        """Return whether an error says what is wrong with the input.
 
         Parameters
         ----------

@@ -17,7 +17,7 @@ SETTLE_S = 1.0
 # takes some seconds; after this time it counts as its own exception in any case.
 LOOK_S = 10.0
 
-# Phases in which nothing is mended any more.
+# Phases in which no loss is recovered any more.
 _GOING_DOWN = (Phase.STOPPING, Phase.ENDING, Phase.RESTARTING)
 
 
@@ -107,7 +107,7 @@ def cut_off(turn: StateUpdate, keys: Sequence[Key]) -> None:
 
 
 def can_be_replaced(turn: StateUpdate, keys: Sequence[Key]) -> bool:
-    """Return whether the loss of these roles would be mended by replacing them alone."""
+    """Return whether the run recovers from the loss of these roles by replacing them alone."""
     return turn.plan.recovery is not None and turn.plan.recovery.decide(_failure(turn, keys)) == "role"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a run when a role is lost."""
+"""What happens to a run when a role is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Failure:
     replaceable
         Whether the framework lets this role be replaced while the others continue.
     num_restarts
-        How often the run has been mended before.
+        Number of recoveries of the run so far.
     in_place
         Whether the others can stay where they are, with a new role in place of the lost one. Default: false.
     """

@@ -201,9 +201,9 @@ class RunState:
     progressed
         When anything last made progress.
     losses
-        The cause of every loss so far, in order; as many as were mended, and perhaps a last one.
+        The cause of every loss so far, in order; as many as were recovered, and perhaps a last one.
     num_restarts
-        How often the run was mended.
+        Number of recoveries of the run.
     suspicion
         An exception that may be the echo of a loss that is not known yet.
     diagnosing

@@ -50,7 +50,7 @@ class Patience(StopRule):
     .. [1] https://keras.io/api/callbacks/early_stopping/
     """
 
-    # What the last call has seen: which list of scores, how many of them, the best, and how many came after it; no part
+    # What the last call has seen: the list of scores, their number, the best, and how many came after it; no part
     # of the value, and no rule needs it.
     _last: ClassVar[tuple[AllScores, int, float, int, bool]] = ((), 0, math.inf, 0, True)
 
@@ -78,7 +78,7 @@ class Patience(StopRule):
         return frozenset([self.monitor])
 
     def met(self, scores: AllScores, progress: RunProgress, since: int = 0) -> str:  # noqa: ARG002
-        """Tell whether the score has not got better for long enough; see :meth:`StopRule.met`.
+        """Return the reason to stop if the score has not got better for long enough; see :meth:`StopRule.met`.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Patience(StopRule):
 
 @dataclass(frozen=True)
 class AnyOf(StopRule):
-    """Met where any of ``rules`` is; the reason is the first one's."""
+    """Met if any of ``rules`` is; the reason is that of the first."""
 
     rules: tuple[StopRule, ...]
 
@@ -137,7 +137,7 @@ class AnyOf(StopRule):
 
 @dataclass(frozen=True)
 class Condition(StopRule):
-    """Met where ``function(scores)`` is true, as ``lambda scores: scores[-1]["loss"] < 0.1``.
+    """Met if ``function(scores)`` is true, as ``lambda scores: scores[-1]["loss"] < 0.1``.
 
     An ``IndexError`` or ``KeyError`` means not yet, because the scores that it looks for may still come; any other
     exception is the function's own and propagates.
@@ -155,7 +155,7 @@ class Condition(StopRule):
 
 
 def check_stop(stop: Any) -> StopRule | None:
-    """Return the rule that ``stop=`` means: of a text, a rule, a function, or a list of which any may be met.
+    """Return the rule that ``stop=`` means: a text, a rule, a function, or a list of these, of which any may be met.
 
     Raises
     ------

@@ -114,7 +114,7 @@ def train(  # noqa: PLR0913 - one keyword for each setting of a run
         loops that make the process group themselves), ``"jax"``, ``"jax-distributed"``, ``"xgboost"``, ``"lightgbm"``
         (with the library's own network between the ranks), or an adapter.
     recovery
-        What a lost role means: ``"role"`` (only it is replaced; the default without a framework and with parameter
+        Recovery from a lost role: ``"role"`` (only it is replaced; the default without a framework and with parameter
         servers, and for roles that don't train), ``"gang"`` (all start again; the default for roles that agree every
         step), None (an error), or a
         :class:`~dask_train.run.recovery.RecoveryPolicy`.
@@ -133,7 +133,7 @@ def train(  # noqa: PLR0913 - one keyword for each setting of a run
     on
         Addresses of Dask workers to choose from. Default: all.
     resources
-        What each role process needs of the Dask workers' resources, such as ``{"GPU": 1}`` for all roles but
+        Dask resources that each role process needs, such as ``{"GPU": 1}`` for all roles but
         parameter servers, or by role ``{"worker": {"GPU": 1}}``. A key may not be both. Default: nothing.
     gpus
         Device of each role process but parameter servers. ``"auto"``: a device that the cluster gave the Dask worker

@@ -47,7 +47,7 @@ class RoleData:
         self._left: dict[tuple[str, int], set[Stream]] = {}  # what a rank needs no more
 
     def tell(self, told: DataSetPlaces) -> None:
-        """Tell what a data set is; a role's own is number 0. One that is streamed has no keys yet."""
+        """Report what a data set is; a role's own is number 0. One that is streamed has no keys yet."""
         known = (pickle.loads(told.table), list(zip(told.keys, told.where, strict=True)))  # noqa: S301 - from the client
         self._tables.setdefault((told.number, told.role), known)
 

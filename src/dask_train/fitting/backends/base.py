@@ -222,7 +222,7 @@ class Backend(Protocol):
         """
 
     def key_of(self, variable: Any) -> Any:
-        """Return what tells a variable from others in a step as outside: a Keras variable's, or the backend's own."""
+        """Return a variable's identity, the same in a step as outside: for a Keras variable, or the backend's own."""
 
     def parts_of(self, gradient: Any, dtype: Any) -> list[Any]:
         """Return a gradient in that dtype: one tensor; or, of an embedding, indices of rows and values for them."""
@@ -281,7 +281,7 @@ class Backend(Protocol):
     def learn(
         self, tried: Callable[[int], Any], gradients: Callable[[], list[Any]], model: Any, gathers: TriedGathers
     ) -> str | None:
-        """See in steps that are only tried what the step in hand does not tell by itself.
+        """Find in tried steps what the current step does not show by itself.
 
         Parameters
         ----------

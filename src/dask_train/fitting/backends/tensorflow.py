@@ -230,7 +230,7 @@ class TensorFlowBackend:
         return of_all(through(own, everyones))
 
     def has_rows_of_all(self, tensor: Any, own_rows: int, all_rows: int) -> bool:
-        """Return whether it has, as the graph tells; by the number of rows in what is run eagerly."""
+        """Return whether it has, as the graph shows; by the number of rows in what is run eagerly."""
         if is_graph_tensor(tensor):
             return has_all_rows_alone(tensor)
         return has_number_of_all(tensor.shape[0], own_rows, all_rows)
@@ -290,7 +290,7 @@ class TensorFlowBackend:
         return settled(loss)
 
     def is_by_row(self, loss: Any, rows: int) -> bool:
-        """Return whether it is, as the graph tells, in which the number of rows is not known."""
+        """Return whether it is, as the graph shows, in which the number of rows is not known."""
         return len(loss.shape) > 0 and loss.shape[0] == (None if hasattr(loss, "graph") else rows)
 
     def learn(

@@ -1,4 +1,4 @@
-"""Which parts of a loss are sums over the rows of a batch, as TensorFlow's graph of a step tells."""
+"""Which parts of a loss are sums over the rows of a batch, as TensorFlow's graph of a step shows."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ _RULES: dict[str, Callable[[_Degrees, Any], float]] = {
     **dict.fromkeys(("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze", "ExpandDims"), _Degrees._first),
     **dict.fromkeys(("Add", "AddV2", "AddN", "Pack", "Sub"), _Degrees._equal),
     **dict.fromkeys(("Div", "DivNoNan", "RealDiv"), _Degrees._ratio),
-    # Sums between workers are such functions; they make what they are multiplied with what it ought to be.
+    # Sums between workers are such functions; they scale what they are multiplied with to its right size.
     **dict.fromkeys(("PyFunc", "EagerPyFunc"), _Degrees._unknown),
     **dict.fromkeys(("Prod", "Size"), _Degrees._count),
     "Mean": _Degrees._first,
@@ -276,7 +276,7 @@ _OWN, _ALL = "this worker's", "all workers'"
 
 
 def _rows_taken(part: Any) -> set[str]:
-    """Whose rows a part of a loss takes, as the graph tells.
+    """Whose rows a part of a loss takes, as the graph shows.
 
     What is gathered is of all workers, whatever it was gathered of. All that is put into the graph and no variable is
     of this worker.

@@ -1,4 +1,4 @@
-"""Which parts of a loss are sums over the rows of a batch, as torch's graph of gradients tells.
+"""Which parts of a loss are sums over the rows of a batch, as torch's graph of gradients shows.
 
 A graph has sizes, and none of them says that it is the number of rows. So a step is tried on a batch, and on the same
 rows twice: what is twice as large then, goes with the rows.

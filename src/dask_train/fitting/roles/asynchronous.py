@@ -108,7 +108,7 @@ class AsynchronousWorker(Worker):
         self.pushing.begin_step(self.position.steps + 1, looks=self.loop.begins_last)
 
     def stepped(self, told: Told, *, ends: bool) -> Any:
-        """Tell what the step has counted, and take the weights of the moment."""
+        """Report what the step has counted, and take the weights of the moment."""
         epoch, has_rows = self.position.epoch, self.share.weight > 0
         self.loop.count_step()
         last = self._flags.epoch_ends = self.loop.ends_epoch

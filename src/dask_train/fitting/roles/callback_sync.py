@@ -64,7 +64,7 @@ class CallbackSync(ABC):
             self.cut_short()
 
     def epoch_done(self, scores: dict[str, Any], *, new_weights: bool = False) -> None:
-        """Do as :meth:`pass_on`, after an epoch; callbacks have had their say on it."""
+        """Do as :meth:`pass_on`, after an epoch; callbacks have been called."""
         self._new_weights, self._new_rates = new_weights, True
         if self.loop.stopped:  # within the epoch, whose sync point is passed
             self.pass_on(new_weights=new_weights)

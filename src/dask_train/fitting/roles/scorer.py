@@ -74,10 +74,10 @@ class WeightsSource(Protocol):
         """Return an identifier of the weights that the model has now; None if there are no new ones in time."""
 
     def moved(self) -> None:
-        """Tell that a step was taken."""
+        """Report that a step was taken."""
 
     def scored(self, found: dict[str, float]) -> None:
-        """Tell what was found."""
+        """Report the scores."""
 
     def close(self) -> None:
         """Hang up."""

@@ -132,7 +132,7 @@ class Servers:
         return self._lines[line].into[number]
 
     def step(self, *, statistics: bool, **told: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """Tell that a step was taken; the weights of the moment, good until servers are asked again, and the answer."""
+        """Report a step; return the current weights, valid until servers are asked again, and the answer."""
         if statistics:
             first = len(self.shards[0].weights) + len(self.shards[0].slots)
             self._lines[0].put(first, map(value_of, self._columns[0][first:]))
@@ -200,7 +200,7 @@ class Servers:
         return {"steps": steps, "progress": progress, "counted": told[0]["counted"]}
 
     def end(self, rank: int, *, stop: bool = False) -> None:
-        """Tell that this worker has gone through all of its batches; ``stop`` that the others are to end, too."""
+        """Report that this worker has gone through all of its batches; ``stop`` that the others are to end, too."""
         self._ask("end", rank=rank, stop=stop)
 
     def ended(self, known: set[int], wait_s: float) -> tuple[set[int], dict[int, int]]:

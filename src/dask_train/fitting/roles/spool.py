@@ -168,11 +168,11 @@ class SpooledWeights:
         return {"epoch": self._epoch}
 
     def moved(self) -> None:
-        """Tell that a step was taken."""
+        """Report that a step was taken."""
         self._ask("moved")
 
     def scored(self, found: dict[str, float]) -> None:
-        """Tell what was found."""
+        """Report the scores."""
         self._ask("scored", epoch=self._epoch, found=found)
 
     def close(self) -> None:

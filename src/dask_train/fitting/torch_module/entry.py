@@ -28,7 +28,7 @@ class ModuleRole(LoopRole):
     __name__ = "fit"
 
     def __call__(self, session: Session, shown: Shown | None = None) -> Outcome | None:
-        """Do it; the first worker returns what it has come to, all others None."""
+        """Train; the first worker returns the outcome, all others None."""
         from dask_train.fitting.torch_module.worker import fit_module_synchronously
 
         with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):
@@ -44,7 +44,7 @@ class EvaluationRole:
     __name__ = "evaluate"
 
     def __call__(self, session: Session) -> Any:
-        """Do it; the first worker returns loss and metrics by name, all others None."""
+        """Evaluate; the first worker returns loss and metrics by name, all others None."""
         from dask_train.fitting.torch_module.worker import evaluate_synchronously
 
         with refused(_OUTPUTS_ARE_GATHERED if session.size > 1 else None):

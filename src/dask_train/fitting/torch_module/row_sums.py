@@ -1,4 +1,4 @@
-"""Losses of torch's own that are means or sums over elements of rows: of a share of a batch two numbers tell all."""
+"""Losses of torch's own that are means or sums over elements of rows: two numbers describe a share of a batch."""
 
 from __future__ import annotations
 

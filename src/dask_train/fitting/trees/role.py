@@ -59,6 +59,6 @@ class TreesRole(LoopRole, Refusing):
         return outcome.header
 
     def refuses(self, error: BaseException) -> bool:
-        """Tell whether an error is the library's, or that of a check, and not one of the network between ranks."""
+        """Return whether an error is the library's, or that of a check, and not one of the network between ranks."""
         is_of_library = type(error).__name__ in ("LightGBMError", "XGBoostError")  # which need not be imported
         return (is_of_library or super().refuses(error)) and not _OF_NETWORK.search(str(error))

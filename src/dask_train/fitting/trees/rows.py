@@ -26,7 +26,7 @@ from dask_train.shared_data.segments import SharedSegments, segments_in
 
 
 def num_parts(source: Source | SharedSegments) -> int | None:
-    """Return how many partitions have rows; None if only computing tells."""
+    """Return how many partitions have rows; None if only computing shows."""
     lengths = source.lengths
     return None if lengths is None else sum(1 for length in lengths if length)
 

@@ -125,7 +125,7 @@ class ObjectModel:
 
     @property
     def num_features(self) -> int | None:
-        """How many an estimator was fitted with; None if it does not tell, or has been closed."""
+        """How many an estimator was fitted with; None if it is unknown, or has been closed."""
         return getattr(self._model, "n_features_in_", None)
 
     def opened(self) -> Callable[..., Any]:

@@ -80,7 +80,7 @@ class _Server:
         return Answered()
 
     def _beat(self) -> None:
-        """Tell that a batch is done, now and then."""
+        """Report that a batch is done, now and then."""
         now = time.monotonic()
         if now - self._told > BEAT_S:
             self._told = now

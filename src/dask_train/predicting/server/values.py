@@ -28,7 +28,7 @@ class ModelParts:
     name
         How errors call it.
     token
-        Tells it from every model with other contents.
+        Distinguishes it from every model with other contents.
     header
         What is needed besides the arrays; pickled by the model's own opener.
     arrays

@@ -33,7 +33,7 @@ class LoopTask:
     configuration
         What training is begun with, as plain values: which a checkpoint to resume from has to have, too.
     run
-        Tells this call of ``fit`` from others in their checkpoints.
+        Distinguishes this call of ``fit`` from others in their checkpoints.
     secret
         By which roles of different hosts know each other; drawn anew.
     patience_s
