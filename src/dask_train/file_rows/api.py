@@ -58,7 +58,7 @@ def files(
         any number of workers, and after a resume. It is called in training only, not for rows that are validated,
         evaluated or predicted. Default: none.
     on_error : "raise" or "skip"
-        What becomes of files that ``decode`` raises for. ``"raise"`` ends the run with an error that names the file.
+        What happens to files that ``decode`` raises for. ``"raise"`` ends the run with an error that names the file.
         ``"skip"`` leaves them out: each file is decoded once before training, so that all global batches are full.
     storage_options : dict, optional
         Keywords for the file system, such as credentials. They are not shown. Default: none.
@@ -159,7 +159,7 @@ class FileRows(OwnRows):
         Raises
         ------
         IndexError, TypeError
-            There is no such file, or none is wanted.
+            There is no such file, or no file is selected.
         """
         numbers = np.arange(len(self))[wanted]
         if not np.ndim(numbers):

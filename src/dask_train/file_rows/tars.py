@@ -123,7 +123,7 @@ def samples_of(file: BinaryIO) -> Iterator[tuple[str, dict[str, bytes]]]:
 
 
 class _Header(tarfile.TarInfo):
-    """Header of a member; ``tarfile`` takes one that is damaged for the end, and lacks nothing where the end is cut."""
+    """Header of a member; ``tarfile`` mistakes a damaged one for the end, and misses nothing where the end is cut."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:

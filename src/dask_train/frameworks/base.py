@@ -1,6 +1,6 @@
 """The seam between a run and a framework: what an adapter says, and what it does in a role process.
 
-One adapter a framework, in a folder of its own, found by :mod:`dask_train.frameworks.registry`. An adapter is small
+One adapter per framework, in a folder of its own, found by :mod:`dask_train.frameworks.registry`. An adapter is small
 and picklable until :meth:`Framework.prepare`; it imports its framework there and no earlier. It never imports the
 cluster, nor another adapter.
 """
@@ -30,9 +30,9 @@ class RoleInfo:
     Attributes
     ----------
     role, rank
-        Its role, and its number there.
+        Its role, and its rank there.
     counts
-        How many there are of each role in the run.
+        Number of processes of each role in the run.
     host
         The name or address under which its peers reach this host.
     num_threads
@@ -94,7 +94,7 @@ class Framework:
         Parameters
         ----------
         counts
-            How many there are of each role.
+            Number of processes of each role.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Framework:
         Parameters
         ----------
         counts
-            How many there are of each role.
+            Number of processes of each role.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class Framework:
         Parameters
         ----------
         counts
-            How many there are of each role.
+            Number of processes of each role.
 
         Returns
         -------
@@ -209,7 +209,7 @@ class Framework:
         peers
             What every role's :meth:`prepare` returned, by role and rank.
         timeout_s
-            How long the others may take, in seconds.
+            Seconds that the others may take.
 
         Returns
         -------
@@ -279,7 +279,7 @@ class Framework:
         Returns
         -------
         int
-            Always 0 if the framework can't tell.
+            Always 0 if the framework does not know.
         """
         return 0
 
@@ -362,7 +362,7 @@ class NumberedRows(Protocol):
         """Return rows by their numbers; of each column a new array, ``(len(numbers), ...)``."""
 
     def shaped(self, values: Sequence[Any]) -> Any:
-        """Return one value a column, put together as the data was given."""
+        """Return one value per column, put together as the data was given."""
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def sorting_labels() -> Iterator[None]:
     Raises
     ------
     ValueError
-        They can't be.
+        The labels can't be sorted.
     """
     try:
         yield

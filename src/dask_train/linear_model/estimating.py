@@ -138,7 +138,7 @@ class LinearEstimator(BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            One can't.
+            A parameter is invalid.
         """
         check_flags(**{name: getattr(self, name) for name in ("fit_intercept", "warm_start") if hasattr(self, name)})
 
@@ -164,7 +164,7 @@ class LinearEstimator(BaseEstimator):
         return X, y, check_sample_weight(sample_weight, X, dtype=np.float64)
 
     def _check_targets(self, y: Any, *, multi_output: bool = False, **_: Any) -> None:
-        """Check that there is one target a row, where more can't be."""
+        """Check that there is one target per row, if more are not supported."""
         if y.ndim != 1 and not multi_output:
             raise ValueError(f"y has the shape {y.shape}; it is (n,), a number or a label each. Pass y[:, 0].")
 
@@ -222,7 +222,7 @@ def _categories(schema: FrameSchema | None) -> FrameSchema | None:
 
 
 def warn(fitted: Fitted, task: Task | PenalisedSquares) -> None:
-    """Say where a model is not what was asked for; of one that was stopped the user knows."""
+    """Warn if a model is not what was asked for; a user who stopped it knows."""
     if fitted.stopped:
         return
     if fitted.separable:

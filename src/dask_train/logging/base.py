@@ -22,9 +22,9 @@ class Start:
     run
         Its name.
     params
-        What it was asked to do, by name; without secrets.
+        Its parameters, by name; without secrets.
     time
-        When, in seconds since the epoch.
+        Time of the beginning, in seconds since the epoch.
     checkpoint
         Folder or URL of its checkpoints, without secrets; empty if it keeps none.
     resumes
@@ -51,11 +51,11 @@ class Ending:
     status
         "finished"; "failed"; or "stopped", if it was interrupted.
     reason
-        In words.
+        Reason, as text.
     values
         Numbers that are known at the end only, by name.
     time
-        When, in seconds since the epoch.
+        Time of the end, in seconds since the epoch.
     """
 
     status: Literal["finished", "failed", "stopped"]
@@ -86,7 +86,7 @@ class Sink(ABC):
 
     @abstractmethod
     def end(self, ending: Ending) -> None:
-        """Write how it ended.
+        """Write the end of the run or trial.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What a verb tells all places that its user has named: a run with its scores, and the trials of a search."""
+"""What a verb writes to all places of ``log=``: a run with its scores, and the trials of a search."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _logger(each: Any) -> Logger:
 
 
 class Log:
-    """Tells several places of a run, or a search with its trials; no method but :meth:`settle` waits.
+    """Writes a run, or a search with its trials, to several places; no method but :meth:`settle` waits.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Log:
     start
         What begins.
     timeout_s
-        How long a place is tried at the end.
+        Seconds for which a place is tried at the end.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Runs in MLflow: one each, a nested one a trial."""
+"""Runs in MLflow: one each, and a nested one per trial."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ class Point:
     value
         May be NaN or infinite.
     step
-        Where on its axis: the epoch of what Keras tells at its end, from 0; the step within training, counted through
-        all epochs, of what it tells in between (whose names begin with ``step/``); of other scores the first of
-        ``step``, ``steps``, ``num_steps``, ``round`` and ``epoch`` that they have, or how many their role has reported
-        before.
+        Place on its axis: the epoch, from 0, of what Keras reports at its end; the step within training, counted
+        through all epochs, of what it reports in between (whose names begin with ``step/``); of other scores the first
+        of ``step``, ``steps``, ``num_steps``, ``round`` and ``epoch`` that they have, or how many their role has
+        reported before.
     time
         When it was reported, in seconds since the epoch.
     along

@@ -27,7 +27,7 @@ class Messaging:
     _context: Context
 
     def notice(self, text: str) -> None:
-        """Tell in the run's result, at once where its client runs, and in this role's output.
+        """Add a notice to the run's result; print it at once in the client and in this role's output.
 
         Parameters
         ----------
@@ -38,7 +38,7 @@ class Messaging:
         self._link.notice(text)
 
     def report(self, **scores: Any) -> None:
-        """Tell scores: the client follows them, and stop rules look at them. Returns at once; never a barrier.
+        """Report scores, which the client follows and stopping rules read. Returns at once; never a barrier.
 
         It is progress, as are a batch from :meth:`batches`, a message and a checkpoint. A run without any for
         ``train.progress.timeout`` (120 s) in all of its training roles is inspected, and ended as stalled.
@@ -106,9 +106,9 @@ class Messaging:
         Raises
         ------
         StalledError
-            None has come in time.
+            No value has come in time.
         ClosedError
-            None will come: the run stops.
+            No value will come: the run stops.
         """
         return pickle.loads(self._link.receive(timeout_s))  # noqa: S301 - from the run's client, as its function is
 
@@ -136,12 +136,12 @@ class Messaging:
         self._link.wait_until_stopped()
 
     def stop(self, reason: str = "") -> None:
-        """Ask all roles of the run to end in order; the run's result carries the reason.
+        """Ask all roles of the run to end in order; the run's result has the reason.
 
         Parameters
         ----------
         reason
-            Why, for the result's ``stop_reason``.
+            Reason, for the result's ``stop_reason``.
         """
         self._link.ask_to_stop(reason or f"{self.role} {self.rank} asked the run to stop")
 

@@ -34,7 +34,7 @@ class TrainSpec(ABC):
 
 
 class Trainer(ABC):
-    """A kind of model for :func:`dask_train.fit`; :func:`dask_train.register_trainer` makes it known.
+    """A kind of model for :func:`dask_train.fit`; see :func:`dask_train.register_trainer`.
 
     Attributes
     ----------

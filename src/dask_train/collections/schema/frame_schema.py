@@ -199,7 +199,7 @@ class FrameSchema(Shown):
 
     @cached_property
     def digest(self) -> str:
-        """A text that tells it from other schemas, in any process."""
+        """A text that identifies the schema, in any process."""
         try:
             told = json.dumps(self.to_json())
         except TypeError:  # values that JSON can't represent

@@ -20,7 +20,7 @@ class FitRole:
     __name__ = "fit"
 
     def __call__(self, session: Session) -> Any:
-        """Run this part of ``fit``; the first worker returns an :class:`~dask_train.fitting.spec.Outcome`, all others None."""
+        """Run the role; the first worker returns an :class:`~dask_train.fitting.spec.Outcome`, others None."""
         if session.role == "ps":
             from dask_train.fitting.roles.parameter_server import serve_parameters
 

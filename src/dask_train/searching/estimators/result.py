@@ -29,9 +29,9 @@ class GridResult(SearchFound):
     scorer_names
         The scores.
     num_fits
-        How many fits of steps on folds there were; each distinct beginning of a pipeline counts once per fold.
+        Number of fits of steps on folds; each distinct beginning of a pipeline counts once per fold.
     num_splits
-        How many folds.
+        Number of folds.
     refit_s
         Seconds that the best one took on all rows.
     schema : FrameSchema or None
