@@ -333,7 +333,7 @@ class PeerLost(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Resize(Message):
-    """That many of this role are to train from the next sync point on."""
+    """Train in as many workers of this role as given, from the next sync point on."""
 
     size: int
 
