@@ -1,4 +1,4 @@
-"""Steps, layers and losses of a user's own that compare rows of the global batch: SimCLR, CLIP, SupCon and others."""
+"""Steps, layers and losses of a user's own that compare rows of the global batch: SimCLR, CLIP, SupCon, MoCo."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TwoTowers(keras.Model):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
-        self.towers = [layers.Dense(6, activation="tanh") for _ in range(2 if kind == "clip" else 1)]
+        self.towers = [layers.Dense(6, activation="tanh") for _ in range(1 if kind == "simclr" else 2)]
         self.tracker = keras.metrics.Mean(name="loss")
 
     def build(self, shape: Any) -> None:
@@ -99,6 +99,9 @@ class TwoTowers(keras.Model):
         found = clip(one, other, self.scale) if self.kind == "clip" else nt_xent(one, other)
         return found + 0.01 * ops.sum(self.towers[0].kernel ** 2)
 
+    def keep(self, both: Any) -> None:
+        """Keep something of a batch, once its gradients are applied."""
+
     def train_step(self, *given: Any) -> Any:
         if keras.backend.backend() == "jax":
             return self.train_step_on_jax(*given)
@@ -108,14 +111,17 @@ class TwoTowers(keras.Model):
             import tensorflow as tf
 
             with tf.GradientTape() as tape:
-                loss = self.loss_of(self(x))
+                both = self(x)
+                loss = self.loss_of(both)
             gradients = tape.gradient(loss, variables)
         else:
             self.zero_grad()
-            loss = self.loss_of(self(x))
+            both = self(x)
+            loss = self.loss_of(both)
             loss.backward()
             gradients = [variable.value.grad for variable in variables]
         self.optimizer.apply(gradients, variables)
+        self.keep(both)
         self.tracker.update_state(loss)
         return {"loss": self.tracker.result()}
 
@@ -124,12 +130,20 @@ class TwoTowers(keras.Model):
 
         trained, others, optimizer, metrics = state
 
-        def loss_of(trained: Any) -> Any:
-            with keras.StatelessScope(list(zip(self.trainable_variables, trained, strict=True))):
-                return self.loss_of(self(data[0]))
+        def values(trained: Any) -> Any:
+            pairs = (self.trainable_variables, trained), (self.non_trainable_variables, others)
+            return keras.StatelessScope([pair for some in pairs for pair in zip(*some, strict=True)])
 
-        loss, gradients = jax.value_and_grad(loss_of)(trained)
+        def loss_of(trained: Any) -> Any:
+            with values(trained):
+                both = self(data[0])
+                return self.loss_of(both), both
+
+        (loss, both), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
         trained, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trained)
+        with values(trained) as scope:
+            self.keep(both)
+        others = [scope.get_current_value(variable) for variable in self.non_trainable_variables]
         metrics = self.tracker.stateless_update_state(metrics, loss)
         return {"loss": self.tracker.stateless_result(metrics)}, (trained, others, optimizer, metrics)
 
@@ -137,6 +151,71 @@ class TwoTowers(keras.Model):
     def made(cls, kind: str) -> Any:
         """Built and compiled."""
         model = cls(kind)
+        model.build((None, 8))
+        model.compile(keras.optimizers.Adam(0.01))
+        return model
+
+
+class Moco(TwoTowers):
+    """Compares its queries with keys of earlier batches, which a tower that follows slowly makes (He et al., 2020)."""
+
+    def build(self, shape: Any) -> None:
+        super().build(shape)
+        queries, keys = self.towers
+        keys.set_weights(queries.get_weights())
+        keys.trainable = False
+        self.queue = self.add_weight(shape=(120, 6), initializer="random_normal", trainable=False, name="queue")
+
+    def loss_of(self, both: Any) -> Any:
+        """Compare this worker's rows with what all workers have the same of."""
+        queries, keys = map(unit, both)
+        right = ops.sum(queries * ops.stop_gradient(keys), axis=1, keepdims=True)
+        alike = ops.concatenate([right, ops.matmul(queries, ops.transpose(unit(self.queue)))], axis=1) / 0.2
+        return ops.mean(ops.logsumexp(alike, axis=1) - alike[:, 0])
+
+    def keep(self, both: Any) -> None:
+        """Put the keys of all workers into the queue, and let the slow tower follow."""
+        keys = ops.concatenate([dt.keras.global_batch(both[1]), self.queue])
+        self.queue.assign(keys[: self.queue.shape[0]])
+        for slow, fast in zip(self.towers[1].weights, self.towers[0].weights, strict=True):
+            slow.assign(0.9 * slow + 0.1 * fast)
+
+
+class Remembers(keras.Model):
+    """As :class:`Moco`, of gathered rows alone, and without a step of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fast, self.slow = (layers.Dense(6, activation="tanh") for _ in range(2))
+
+    def build(self, shape: Any) -> None:
+        for tower in (self.fast, self.slow):
+            tower.build((None, 4))
+        self.slow.set_weights(self.fast.get_weights())
+        self.slow.trainable = False
+        self.queue = self.add_weight(shape=(120, 6), initializer="random_normal", trainable=False, name="queue")
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    def call(self, x: Any) -> Any:
+        return unit(self.fast(x[:, :4])), unit(self.slow(x[:, 4:]))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):  # type: ignore[no-untyped-def]
+        queries, keys = dt.keras.global_batch(y_pred)
+        bank = ops.concatenate([keys, self.queue])
+        alike = ops.matmul(queries, ops.transpose(bank)) / 0.2
+        if training:
+            self.queue.assign(bank[: self.queue.shape[0]])
+            for slow, fast in zip(self.slow.weights, self.fast.weights, strict=True):
+                slow.assign(0.9 * slow + 0.1 * fast)
+        return ops.mean(cross_entropy(alike, ops.arange(ops.shape(queries)[0])))
+
+    @classmethod
+    def made(cls) -> Any:
+        """Built and compiled."""
+        model = cls()
         model.build((None, 8))
         model.compile(keras.optimizers.Adam(0.01))
         return model
@@ -156,6 +235,23 @@ class Centers(layers.Layer):
 
     def call(self, p: Any) -> Any:
         return p - ops.mean(dt.keras.global_batch(p), axis=0)
+
+
+class Avoids(layers.Layer):
+    """Adds a loss that compares rows with those of earlier batches, which are written one after the other in a ring."""
+
+    def build(self, shape: Any) -> None:
+        self.bank = self.add_weight(shape=(120, shape[-1]), initializer="random_normal", trainable=False, name="bank")
+        self.place = self.add_weight(shape=(), initializer="zeros", dtype="int32", trainable=False, name="place")
+
+    def call(self, p: Any, training: bool = False) -> Any:
+        self.add_loss(0.1 * ops.mean(ops.matmul(unit(p), ops.transpose(unit(self.bank))) ** 2))
+        if training:
+            everyones, size = dt.keras.global_batch(p), self.bank.shape[0]
+            places = (self.place + ops.arange(ops.shape(everyones)[0])) % size
+            self.bank.assign(ops.scatter_update(self.bank, places[:, None], ops.stop_gradient(everyones)))
+            self.place.assign((self.place + ops.shape(everyones)[0]) % size)
+        return p
 
 
 def with_layer(layer: Any) -> Any:

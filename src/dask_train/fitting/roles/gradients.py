@@ -70,6 +70,11 @@ class RowFraction:
         """Return whether the current step has gathered rows of all workers so far."""
         return self.number > 0 and self._gathered_in == self.number
 
+    @property
+    def has_gathered(self) -> bool:
+        """Return whether any step so far has gathered rows of all workers; a graph notes it when it is made."""
+        return self._gathered_in > 0
+
 
 @contextmanager
 def summed_gradients(

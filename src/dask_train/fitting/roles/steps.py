@@ -89,7 +89,8 @@ class Steps:
     Notes
     -----
     Where workers agree in steps, one without rows of a batch goes through the step with some row of the data that
-    weighs nothing, so that it takes part in every sum; then its metrics and moving averages are set back.
+    weighs nothing, so that it takes part in every sum; then its metrics and moving averages are set back. Once steps
+    gather rows, only moving averages of Keras' own layers are: others may be made of gathered rows, such as a queue.
     """
 
     def __init__(self, rank: Rank, feed: BatchFeed, step: Callable[[Any], Any], after: Callable[..., Any]) -> None:
@@ -127,7 +128,8 @@ class Steps:
 
         def set_back() -> None:
             rank.metrics.forget_rows(metrics)
-            weights.set_statistics(statistics)
+            # What is made of gathered rows is the same on all workers, and has no part of the row in their place.
+            weights.set_statistics(statistics, only_of_keras=rank.share.has_gathered)
 
         rank.share.set_back = set_back  # also for code that looks at them within the step
         told = self._stepped(self._feed.some_row())

@@ -167,8 +167,8 @@ class SynchronousWorker(Worker):
             others = f", and {len(differed) - 1} more," if len(differed) > 1 else ""
             self.session.notice(
                 f"Weight {differed[0]!r}{others} differed between the workers at the end of an epoch, and the mean "
-                "over them was taken. That is right for a moving average. For a queue, a memory bank or a count pass "
-                "workers=1."
+                "over them was taken. That is right for a moving average. Fill a queue or a memory bank with the rows "
+                "of dt.keras.global_batch, which are the same on all workers. For a count pass workers=1."
             )
 
     def _cut_short(self) -> None:

@@ -115,9 +115,20 @@ class Weights(WatchedWeights):
         """Return a copy of the moving averages of this worker."""
         return [np.array(value_of(variable)) for variable in self._statistics]
 
-    def set_statistics(self, values: list[np.ndarray]) -> None:
-        """Set them to what :meth:`statistics` has returned."""
-        assign(self._statistics, values)
+    def set_statistics(self, values: list[np.ndarray], *, only_of_keras: bool = False) -> None:
+        """Set them to what :meth:`statistics` has told.
+
+        Parameters
+        ----------
+        only_of_keras
+            Whether those of a user's own layers and models stay as they are. Default: false.
+        """
+        pairs = [
+            pair
+            for pair in zip(self._statistics, values, strict=True)
+            if not only_of_keras or id(pair[0]) in self._of_keras
+        ]
+        assign([variable for variable, _ in pairs], [value for _, value in pairs])
 
     def own(self) -> list[np.ndarray]:
         """Return a copy of what is this worker's own: seeds, moving averages, and torch's random numbers."""

@@ -137,9 +137,11 @@ def test_sums_of_keras_after_it_are_refused():
     share.weight = 0.5
     values = keras.ops.ones((4,))
     assert float(reducing(values, reduction="sum")) == 8.0
+    assert not share.has_gathered
     share.note_gathered()
     with pytest.raises(ValueError, match=r"reduction='sum' comes after dt\.keras\.global_batch"):
         reducing(values, reduction="sum")
     assert float(reducing(values)) == 1.0
     share.weight = 0.5  # the next batch
     assert float(reducing(values, reduction="sum")) == 8.0
+    assert share.has_gathered

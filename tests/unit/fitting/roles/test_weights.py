@@ -42,6 +42,23 @@ def test_what_differs_and_may_be_no_average_is_named(on_each_rank):
         np.testing.assert_allclose(value_of(model.layers[1].rows), [2.0, 1.0, 2.0])
 
 
+@pytest.mark.parametrize("only_of_keras", [False, True])
+def test_what_a_row_that_weighs_nothing_has_changed_is_set_back(on_each_rank, only_of_keras):
+    """Where steps gather rows, a user's own layers may have kept those, which are of all workers."""
+    model = keras.Sequential([layers.Input((2,)), layers.BatchNormalization(), Queue(name="queue")])
+    norm, queue = model.layers
+
+    def set_back(_, replicas):
+        weights = Weights(model, replicas)
+        before = weights.statistics()
+        norm.moving_mean.assign([7.0, 8.0])
+        queue.rows.assign([1.0, 2.0, 3.0])
+        weights.set_statistics(before, only_of_keras=only_of_keras)
+        return value_of(norm.moving_mean).tolist(), value_of(queue.rows).tolist()
+
+    assert on_each_rank(set_back, 1) == [([0.0, 0.0], [1.0, 2.0, 3.0] if only_of_keras else [0.0, 0.0, 0.0])]
+
+
 def test_what_is_a_workers_own_comes_back_to_it_from_a_checkpoint_of_torch_too(on_each_rank):
     models = [keras.Sequential([layers.Input((2,)), layers.BatchNormalization(), layers.Dropout(0.5)]) for _ in "ab"]
 
