@@ -279,6 +279,13 @@ PIECES: dict[Place, Piece] = {
     ("docs/contrastive.md", 1): Piece(given=CONTRASTED, then="assert float(loss) == 4.0"),
     ("docs/contrastive.md", 2): Piece(given=CONTRASTED, then="assert abs(Center()(features)).numpy().max() == 0.0"),
     ("docs/contrastive.md", 3): Piece(given=CONTRASTED, then="assert float(loss) == 8.0"),
+    ("docs/contrastive.md", 4): Piece(
+        given="import keras\nimport numpy as np\nfrom keras import layers, ops\n\nimport dask_train as dt\n",
+        then="views = {name: np.random.default_rng(0).normal(size=(64, 8)) for name in ('image', 'other')}\n"
+        "model = MoCo(); model.build({name: (None, 8) for name in views}); before = np.array(model.queue)\n"
+        "model.compile('adam'); model.fit(views, batch_size=32, verbose=0)\n"
+        "assert np.array_equal(np.array(model.queue)[64:], before[:-64])",
+    ),
     ("docs/deployment.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/faults.md", 0): Piece(given=KERAS, then="assert result.ledger.dropped == 0"),
     ("docs/faults.md", 1): Piece(given=DATA.format(columns=4) + MODULE, then="assert result.ledger.dropped == 0"),
