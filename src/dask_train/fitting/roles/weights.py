@@ -116,7 +116,7 @@ class Weights(WatchedWeights):
         return [np.array(value_of(variable)) for variable in self._statistics]
 
     def set_statistics(self, values: list[np.ndarray], *, only_of_keras: bool = False) -> None:
-        """Set them to what :meth:`statistics` has told.
+        """Set them to what :meth:`statistics` has returned.
 
         Parameters
         ----------
