@@ -86,9 +86,10 @@ def test_the_oldest_is_given_up_where_there_are_too_many(place, monkeypatch):
     guest.close()
 
 
-def test_closing_ends_a_wait_and_greetings(place, in_threads):
+def test_closing_ends_a_wait_and_greetings(place, in_threads, wait_for):
     received, come = place
     silent, waits = come(), threading.Event()
+    wait_for(lambda: received._greeted, "it is accepted: the kernel resets others")
 
     def wait():
         waits.set()
