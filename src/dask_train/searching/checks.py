@@ -98,7 +98,7 @@ def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:
 
 
 def check_loss(metric: str, direction: str | None, study: Any) -> None:
-    """See that no loss or error is maximised because nobody has said which way is better.
+    """Check that no loss or error is maximised for want of a direction.
 
     Raises
     ------

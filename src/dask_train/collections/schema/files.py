@@ -1,4 +1,4 @@
-"""What files tell of schemas, as JSON: by themselves, in a folder beside a model, or within a ``.keras`` file.
+"""Schemas in files, as JSON: by themselves, in a folder with a model, or within a ``.keras`` file.
 
 :mod:`frame_schema` makes schemas of it.
 """
@@ -25,7 +25,7 @@ ADVICE = "Pass the path of what result.save or schema.save has written."
 def read_json(
     path: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, what: str = "schema"
 ) -> dict[str, Any] | None:
-    """Read what a file or folder tells of a schema.
+    """Read the schema of a file or folder, as JSON.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def _content(what: str, text: str, options: Mapping[str, Any] | None) -> tuple[b
                 mask_error(error, options)
                 why = f"is a folder without {SCHEMA_FILE}" if is_folder else "does not exist"
                 raise ValueError(f"{what}={shown!r} {why}. {ADVICE}") from error
-    except OSError as error:  # of a local file; those of stores are told by then
+    except OSError as error:  # of a local file; those of stores are in words by then
         raise ValueError(f"The schema in {shown} can't be read: {type(error).__name__}: {error}.") from error
     return content, text.endswith(".keras") and not is_folder
 

@@ -225,18 +225,18 @@ def _is_schema(found: Mapping[str, Any]) -> bool:
 
 
 def schema_to_json(schema: FrameSchema | None) -> dict[str, Any]:
-    """Return what a file tells of a schema, also where there is none.
+    """Return a schema as a file holds it, also if there is none.
 
     Raises
     ------
     TypeError
-        A category is of a type that JSON has no place for.
+        A category is of a type that JSON can't hold.
     """
     return {"format": FORMAT, "columns": None} if schema is None else schema.to_json()
 
 
 def schema_from(found: dict[str, Any] | None) -> FrameSchema | None:
-    """Return the schema that :func:`schema_to_json` has told of; None where there is none."""
+    """Return the schema that :func:`schema_to_json` has written; None if there is none."""
     return None if found is None or found.get("columns", ()) is None else FrameSchema.from_json(found)
 
 

@@ -1,4 +1,4 @@
-"""Ask Vineyard's daemons, each in a task of a Dask worker on its host; another one is asked if that one dies."""
+"""The way from the client to Vineyard's daemons: tasks of Dask workers on their hosts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from distributed import Future
@@ -16,7 +17,7 @@ from dask_train.config import Deadlines
 from dask_train.errors import DataError
 from dask_train.shared_data.vineyard import opening
 
-# How often, in seconds, a call that waits for a Dask worker looks whether it is still there.
+# After how many seconds a call that waits for a Dask worker first looks whether it is still there; later less often.
 _LOOK_S = 0.5
 
 
@@ -28,59 +29,75 @@ class _AllGoneError(Exception):
         return DataError(str(self), change="Start Dask workers on the hosts of the daemons.")
 
 
-async def daemons(peer: Peer, socket: str | None) -> dict[str, int]:
-    """Return the number of the daemon on the host of each Dask worker, if there is one.
-
-    Raises
-    ------
-    DataError
-        None has; the error of the first is its cause.
-    """
-    try:
-        return await _numbers(peer, socket)
-    except _AllGoneError as error:
-        raise error.in_words() from None
-
-
-async def asked(peer: Peer, socket: str | None, instance: int | None, function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a function of a socket returns in a task of a Dask worker on a daemon's host.
-
-    Where that Dask worker dies, another one is asked, also one that comes in its place.
+class Daemons:
+    """Vineyard's daemons on the hosts of Dask workers; :meth:`find` gives them.
 
     Parameters
     ----------
-    instance
-        The daemon's number; None for any daemon.
-
-    Raises
-    ------
-    DataError
-        None did within ``train.progress.timeout``.
+    peer
+        The client.
+    socket
+        Of the daemons; None for what each Dask worker's environment says.
+    numbers
+        The number of the daemon on the host of each Dask worker, by the worker's address.
     """
-    gives_up_at = time.monotonic() + Deadlines.from_dask_config().progress_s
-    while True:
+
+    def __init__(self, peer: Peer, socket: str | None, numbers: dict[str, int]) -> None:
+        self._peer, self._socket, self.numbers = peer, socket, numbers
+
+    @classmethod
+    async def find(cls, peer: Peer, socket: str | None) -> Daemons:
+        """Ask each Dask worker for its daemon.
+
+        Raises
+        ------
+        DataError
+            None has one; the error of the first is its cause.
+        """
         try:
-            numbers = await _numbers(peer, socket)
-            near = [address for address, number in numbers.items() if instance in (None, number)]
-            if not near:
-                raise _AllGoneError(f"No Dask worker is beside the Vineyard daemon of instance {instance} any more.")
-            return await _on(peer, near, function, socket, *args)
+            return cls(peer, socket, await _numbers(peer, socket))
         except _AllGoneError as error:
-            if time.monotonic() > gives_up_at:
-                raise error.in_words() from None
-        await asyncio.sleep(_LOOK_S)
+            raise error.in_words() from None
+
+    async def ask(self, instance: int | None, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function of the socket returns in a task of a Dask worker on a daemon's host.
+
+        If that Dask worker dies, another one is asked, also one that comes in its place.
+
+        Parameters
+        ----------
+        instance
+            The daemon's number; None for any daemon.
+
+        Raises
+        ------
+        DataError
+            None did within ``train.progress.timeout``.
+        """
+        gives_up_at = time.monotonic() + Deadlines.from_dask_config().progress_s
+        while True:
+            try:
+                near = [address for address, number in self.numbers.items() if instance in (None, number)]
+                if not near:
+                    raise _AllGoneError(f"No Dask worker is on the host of Vineyard daemon {instance} any more.")
+                return await _on(self._peer, near, function, self._socket, *args)
+            except _AllGoneError as error:
+                if time.monotonic() > gives_up_at:
+                    raise error.in_words() from None
+            await asyncio.sleep(_LOOK_S)
+            with suppress(_AllGoneError):  # others may come
+                self.numbers = await _numbers(self._peer, self._socket)
 
 
 async def _numbers(peer: Peer, socket: str | None) -> dict[str, int]:
     addresses = list(await peer.workers())
     asking = [_on(peer, [address], opening.instance, socket) for address in addresses]
     answers = await asyncio.gather(*asking, return_exceptions=True)
-    told = dict(zip(addresses, answers, strict=True))
-    beside = {address: number for address, number in told.items() if isinstance(number, int)}
-    if not beside:
-        gone = _AllGoneError("The cluster has no Dask workers, and Vineyard's daemons are beside these.")
+    numbers = {address: number for address, number in zip(addresses, answers, strict=True) if isinstance(number, int)}
+    if not numbers:
+        gone = _AllGoneError("The cluster has no Dask workers, and Vineyard's daemons are on their hosts.")
         raise next((error for error in answers if isinstance(error, BaseException)), gone)
-    return beside
+    return numbers
 
 
 async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any], *args: Any) -> Any:
@@ -93,14 +110,15 @@ async def _on(peer: Peer, addresses: Sequence[str], function: Callable[..., Any]
     _AllGoneError
         All have left the cluster.
     """
-    names = addresses[0] + (f" or {len(addresses) - 1} more beside the same daemon" if addresses[1:] else "")
+    names = addresses[0] + (f" or {len(addresses) - 1} others" if addresses[1:] else "")
     future = submit(peer, carried(function), *args, workers=list(addresses), allow_other_workers=False)
     patience_s = Deadlines.from_dask_config().progress_s
     gives_up_at = time.monotonic() + patience_s
-    waiting = asyncio.ensure_future(future)
+    waiting, look_s = asyncio.ensure_future(future), _LOOK_S
     try:
         # A task for a Dask worker that is gone waits in the scheduler for ever: nothing reports it.
-        while not (await asyncio.wait([waiting], timeout=_LOOK_S))[0]:
+        while not (await asyncio.wait([waiting], timeout=look_s))[0]:
+            look_s = min(2 * look_s, peer.poll_s)
             if not set(addresses) & set(await peer.workers()):
                 raise _AllGoneError(f"Dask worker {names} left the cluster while it asked its Vineyard daemon.")
             if time.monotonic() > gives_up_at:

@@ -25,7 +25,7 @@ from dask_train.shared_data.parts import PART, BatchForm
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.shared_data.segments import SharedSegments
 from dask_train.shared_data.vineyard import opening, putting
-from dask_train.shared_data.vineyard.beside import asked, daemons, submit
+from dask_train.shared_data.vineyard.beside import Daemons, submit
 from dask_train.shared_data.vineyard.opening import OpenedObject
 from dask_train.shared_data.vineyard.putting import Form, Put
 
@@ -67,15 +67,17 @@ async def opened(
         No Dask worker has a daemon, there is no such object, or it can't be opened.
     """
     await ensure_plugin(peer)
-    what, beside = f"Vineyard's object {name!r}", await daemons(peer, socket)
-    found: OpenedObject = await asked(peer, socket, None, opening.describe, object_id, name)
+    what, daemons = f"Vineyard's object {name!r}", await Daemons.find(peer, socket)
+    found: OpenedObject = await daemons.ask(None, opening.describe, object_id, name)
     columns, names, is_tuple = _chosen(name, found, *picks)
     task = carried(opening.segment, socket)
     futures, present = [], await peer.workers()
     for identifier, instance in found.partitions:
-        near = [address for address, number in beside.items() if number == instance]
+        near = [address for address, number in daemons.numbers.items() if number == instance]
         futures += [
-            submit(peer, task, identifier, columns, memory_limit(), **preferring(near or list(beside), present))
+            submit(
+                peer, task, identifier, columns, memory_limit(), **preferring(near or list(daemons.numbers), present)
+            )
         ]
     try:
         await _computed(futures, what)
@@ -138,15 +140,15 @@ async def published(
         The name is taken, a partition can't be computed, or a daemon is gone or full: then nothing of it stays.
     """
     await ensure_plugin(peer)
-    beside = await daemons(peer, socket)
-    if not override and (taken := await asked(peer, socket, None, putting.named, name)):
+    daemons = await Daemons.find(peer, socket)
+    if not override and (taken := await daemons.ask(None, putting.named, name)):
         raise DataError(
             f"Vineyard has an object {name!r} already, {taken}.",
             change="Take another name, or give the name to the new one: override=True. The old object stays.",
         )
     what, form_of = f"data set {name!r}", BatchForm(peer, source)
     parts = source.delayed_parts(PART, carried(putting.put, socket))
-    futures = submitted(peer.dask_end, parts, **preferring(list(beside), await peer.workers()))
+    futures = submitted(peer.dask_end, parts, **preferring(list(daemons.numbers), await peer.workers()))
     made: dict[int, list[str]] = {}
     try:
         await _computed(futures, what)
@@ -158,15 +160,13 @@ async def published(
         schema = await form_of.schema(columns)
         form = _form(schema, frames)
         for instance, members in _by_instance(filled).items():
-            made[instance] = await asked(peer, socket, instance, putting.assemble, form, members)
+            made[instance] = await daemons.ask(instance, putting.assemble, form, members)
         in_turn = {instance: iter(ids) for instance, ids in made.items()}
         partitions = [next(in_turn[part.instance]) for _, part in filled]
         num_rows = sum(part.num_rows for _, part in filled)
-        joined: str = await asked(
-            peer, socket, None, putting.join, form, partitions, num_rows, columns[0].row_shape, name
-        )
+        joined: str = await daemons.ask(None, putting.join, form, partitions, num_rows, columns[0].row_shape, name)
     except BaseException as error:
-        await _delete(peer, socket, futures, made)
+        await _delete(daemons, futures, made)
         if isinstance(error, ValueError):
             raise DataError(f"{what}: {error}.") from error
         raise
@@ -194,7 +194,7 @@ def _by_instance(parts: Iterable[tuple[int, Put]]) -> dict[int, list[tuple[int, 
     return found
 
 
-async def _delete(peer: Peer, socket: str | None, futures: Sequence[Future], made: Mapping[int, list[str]]) -> None:
+async def _delete(daemons: Daemons, futures: Sequence[Future], made: Mapping[int, list[str]]) -> None:
     """Take back what was put; what is still being put is waited for, since no one else knows of it."""
     ended = await asyncio.gather(*(settled(future) for future in futures), return_exceptions=True)
     ids = {instance: list(of) for instance, of in made.items()}
@@ -202,7 +202,7 @@ async def _delete(peer: Peer, socket: str | None, futures: Sequence[Future], mad
         if isinstance(part, Put):
             ids.setdefault(part.instance, []).extend(part.tensors)
     for instance, gone in ids.items():
-        await asked(peer, socket, instance, putting.delete, gone)
+        await daemons.ask(instance, putting.delete, gone)
 
 
 async def _computed(futures: Sequence[Future], what: str) -> None:
