@@ -17,7 +17,7 @@ LOOKS = 4
 async def while_computed(
     peer: Peer, keys: Callable[[], Sequence[Any]], every_s: float, tell: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """While it lasts, call ``tell`` every that many seconds in which Dask computes tasks of these keys."""
+    """While it lasts, call ``tell`` each time, after ``every_s`` seconds, that Dask computes tasks of these keys."""
 
     async def look() -> None:
         while True:

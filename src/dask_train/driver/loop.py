@@ -94,7 +94,7 @@ class Driver(Course):
             await self._close()
 
     def _let_data_go(self, before: RunState) -> None:
-        """Forget what ended processes read, who has reported their end, and what their roles have left."""
+        """Forget what ended processes read and what their roles have left, no matter who reported the end."""
         for key, role in self.state.roles.items():
             was = before.roles.get(key, role)
             if (was.phase in ALIVE and role.phase not in ALIVE) or role.attempt != was.attempt:

@@ -13,7 +13,7 @@ from dask_train.run.commands import Key
 from dask_train.run.state import ALIVE
 from dask_train.worker.reading import Part, read_new
 
-# How long the scheduler may take to answer what roles have printed; without an answer an error is raised without it.
+# How long the scheduler may take to return what roles have printed; later, errors are raised without it.
 OUTPUT_S = 10.0
 
 

@@ -28,7 +28,7 @@ def status_of(driver: Driver) -> dict[str, Any]:
 
 
 def seconds_of(driver: Driver) -> float:
-    """Return how long the run has lasted, or did last."""
+    """Return how long the run has lasted so far, or lasted in all."""
     attempts = driver.history.attempts
     return (attempts[-1].ended or driver.history.now()) - attempts[0].started
 

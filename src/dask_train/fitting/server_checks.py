@@ -12,7 +12,7 @@ def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:
     Raises
     ------
     ValueError
-        They can't share it.
+        There can't be that many.
     """
     for name, value in (("ps", ps), ("scorer", scorer)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -41,7 +41,7 @@ def check_in_process(ps: Any, scorer: Any) -> None:
 
 
 def check_served(model: Any, ps: int) -> None:
-    """Check that that many parameter servers can share a model.
+    """Check that ``ps`` parameter servers can share a model.
 
     :func:`~dask_train.fitting.checks.check_rows` has built it, where it could.
 

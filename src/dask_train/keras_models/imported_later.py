@@ -45,7 +45,7 @@ class _Later(Loader):
                     try:
                         self._loader.exec_module(module)
                     except BaseException:
-                        begun.clear()  # the next one is called, too
+                        begun.clear()  # the next access tries again
                         raise
                     if vars(module)["__getattr__"] is run_first:
                         del vars(module)["__getattr__"]

@@ -269,7 +269,7 @@ class WorkerLost(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class StartProcess(Message):
-    """Start the role process, one of that many on this host.
+    """Start the role process, one of ``roles_on_host``.
 
     ``device`` and ``num_sharing`` are those of a :class:`~dask_train.process.devices.DeviceUse`. ``counts`` are how
     many there are of each role, where these are others than at first. It ``joins`` where the others train already.

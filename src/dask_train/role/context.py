@@ -67,7 +67,10 @@ class Link(Protocol):
         """Say that no more groups of this epoch are needed."""
 
     def meet(self, address: str, size: int = 0, *, joins: bool = False) -> Met:
-        """Wait until all training roles, or ``size``, wait for each other; return where. ``joins`` waits long."""
+        """Wait until all training roles, or ``size``, wait for each other; return where.
+
+        With ``joins`` it waits long.
+        """
 
     def lost_attempt(self, peer: int) -> int:
         """Return the last start of a training role whose process is gone, by its number among them; -1 for none."""

@@ -1,4 +1,4 @@
-"""Greet connections to a socket: concurrently, each within a time limit, and never more than a number of them.
+"""Greet connections to a socket: concurrently, each within a time limit, and up to a fixed number at a time.
 
 Any process may connect to a socket that listens, and then send nothing, or a byte at a time. That does not block
 others.

@@ -200,7 +200,7 @@ class Backend(Protocol):
         gather
             Makes arrays of all workers' rows of arrays of this one's.
         rows_of
-            Number of rows in all for that many of this worker, in the current step.
+            Returns the number of rows of all workers in the current step, given this worker's.
         """
 
     def derived_through(self, spread: Callable[[list[np.ndarray]], list[np.ndarray]], own: Any, everyones: Any) -> Any:

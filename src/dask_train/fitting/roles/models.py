@@ -58,7 +58,8 @@ def built_already(model: Any) -> Iterator[None]:
     """While it lasts, Keras takes a model as :func:`build` has left it.
 
     Before its first step Keras' own ``fit`` builds what no step of the user's own asks for, such as a loss next to a
-    ``compute_loss``: of its first batch, which is not of the model if batches come from the run.
+    ``compute_loss``. It does so from its first batch,
+    which has another form than the model's if batches come from the run.
     """
     vars(model)["_symbolic_build"] = lambda **_: None
     try:

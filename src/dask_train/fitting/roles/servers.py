@@ -145,7 +145,7 @@ class Servers:
     def pull(self, seen: int, wait_s: float) -> dict[str, Any]:
         """Let this model take over the weights and moving averages of the moment.
 
-        Seconds to wait for another number of ``steps`` in the answer than was ``seen``.
+        Wait up to ``wait_s`` seconds until the answer has another number of ``steps`` than ``seen``.
         """
         told = self._ask("weights", seen=seen, wait_s=wait_s)
         self._newest = told[0]["version"]
@@ -206,7 +206,7 @@ class Servers:
     def ended(self, known: set[int], wait_s: float) -> tuple[set[int], dict[int, int]]:
         """Return which workers have called :meth:`end`, and how many steps each has taken.
 
-        Seconds to wait for others to have ended than are ``known``.
+        Wait up to ``wait_s`` seconds until others than ``known`` have ended.
         """
         with self._spent.on(OTHERS):
             (told,) = ask(self._lines[:1], [("ended", {"known": known, "wait_s": wait_s})], self._patience_s)

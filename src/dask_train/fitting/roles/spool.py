@@ -26,7 +26,7 @@ from dask_train.transport.reception import Reception
 
 Scores = dict[int, dict[str, float]]
 
-# How often a waiting worker checks whether the run is to stop.
+# How often a role that waits checks whether the run is to stop.
 _LOOK_S = 0.25
 # How long one attempt to reach the first worker may take, which listens when its model is put together.
 _DIAL_S = 1.0

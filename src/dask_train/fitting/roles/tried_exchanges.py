@@ -35,7 +35,7 @@ class TriedExchanges:
     Parameters
     ----------
     num_values
-        That many values of each gradient are compared at most. Default: 65,536.
+        Values of each gradient that are compared at most. Default: 65,536.
     """
 
     def __init__(self, num_values: int = 1 << 16) -> None:

@@ -63,9 +63,9 @@ class TreesFit:
     options
         Arguments for the estimator's own ``fit`` in each role process.
     together
-        Checks that that many workers can train the model.
+        Checks that a number of workers can train the model.
     checked
-        Asks the library itself to check the estimator for rows of that many features.
+        Asks the library itself to check the estimator for rows of a number of features.
     """
 
     library: str

@@ -109,7 +109,7 @@ class Matrices:
         Raises
         ------
         ValueError
-            XGBoost makes none of such rows: its ``fit`` would continue with a matrix of the stand-in, to a TypeError.
+            XGBoost can't make one of such rows. Else its ``fit`` would go wrong with a matrix of the stand-in.
         """
         name = next(name for name, stand_in in self.stand_ins.items() if stand_in is data)
         taken = {

@@ -15,7 +15,7 @@ from dask_train.searching.worker import OrderLoop, TrialDone, TrialOrder
 if TYPE_CHECKING:
     from dask_train.role.session import Session
 
-# A fit reports nothing while it lasts; its process reports that it is alive so often, well within any deadline.
+# How often, in seconds, a process reports that it is alive, as a fit reports nothing while it lasts.
 ALIVE_S = 2.0
 
 

@@ -52,7 +52,7 @@ class Daemons:
         Raises
         ------
         DataError
-            None has one; the error of the first is its cause.
+            None has one: the error of the first Dask worker that was asked. Or there are no Dask workers.
         """
         try:
             return cls(peer, socket, await _numbers(peer, socket))

@@ -58,7 +58,10 @@ class ClusterPicture:
         return sorted(held, key=lambda key: (key not in self.needed, -self.size[key]))
 
     def shares(self, wave: Collection[str]) -> tuple[dict[str, list[Any]], list[Any]]:
-        """Return which others take each key, the one with the most room first; and the needed keys that fit nowhere."""
+        """Return the keys that each of the others takes, and the needed keys that fit nowhere.
+
+        A key goes to the one that has the most room then.
+        """
         room = {address: size for address, size in self.room.items() if address not in wave}
         shares: dict[str, list[Any]] = {}
         left = []

@@ -149,5 +149,5 @@ class Turns(Iterator[Any]):
 
 
 def in_whole_calls(num_steps: int, steps_per_execution: int) -> int:
-    """Return the number of Keras' calls for a number of steps."""
+    """Round a number of steps up to whole calls of Keras' ``steps_per_execution``."""
     return -(-num_steps // steps_per_execution) * steps_per_execution
