@@ -58,7 +58,7 @@ def test_the_demo_trains_and_reports(start: Any, wait_for: Any, tmp_path: Path) 
     program, output = start(DASK, "train", "demo", *SMALL)
     assert program.wait(300) == 0, output.read_text()
     text = output.read_text()
-    accuracy = re.fullmatch(r"test accuracy: (\d+\.\d)%", text.splitlines()[-1])
+    accuracy = re.search(r"^test accuracy: (\d+\.\d)%$", text, re.MULTILINE)
     assert accuracy, text
     assert float(accuracy[1]) > 88, text
     assert re.search(r"rows prepared +55,000\n", text)
@@ -131,7 +131,8 @@ def test_a_users_own_cluster_survives_an_interrupt(start: Any, tmp_path: Path) -
     (tmp_path / "program.py").write_text(OWN_CLUSTER)
     program, output = start(sys.executable, tmp_path / "program.py")
     assert program.wait(300) == 0, output.read_text()
-    assert output.read_text().endswith("interrupted\ndata and Dask workers survive\n")
+    # Dask's processes write of connections that close to the same file, before these lines or after them.
+    assert "interrupted\ndata and Dask workers survive\n" in output.read_text()
 
 
 USERS_CLUSTER = """
@@ -157,7 +158,7 @@ def test_the_demo_runs_on_a_cluster_that_is_there_already(start: Any, tmp_path: 
                 command = ["train", "demo", "--scheduler", address, "--copies", "1", "--workers", "1", "--target", "1"]
                 program, output = start(DASK, *command)
                 assert program.wait(300) == 0, output.read_text()
-                assert output.read_text().splitlines()[-1].startswith("test accuracy: ")
+                assert "\ntest accuracy: " in output.read_text()
                 assert client.gather(data) == list(range(5))
                 assert len(client.run(os.getpid)) == 3
                 assert client.sync(client.scheduler.train_networks)["networks"] == {}

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories, schema_at
 from dask_train.collections.schema.number import NumberColumn
+from dask_train.stores import is_url
 
 # A model that is saved by its framework, or sent elsewhere, leaves its schema behind; what result.save writes has it.
 _OF_MODELS: WeakKeyDictionary[Any, FrameSchema] = WeakKeyDictionary()
@@ -58,7 +59,14 @@ def schema_for(model: Any, schema: Any = None, options: Mapping[str, Any] | None
 
 def learnt_for(model: Any, schema: Any = None) -> FrameSchema | None:
     """Return what further training of a model has to keep: categories, or the whole schema that was passed."""
-    known = schema_for(model, schema)
+    try:
+        known = schema_for(model, schema)
+    except ValueError as error:
+        if isinstance(schema, str) and is_url(schema):  # training takes no storage_options
+            error.add_note(
+                "To read it with other credentials, pass dt.FrameSchema.load(url, storage_options=...) as schema=."
+            )
+        raise
     return known if known is None or schema is not None else only_categories(known)
 
 

@@ -122,6 +122,15 @@ def test_a_model_of_another_origin_is_told_its_schema(make: Any, pool: Any, tmp_
         dt.predict(model, np.ones((2, 2)), schema=schema)
 
 
+def test_training_tells_how_to_read_a_schema_with_credentials(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="does not exist") as caught:
+        learnt_for(object(), "memory://bucket/gone.json")
+    assert ["FrameSchema.load(url, storage_options=" in note for note in caught.value.__notes__] == [True]
+    with pytest.raises(ValueError, match="does not exist") as caught:
+        learnt_for(object(), str(tmp_path / "gone.json"))
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_what_is_no_schema_is_refused(tmp_path: Path) -> None:
     model, *_ = keras_model()
     with pytest.raises(TypeError, match=r"schema is a dict. Pass result.schema"):
