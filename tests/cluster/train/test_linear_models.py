@@ -199,20 +199,16 @@ def test_a_killed_worker_leads_to_the_same_bits(client, tmp_path, until, solver,
     assert (result.ledger.dropped, result.ledger.trained) == (0, 200_000)
 
 
-@pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_a_run_of_a_linear_model_is_stopped_and_resumes_with_other_workers(client, tmp_path):
     rows, labels = tangled()
-    settings = {
-        "solver": "gradient_descent",
-        "C": 1e4,
-        "tol": 1e-9,
-        "max_iter": 30,
-    }  # later steps follow rounding errors, also without a stop
+    # It converges, so rounding errors don't add up; in hundreds of steps, so that the stop comes before the last.
+    settings = {"solver": "gradient_descent", "C": 3e-3, "tol": 1e-9, "max_iter": 1000}
     whole = ours.LogisticRegression(**settings)
     dt.fit(whole, rows, labels, workers=2)
     found = ours.LogisticRegression(**settings)
     result = dt.fit(found, rows, labels, workers=2, checkpoint=tmp_path, stop="steps >= 3")
     assert result.stop_reason
-    assert 3 <= len(result.epoch) < 30
+    assert 3 <= len(result.epoch) < whole.n_iter_
     dt.fit(found, rows, labels, workers=1, checkpoint=tmp_path, resume=True)
-    np.testing.assert_allclose(found.coef_, whole.coef_, rtol=1e-6, atol=1e-8)
+    assert len(result.epoch) < found.n_iter_ < 1000
+    np.testing.assert_allclose(found.coef_, whole.coef_, rtol=1e-6, atol=1e-6)
