@@ -11,6 +11,8 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
+from dask_train.compat.python import start_dask_workers_without_main
+
 
 def start_local_cluster(num_workers: int, **settings: Any) -> LocalCluster:
     """Return a LocalCluster of ``num_workers`` processes with one thread each, whose Dask workers never see a Ctrl-C.
@@ -18,7 +20,10 @@ def start_local_cluster(num_workers: int, **settings: Any) -> LocalCluster:
     SIGINT is blocked while it starts. Threads and processes inherit that: the cluster's event loop, and so every Dask
     worker that it will ever spawn. A Ctrl-C reaches this program's main thread alone, which can close in order; one
     that comes during the start is delivered right after it.
+
+    Dask workers don't import the program that calls, as they would of a ``LocalCluster`` that it starts by itself.
     """
+    start_dask_workers_without_main()
     # Started first: it unblocks SIGINT in the thread that starts it (multiprocessing/resource_tracker.py).
     resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
