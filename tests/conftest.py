@@ -27,6 +27,13 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
 
+# Each of Dask's processes looks at itself up to 100 times a second, at a twelfth of a core; those of tests, and of the
+# programs that tests start, look less often.
+os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+os.environ["DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL"] = "500ms"
+os.environ["DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL"] = "2s"
+dask.config.refresh()
+
 HERE = Path(__file__).parent
 # Fixtures with a client of a cluster that is kept from one module to the next.
 KEPT = ("shared_client", "train_client")
