@@ -30,6 +30,8 @@ _random = np.random.default_rng(0)
 X = _random.normal(size=(ROWS, 8))
 Y = (X @ _random.normal(size=(8, 3))).argmax(1)
 WAIT_S, NOW = 100.0, -1
+# Of weights: Keras computes losses in float32 on torch, so fixed numbers of workers differ as much from each other.
+TOLERANCE = {"rtol": 1e-12, "atol": 1e-14} if BACKEND == "tensorflow" else {"rtol": 2e-6, "atol": 2e-7}
 
 
 def whereabouts():
@@ -100,7 +102,7 @@ def halved_later(epoch, rate):
     return rate * 0.5 if epoch else rate
 
 
-def fitted(client, folder, doors=(), **settings):
+def fitted(client, folder, doors=(), callbacks=(), **settings):
     for step in doors:
         (folder / f"closed {step}").touch()
     keras.utils.set_random_seed(3)
@@ -118,8 +120,8 @@ def fitted(client, folder, doors=(), **settings):
         validation_batch_size=24,
         callbacks=[
             keras.callbacks.LearningRateScheduler(halved_later),
-            keras.callbacks.ModelCheckpoint(str(folder / "{epoch}.weights.h5"), save_weights_only=True),
             keras.callbacks.EarlyStopping("val_loss", mode="max", patience=EPOCHS - 1),  # it falls in each epoch
+            *callbacks,
         ],
         client=client,
         **{"epochs": EPOCHS + 3, "steps_per_epoch": STEPS, "batch_size": BATCH_SIZE, "workers": 2, **settings},
@@ -131,21 +133,16 @@ def fitted(client, folder, doors=(), **settings):
 @pytest.fixture(scope="module")
 def fixed(train_client, tmp_path_factory):
     """The result of a run with a fixed number of workers."""
-    folder = tmp_path_factory.mktemp("fixed")
-    return fitted(train_client, folder), folder
+    return fitted(train_client, tmp_path_factory.mktemp("fixed"))
 
 
-def check_same(result, folder, fixed):
-    wanted, other_folder = fixed
+def check_same(result, wanted):
     for one, other in zip(result.model.get_weights(), wanted.model.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(one, other, **TOLERANCE)
     assert (result.epoch, result.epoch[-1]) == (wanted.epoch, EPOCHS - 1), "EarlyStopping has stopped it"
     assert result.history.keys() == wanted.history.keys()
     for name, values in wanted.history.items():  # metrics count in float32
         np.testing.assert_allclose(result.history[name], values, rtol=2e-6)
-    names = sorted(path.name for path in folder.glob("*.h5"))
-    assert names == sorted(path.name for path in other_folder.glob("*.h5"))
-    assert len(names) == EPOCHS
     ledger = result.ledger
     assert (ledger.trained, ledger.dropped, ledger.repeated) == (2 * ROWS, 0, 0)
 
@@ -189,29 +186,32 @@ def test_workers_join_and_leave_and_the_model_is_that_of_a_fixed_number(client, 
     resized(run, tmp_path, at_end, 4, wait_for)
     resized(run, tmp_path, last, 2, wait_for)
     result = run.result()
-    check_same(result, tmp_path, fixed)
+    check_same(result, fixed)
     ranks = {(line.rank, line.epoch) for line in result.ledger.lines}
     assert {rank for rank, _ in ranks} == {0, 1, 2, 3}
     assert (len(result.attempts), result.notices) == (1, [])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [[(0, 2)], [(1, NOW)], [(0, 3)], [(2, NOW)], [(1, 3), (3, 3)]])
+@pytest.mark.parametrize("kills", [[(0, 2)], [(1, NOW), (2, NOW)], [(0, 3), (3, 3)]])
 def test_workers_that_are_lost_while_others_join_are_replaced(client, tmp_path, fixed, wait_for, kills):
     run = fitted(client, tmp_path, [2], recovery="in_place", wait=False)
     resized(run, tmp_path, 2, 4, wait_for, *kills)
     result = run.result()
     assert len(result.attempts) == 1 + len(kills), [attempt.reason for attempt in result.attempts]
-    check_same(result, tmp_path, fixed)
+    check_same(result, fixed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [(0, STEPS), (1, STEPS), (2, NOW)])
+@pytest.mark.parametrize("kill", [(0, STEPS), (2, NOW)])
 def test_workers_that_are_lost_while_others_leave_are_replaced(client, tmp_path, fixed, wait_for, kill):
     first, last = 1, STEPS - 1  # the last step of an epoch
-    run = fitted(client, tmp_path, [first, last], recovery="in_place", wait=False)
+    saving = keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.weights.h5"), save_weights_only=True)
+    run = fitted(client, tmp_path, [first, last], [saving], recovery="in_place", wait=False)
     resized(run, tmp_path, first, 3, wait_for)
     resized(run, tmp_path, last, 2, wait_for, kill)
     result = run.result()
     assert len(result.attempts) == 2, [attempt.reason for attempt in result.attempts]
-    check_same(result, tmp_path, fixed)
+    check_same(result, fixed)
+    saved = sorted(path.name for path in tmp_path.glob("*.h5"))
+    assert saved == [f"{epoch}.weights.h5" for epoch in range(1, EPOCHS + 1)]
