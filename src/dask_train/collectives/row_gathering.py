@@ -84,7 +84,7 @@ class RowGathering:
     def _told(self, arrays: Sequence[np.ndarray], kinds: int) -> np.ndarray:
         """Return the letters of all ranks, ``(ranks, bytes)``; good until the call after the next."""
         group, own = self._group, self._own
-        if not self._letters:
+        if not self._letters or self._letters[0].shapes != [(group.size * _LETTER_BYTES,)]:  # ranks may join or leave
             self._letters = [group.channel([(group.size * _LETTER_BYTES,)], np.uint8) for _ in range(2)]
         own[:_HEAD_BYTES].view(np.int64)[:] = len(arrays[0]), kinds
         end = _HEAD_BYTES + sum(array.nbytes for array in arrays)

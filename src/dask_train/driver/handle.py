@@ -200,7 +200,7 @@ class Run(Generic[R]):
     @raises_at_the_call
     @frees_its_thread
     def resize(self, workers: int, timeout_s: float = 0.0) -> Any:
-        """Change the number of workers, from the end of the step in hand.
+        """Change the number of workers of a torch module or Keras model, from the end of the step in hand.
 
         Workers that join get weights and optimizer state from the others, which keep theirs; those that leave do so in
         order. Global batches stay the same: each row is still trained once in an epoch. It waits until the run has that
@@ -221,7 +221,7 @@ class Run(Generic[R]):
         ------
         ValueError, TypeError
             That many workers can't train it, or the run is not one of ``dt.fit(..., recovery="in_place")`` with
-            several.
+            several workers and without ``streaming=``.
         PlacementError
             There is no room for more, or those that were to join were lost. The run continues with as many as before.
         ClosedError

@@ -12,7 +12,10 @@ from dask_train.run.state import Phase, ResizePhase, SizeChange
 
 # Fewer are not resized: one worker computes its steps in another way than several.
 LEAST = 2
-_FOR = "run.resize() is for dt.fit(..., recovery='in_place') of torch modules with several workers, without streaming="
+_FOR = (
+    "run.resize() is for dt.fit(..., recovery='in_place') of torch modules and Keras models with several workers, "
+    "without streaming="
+)
 
 
 def check_resize(driver: Driver, workers: int) -> None:

@@ -334,6 +334,7 @@ def _fit(
     assert workers is not None
     fit_checks.check_share(settings.rows, workers)
     fit_checks.check_together(model, workers, ps=ps)
+    run = replace(run, resizes=partial(fit_checks.check_share, settings.rows))
     header, arrays = ({}, []) if in_process and run.checkpoint is None else taken_apart(model)
     if workers > 1 and not ps:
         check_losses(model, (header, arrays), data, weights)

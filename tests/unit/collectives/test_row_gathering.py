@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from dask_train.collectives.row_gathering import RowGathering
+from dask_train.collectives.shared_memory import SumBuffer
 
 ROWS = [3, 0, 5]
 # In some turns the rows of all ranks fit in their letters, in others those of some do not.
@@ -58,3 +61,17 @@ def test_small_arrays_take_one_exchange(on_each_rank):
         return [one == "done" for one in told]
 
     assert on_each_rank(exchanges, 2) == [[False, True, False, False, True]] * 2
+
+
+def test_letters_have_room_for_as_many_ranks_as_there_are_now():
+    group = SimpleNamespace(rank=0, channel=SumBuffer)
+
+    def exchange(channel, mine, places):
+        assert channel.shapes == [(len(mine) * len(places),)]
+        return [np.tile(mine, len(places))]
+
+    group.exchange = exchange
+    gathering = RowGathering(group)
+    for group.size in (2, 3, 2):
+        (found,), _ = gathering([np.arange(4.0)])
+        np.testing.assert_array_equal(found, np.tile(np.arange(4.0), group.size))

@@ -50,11 +50,13 @@ class CallbackAgreement(GroupAgreement, CallbackSync):
 
     def flags(self, save: bool, stop: bool) -> tuple[bool, bool]:
         """Return the flags of the first rank, when all have what its callbacks have changed."""
-        self.control.keep = save
+        control = self.control
+        control.keep, control.resizes = save, self.resizes
         self.halt(stop)
         self._exchange(new_weights=self._new_weights, new_rates=self._new_rates)
-        save, self.control.keep = self.control.keep, False
-        return save, self.control.stop_training
+        save, self.resizes = control.keep, control.resizes
+        control.keep = control.resizes = False
+        return save, control.stop_training
 
     def pass_on(self, *, new_weights: bool = False, new_rates: bool = True) -> None:
         """Agree on flags and learning rates, then on weights where they were set.

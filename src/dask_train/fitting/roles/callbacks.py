@@ -100,7 +100,7 @@ class Leader(keras_callbacks.CallbackList):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         if self.opens:
-            self._then(self._begun, logs, then=self._moment.take_up if self._moment.is_behind_step else None)
+            self._then(self._begun, logs, then=self._moment.take_up if self._moment.begins_later else None)
 
     def _begun(self, logs: Logs) -> None:
         super().on_train_begin(logs)
@@ -121,7 +121,7 @@ class Leader(keras_callbacks.CallbackList):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self.epoch = epoch
-        if self._moment.is_behind_step:
+        if self._moment.begins_within_epoch:
             return
         self._moment.control.gather = self._every_batch
         self._then(super().on_epoch_begin, epoch, logs)
@@ -183,7 +183,7 @@ class Follower(keras_callbacks.CallbackList):
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         if self.opens:
-            (self._moment.take_up if self._moment.is_behind_step else self._moment.pass_on)()
+            (self._moment.take_up if self._moment.begins_later else self._moment.pass_on)()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         if self.closes:
@@ -195,7 +195,7 @@ class Follower(keras_callbacks.CallbackList):
     on_test_begin = on_test_end = _at_every
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        if not self._moment.is_behind_step:
+        if not self._moment.begins_within_epoch:
             self._moment.pass_on()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002

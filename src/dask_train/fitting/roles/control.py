@@ -13,7 +13,17 @@ from dask_train.compat.keras.optimizers import learning_rate_of
 from dask_train.fitting.roles.weights import value_of
 from dask_train.keras_models import state
 
-_FLAGS = ("stop_training", "halt", "gather", "keep", "new_weights", "new_optimizers", "batch_begins", "test_batches")
+_FLAGS = (
+    "stop_training",
+    "halt",
+    "gather",
+    "keep",
+    "resizes",
+    "new_weights",
+    "new_optimizers",
+    "batch_begins",
+    "test_batches",
+)
 
 
 class Flags:
@@ -29,6 +39,8 @@ class Flags:
         Metrics are added up after the next step.
     keep
         A checkpoint is taken now.
+    resizes
+        The number of workers changes now.
     new_weights, new_optimizers
         The first worker's weights, or what its optimizers hold, were changed by something else than a step: the weights
         are sent after this, and what optimizers hold in the latter case.
@@ -51,6 +63,7 @@ class Flags:
     halt: bool
     gather: bool
     keep: bool
+    resizes: bool
     new_weights: bool
     new_optimizers: bool
     batch_begins: bool
@@ -69,7 +82,6 @@ class Control(Flags):
         self._values = np.zeros(len(_FLAGS) + len(self._rates))
         # Others may still read the last message in one while the first worker writes the next in the other.
         self._channels = itertools.cycle([replicas.channel([self._values.shape], np.float64) for _ in range(2)])
-        self._places = [slice(len(self._values)), *[slice(0)] * (replicas.size - 1)]
 
     def agree(self, *, new_rates: bool = True) -> None:
         """Take over what the first worker has set; learning rates, too, where it says that they may be new."""
@@ -80,8 +92,9 @@ class Control(Flags):
             values[: len(_FLAGS)] = [getattr(self, name) for name in _FLAGS]
             if new_rates:
                 values[len(_FLAGS) :] = [float(value_of(rate)) for rate in self._rates]
+        places = [slice(len(values)), *[slice(0)] * (self._replicas.size - 1)]
         # The first worker reads as well: where it has taken a lost one's place, that one's word counts.
-        (agreed,) = self._replicas.exchange(channel, values[self._places[self._replicas.rank]], self._places)
+        (agreed,) = self._replicas.exchange(channel, values[places[self._replicas.rank]], places)
         for name, value in zip(_FLAGS, agreed, strict=False):
             setattr(self, name, bool(value))
         for place, rate in enumerate(self._rates, len(_FLAGS)):

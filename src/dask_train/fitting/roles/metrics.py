@@ -147,9 +147,7 @@ class MetricSums(Metrics):
 
         What does not depend on what metrics have counted is counted with this worker's share of the rows.
         """
-        counted, self._carried = self.held(), []
-        total = self._replicas.sum(self._channel("metrics", counted), counted)
-        self.set(total if self._replicas.rank == 0 else None)
+        self.give_to_first()
         renewed = self.renewed(told)
         others = sorted(told.values.keys() - renewed.keys())
         found = {**told.values, **renewed}
@@ -158,6 +156,12 @@ class MetricSums(Metrics):
             means = self._replicas.sum(self._channel(tuple(others), mine), mine, self._share.weight)
             found.update((name, np.array(mean)[()]) for name, mean in zip(others, means, strict=True))
         return found
+
+    def give_to_first(self) -> None:
+        """Let the first worker have what all have counted of the epoch, and the others nothing."""
+        counted, self._carried = self.held(), []
+        total = self._replicas.sum(self._channel("metrics", counted), counted)
+        self.set(total if self._replicas.rank == 0 else None)
 
     def held(self) -> list[np.ndarray]:
         """Return this worker's part of what the epoch has counted, as :meth:`carry` takes it."""

@@ -31,6 +31,7 @@ from dask_train.trainers.common.entry import Shown
 from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.guard import Guard
 from dask_train.trainers.common.outcome import Outcome
+from dask_train.trainers.common.sync_point import LeftError
 
 
 def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = None) -> Outcome | None:
@@ -52,7 +53,10 @@ def fit_synchronously(task: FitTask, session: Session, shown: Shown | None = Non
             stack.enter_context(compiled_of_all(replicas, backend, worker.share))
             stack.enter_context(moments_of_all(replicas, backend, worker.share))
             stack.enter_context(global_batch_of_all(replicas, backend, worker.share))
-        return worker.fit()
+        try:
+            return worker.fit()
+        except LeftError:
+            return None
 
 
 class SynchronousWorker(Worker):
@@ -97,6 +101,7 @@ class SynchronousWorker(Worker):
             lambda: [np.array(value_of(variable)) for variable in passing],
             lambda values: assign(passing, values),
         )
+        self.loop.on_resize(self._hand_over, self.loop.deal_again)
         self.loop.keep(state)
         self.resume(callbacks)
         self.loop.validate_again()
@@ -110,6 +115,16 @@ class SynchronousWorker(Worker):
 
     def _counted(self) -> list[np.ndarray]:
         return self.metrics.held() if self.position.batch or self._is_mirrored else []
+
+    def batches(self) -> Any:
+        """See :meth:`Worker.batches`; they are dealt again where the number of workers changes."""
+        return self.loop.turns()
+
+    def _hand_over(self) -> None:
+        """Let nothing of the running epoch be one worker's alone but the first one's: others may leave, or join."""
+        if self.position.batch:
+            self._average_statistics()
+            self.metrics.give_to_first()
 
     def train_step(self) -> Any:
         """See :meth:`Worker.train_step`."""

@@ -123,7 +123,7 @@ class Worker(ABC):
         task, model = self.task, self.model
         callbacks = self.callback_list()
         self.begin(callbacks)
-        batches = self.epochs.batches(self.session, task, self.place)
+        batches = self.batches()
         feed = BatchFeed(
             batches=batches,
             num_in_call=lambda: self.loop.num_in_call,
@@ -161,6 +161,10 @@ class Worker(ABC):
         """Whether the next batch is not the first of a turn through the data, as when it continues another's."""
         epoch, batch = self.position.epoch, self.loop.first_of_call
         return epoch < self.task.epochs and (batch > 0 or not self.epochs.begins_turn(epoch))
+
+    def batches(self) -> Any:
+        """Return this worker's share of each batch from where training is, to be closed."""
+        return self.epochs.batches(self.session, self.task, self.place)
 
     @property
     def place(self) -> int:

@@ -88,16 +88,16 @@ class TrainingLoop(SyncedLoop):
 
         Every epoch ends with a call of :meth:`epoch_done`.
         """
-        with closing(self.turns()) as turns:
-            self._turns = turns
+        with closing(self.turns()):
             while self.position.epoch < self._task.epochs and not self.stopped:
                 yield self.position.epoch
                 assert self._is_told, "epoch_done() is called after each epoch"
                 self._is_told = False
 
     def turns(self) -> Turns:
-        """Return this rank's share of each batch from where training is, to be closed."""
-        return Turns(lambda: self._epochs.batches(self._session, self._task, self._place))
+        """Return this rank's share of each batch from where training is, to be closed; see :meth:`deal_again`."""
+        self._turns = Turns(lambda: self._epochs.batches(self._session, self._task, self._place))
+        return self._turns
 
     def on_resize(self, before: Callable[[], Any], after: Callable[[], Any]) -> None:
         """Have something done at a sync point at which the number of ranks changes.
@@ -143,6 +143,7 @@ class TrainingLoop(SyncedLoop):
 
     def count_step(self) -> None:
         """Count a step, where the framework takes several of them before the next sync point."""
+        self._is_joining = False
         self.position = Position(self.position.epoch, self.position.batch + 1, self.position.steps + 1)
         self._at_border()
 

@@ -108,6 +108,7 @@ class SyncedLoop(ABC):
         self._saved_steps = 0
         self._borders: Borders | None = None
         self._behind_step = False  # whether this rank begins behind a step, whose sync point comes next
+        self._is_joining = False  # whether it begins where the number of ranks has changed, until its first step
 
     @property
     @abstractmethod
@@ -178,6 +179,16 @@ class SyncedLoop(ABC):
         """Return whether this rank begins behind a step, taken by the lost one; its sync point comes next."""
         return self._behind_step
 
+    @property
+    def begins_later(self) -> bool:
+        """Return whether this rank begins where the others have trained already, until its first step."""
+        return self._behind_step or self._is_joining
+
+    @property
+    def begins_within_epoch(self) -> bool:
+        """Return whether this rank begins in an epoch that the others have begun already, until its first step."""
+        return self._behind_step or (self._is_joining and self.position.batch > 0)
+
     def mirror_step(self) -> None:
         """Mirror what is this rank's own after the step in hand, before the last sum of the step.
 
@@ -225,7 +236,8 @@ class SyncedLoop(ABC):
                 self.history, self._epochs_told, self._read = led["history"], led["epochs"], led["read"]
                 self._checkpointer.steps = led["checkpoint_steps"]
             self._state.restore_mirrored(pickle.loads(own.parts))  # noqa: S301 - as above
-        self._behind_step = self.position.steps > self.start.steps and not alike.get("is_passed")
+        self._is_joining = bool(alike.get("is_passed"))
+        self._behind_step = self.position.steps > self.start.steps and not self._is_joining
         self._agreement.restore(alike["agreed"])
         assert self._borders is not None
         self._borders.begin(received.border, alike, is_proven=self._behind_step)

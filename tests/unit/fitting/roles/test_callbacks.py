@@ -17,6 +17,7 @@ from dask_train.fitting.roles.control import Flags
 from dask_train.trainers.common import loop as loop_module
 from dask_train.trainers.common.loop import TrainingLoop
 from dask_train.trainers.common.score_names import score_name
+from dask_train.trainers.common.sync_point import Position
 from dask_train.trainers.common.task import LoopTask
 
 X = np.zeros((6, 2), "f4")
@@ -358,6 +359,45 @@ def test_a_successor_that_has_no_callbacks_agrees_on_what_comes_after_the_step_a
     follower.on_train_batch_end(0)
     follower.on_epoch_begin(2)
     assert len(moment.control.agreed) == 2
+
+
+def joining(model, batch, **settings):
+    """The moments of a worker that joins before this batch of the second epoch."""
+    moment = synced(model, steps=9, **settings)
+    moment.control.restore = lambda state: moment.did.append(("restored", state))
+    moment.control.batch_begins = True
+    moment.loop._is_joining, moment.loop.position = True, Position(1, batch, 9 + batch)
+    moment.restore({"control": "flags and rates", "since": {"weights_sent": False}})
+    return moment
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+@pytest.mark.parametrize("leads", [True, False])
+def test_one_that_joins_begins_an_epoch_with_the_others_or_continues_it(model, leads, batch):
+    called, own = [], overriding("on_train_batch_begin")
+    own.on_epoch_begin = lambda epoch, logs=None: called.append(epoch)
+    moment = joining(model, batch, rank=0 if leads else 1)
+    callbacks = leading(moment, [own], steps=9) if leads else Follower(moment)
+    callbacks.on_train_begin()
+    assert (moment.control.agreed, moment.did) == ([], [("restored", "flags and rates")]), "nobody is waited for"
+    callbacks.on_epoch_begin(1)
+    begun = batch == 0
+    assert (called, len(moment.control.agreed)) == ([1] if begun and leads else [], begun)
+    callbacks.on_train_batch_begin(0)
+    step(moment)
+    callbacks.on_train_batch_end(0, {})
+    callbacks.on_epoch_begin(2)
+    assert (called[begun and leads :], len(moment.control.agreed)) == ([2] if leads else [], begun + 3)
+
+
+def test_the_first_worker_tells_of_another_number_at_sync_points_alone(model):
+    first, other = synced(model), synced(model, [{"resizes": True}, {"resizes": False}], rank=1)
+    first.resizes = True
+    for moment in (first, other):
+        moment.flags(False, False)
+        assert (moment.resizes, moment.control.resizes) == (True, False)
+    other.flags(False, False)
+    assert not other.resizes
 
 
 def test_all_start_again_where_weights_are_set_as_training_begins_in_a_successor_alone(model):

@@ -94,3 +94,18 @@ def test_a_successor_takes_over_what_was_agreed_on(on_each_rank):
         control.restore(controls[1].state())
     assert (control.gather, control.keep, float(successor.optimizer.learning_rate.value)) == (True, False, 0.125)
     assert control.state()["rates"].tolist() == [0.125], "it tells the others the rate that they have"
+
+
+def test_the_first_worker_tells_as_many_as_there_are_now():
+    told, group = [], SimpleNamespace(size=2, rank=0, channel=lambda *_: None)
+
+    def exchange(_, mine, places):
+        told.append([len(mine[place]) for place in places])
+        return [mine]
+
+    group.exchange = exchange
+    control = Control(made(keras.optimizers.SGD(0.5)), group)
+    for group.size in (2, 3, 2):
+        control.agree()
+    length = told[0][0]
+    assert told == [[length, 0], [length, 0, 0], [length, 0]]
