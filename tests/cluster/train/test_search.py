@@ -224,7 +224,11 @@ def test_a_search_whose_client_was_killed_finds_what_it_would_have_found(client,
     process = subprocess.Popen(list(map(str, command)))
     try:
         kept = "trial-00000002-*/checkpoint-00000001-*.json"
-        wait_for(lambda: list((tmp_path / "kept").glob(kept)), "the checkpoint of its second epoch", 120)
+        wait_for(
+            lambda: any(path.stat().st_size for path in (tmp_path / "kept").glob(kept)),
+            "the checkpoint of its second epoch",
+            120,
+        )
         wait_for(Path(f"{mark}-waited").exists, "its third epoch")
     finally:
         process.kill()

@@ -122,7 +122,10 @@ class Dying(torch.nn.Module):
             if self.calls == 2 * STEPS + 5 and not os.path.exists(f"{self.mark}-died"):
                 kept = "trial-00000001-*/checkpoint-00000001-*.json"
                 until = time.monotonic() + 60
-                while not list(Path(self.folder).glob(kept)) and time.monotonic() < until:
+                # A file is there, and empty, before it is written.
+                while (
+                    not any(path.stat().st_size for path in Path(self.folder).glob(kept)) and time.monotonic() < until
+                ):
                     time.sleep(0.05)
                 open(f"{self.mark}-died", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)

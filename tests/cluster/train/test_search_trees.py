@@ -118,7 +118,10 @@ class Dying(xgboost.callback.TrainingCallback):
             if epoch == 8 and not os.path.exists(f"{self.mark}-died"):
                 until = time.monotonic() + 60
                 kept = "trial-00000001-*/checkpoint-00000006*.json"
-                while not list(Path(self.folder).glob(kept)) and time.monotonic() < until:
+                # A file is there, and empty, before it is written.
+                while (
+                    not any(path.stat().st_size for path in Path(self.folder).glob(kept)) and time.monotonic() < until
+                ):
                     time.sleep(0.05)
                 open(f"{self.mark}-died", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
