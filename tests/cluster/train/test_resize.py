@@ -15,16 +15,18 @@ import numpy as np
 import pytest
 import torch
 import torchmetrics
+from loading import loaded
 
 import dask_train as dt
-from dask_train.run.state import ResizePhase
+
+resizing = loaded(__file__, "resizing")
+WAIT_S = resizing.WAIT_S
 
 ROWS, BATCH_SIZE, EPOCHS = 173, 16, 3  # 11 steps an epoch; the last batch has 13 rows
 STEPS = -(-ROWS // BATCH_SIZE)
 _random = np.random.default_rng(0)
 X = _random.normal(size=(ROWS, 8))
 Y = (X @ _random.normal(size=(8, 3))).argmax(1)
-WAIT_S = 100.0
 
 
 def whereabouts():
@@ -142,32 +144,18 @@ def resized(run, doors, door, workers, wait_for, *kills):
     wait_for(lambda: doors.waits(door), "the first worker waits", timeout_s=WAIT_S)
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(run.resize, workers)
-        told = (ResizePhase.TOLD, ResizePhase.SETTLED)
-        wait_for(
-            lambda: (
-                (found := run._driver.state.resize) is not None and (found.size, found.phase in told) == (workers, True)
-            ),
-            "the first worker is told",
-            timeout_s=WAIT_S,
-        )
+        resizing.wait_until_told(run, workers, wait_for)
         doors.kills(*kills)
-        killed = {int(kill.split()[0]): attempts(run) for kill in kills if kill.endswith("now")}
+        killed = {int(kill.split()[0]): resizing.attempts(run) for kill in kills if kill.endswith("now")}
         for rank in killed:
-            os.kill(pids(run)[rank], signal.SIGKILL)
+            os.kill(resizing.pids(run)[rank], signal.SIGKILL)
         # Who is lost in the very moment in which all meet is waited for, and then all start again.
         wait_for(
-            lambda: all(attempts(run)[rank] > before[rank] for rank, before in killed.items()), "the loss is known"
+            lambda: all(resizing.attempts(run)[rank] > before[rank] for rank, before in killed.items()),
+            "the loss is known",
         )
         doors.opened(door)
         asking.result(WAIT_S)
-
-
-def attempts(run):
-    return {rank: role.attempt for (_, rank), role in run._driver.state.roles.items()}
-
-
-def pids(run):
-    return {role["rank"]: role["pid"] for role in run.status()["roles"]}
 
 
 def test_workers_join_and_leave_within_an_epoch_and_the_model_is_that_of_a_fixed_number(
@@ -177,14 +165,14 @@ def test_workers_join_and_leave_within_an_epoch_and_the_model_is_that_of_a_fixed
     doors = Doors(tmp_path, first, f"validation {2 * STEPS}", last)
     run = fitted(client, doors, recovery="in_place", wait=False)
     resized(run, doors, first, 4, wait_for)
-    before = pids(run)
+    before = resizing.pids(run)
     with pytest.raises(dt.PlacementError, match="continues with 4 workers, and not with 5") as refused:
         run.resize(5)
     assert "1 role needs a free thread, and 0 of 4 are free" in str(refused.value)
     run.resize(4)
     resized(run, doors, f"validation {2 * STEPS}", 3, wait_for)
     resized(run, doors, last, 2, wait_for)
-    assert [pids(run)[rank] for rank in range(2)] == [before[rank] for rank in range(2)]
+    assert [resizing.pids(run)[rank] for rank in range(2)] == [before[rank] for rank in range(2)]
     result = run.result()
     check_same(result, fixed)
     shares = {(line.rank, line.epoch): line.trained for line in result.ledger.lines}
@@ -229,7 +217,7 @@ def test_all_start_again_in_the_new_number_from_a_checkpoint_of_the_old_one(clie
     run = fitted(client, doors, recovery="in_place", checkpoint=kept, wait=False)
     resized(run, doors, door, 3, wait_for)
     wait_for(lambda: doors.waits(other), "the first worker waits", timeout_s=WAIT_S)
-    os.kill(pids(run)[0], signal.SIGKILL)
+    os.kill(resizing.pids(run)[0], signal.SIGKILL)
     doors.opened(other)
     result = run.result()
     assert "which knew the best checkpoint" in result.attempts[1].reason

@@ -14,9 +14,12 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from loading import loaded
 
 import dask_train as dt
-from dask_train.run.state import ResizePhase
+
+resizing = loaded(__file__, "resizing")
+WAIT_S = resizing.WAIT_S
 
 BACKEND = keras.backend.backend()
 pytestmark = [
@@ -29,7 +32,7 @@ STEPS = 6  # of an epoch: every other one begins within the data
 _random = np.random.default_rng(0)
 X = _random.normal(size=(ROWS, 8))
 Y = (X @ _random.normal(size=(8, 3))).argmax(1)
-WAIT_S, NOW = 100.0, -1
+NOW = -1
 # Of weights: Keras computes losses in float32 on torch, so fixed numbers of workers differ as much from each other.
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-14} if BACKEND == "tensorflow" else {"rtol": 2e-6, "atol": 2e-7}
 
@@ -152,31 +155,16 @@ def resized(run, folder, door, workers, wait_for, *kills):
     wait_for((folder / f"waits {door}").exists, "the first worker waits", timeout_s=WAIT_S)
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(run.resize, workers)
-        told = (ResizePhase.TOLD, ResizePhase.SETTLED)
-        wait_for(
-            lambda: (
-                (found := run._driver.state.resize) is not None and (found.size, found.phase in told) == (workers, True)
-            ),
-            "the first worker is told",
-            timeout_s=WAIT_S,
-        )
+        resizing.wait_until_told(run, workers, wait_for)
         for rank, step in kills:
             if step != NOW:
                 (folder / f"kill {rank} {step}").touch()
                 continue
-            before = attempts(run)[rank]
-            os.kill(pids(run)[rank], signal.SIGKILL)
-            wait_for(lambda rank=rank, before=before: attempts(run)[rank] > before, "the loss is known")
+            before = resizing.attempts(run)[rank]
+            os.kill(resizing.pids(run)[rank], signal.SIGKILL)
+            wait_for(lambda rank=rank, before=before: resizing.attempts(run)[rank] > before, "the loss is known")
         (folder / f"closed {door}").unlink()
         asking.result(WAIT_S)
-
-
-def attempts(run):
-    return {rank: role.attempt for (_, rank), role in run._driver.state.roles.items()}
-
-
-def pids(run):
-    return {role["rank"]: role["pid"] for role in run.status()["roles"]}
 
 
 def test_workers_join_and_leave_and_the_model_is_that_of_a_fixed_number(client, tmp_path, fixed, wait_for):

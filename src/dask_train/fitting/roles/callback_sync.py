@@ -70,21 +70,6 @@ class CallbackSync(ABC):
             self.pass_on(new_weights=new_weights)
         self.loop.epoch_done(**scores)
 
-    @property
-    def is_behind_step(self) -> bool:
-        """Return whether the step in hand was taken by a lost worker whose place this one takes, with all before it."""
-        return self.loop.is_behind_step
-
-    @property
-    def begins_later(self) -> bool:
-        """Return whether training has begun elsewhere long ago, and no step was taken here so far."""
-        return self.loop.begins_later
-
-    @property
-    def begins_within_epoch(self) -> bool:
-        """Return whether the epoch in hand has begun elsewhere, and no step was taken here so far."""
-        return self.loop.begins_within_epoch
-
     def take_up(self, *, new_weights: bool = False) -> None:  # noqa: B027 - only workers that agree can do so
         """Go on in place of a lost worker, as training has begun here now; with the others it has long ago."""
 

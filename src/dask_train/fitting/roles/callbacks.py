@@ -100,7 +100,7 @@ class Leader(keras_callbacks.CallbackList):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         if self.opens:
-            self._then(self._begun, logs, then=self._moment.take_up if self._moment.begins_later else None)
+            self._then(self._begun, logs, then=self._moment.take_up if self._moment.loop.begins_later else None)
 
     def _begun(self, logs: Logs) -> None:
         super().on_train_begin(logs)
@@ -121,7 +121,7 @@ class Leader(keras_callbacks.CallbackList):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self.epoch = epoch
-        if self._moment.begins_within_epoch:
+        if self._moment.loop.begins_within_epoch:
             return
         self._moment.control.gather = self._every_batch
         self._then(super().on_epoch_begin, epoch, logs)
@@ -133,7 +133,7 @@ class Leader(keras_callbacks.CallbackList):
         self.first_batch = 0
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        if self._moment.control.batch_begins and not self._moment.is_behind_step:
+        if self._moment.control.batch_begins and not self._moment.loop.is_behind_step:
             self._then(super().on_train_batch_begin, batch + self.first_batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -183,7 +183,7 @@ class Follower(keras_callbacks.CallbackList):
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         if self.opens:
-            (self._moment.take_up if self._moment.begins_later else self._moment.pass_on)()
+            (self._moment.take_up if self._moment.loop.begins_later else self._moment.pass_on)()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         if self.closes:
@@ -195,7 +195,7 @@ class Follower(keras_callbacks.CallbackList):
     on_test_begin = on_test_end = _at_every
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        if not self._moment.begins_within_epoch:
+        if not self._moment.loop.begins_within_epoch:
             self._moment.pass_on()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -205,7 +205,7 @@ class Follower(keras_callbacks.CallbackList):
         self._moment.step_done({})
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        if self._moment.control.batch_begins and not self._moment.is_behind_step:
+        if self._moment.control.batch_begins and not self._moment.loop.is_behind_step:
             self._moment.pass_on()
 
     def _at_test_batches(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
