@@ -15,6 +15,9 @@ PYTEST := $(BIN)/python -m pytest --durations=20 --durations-min=1
 # Tests start hundreds of processes that import the same modules; an environment that forbids Python to keep them
 # compiled would have each compile them anew.
 export PYTHONDONTWRITEBYTECODE :=
+# Threads of OpenMP and OpenBLAS that wait for work leave the processor to other processes.
+export OMP_WAIT_POLICY ?= PASSIVE
+export OPENBLAS_THREAD_TIMEOUT ?= 4
 
 # Keras has one backend in a process; these tests are run on each, besides TensorFlow.
 BACKENDS := torch jax
@@ -23,12 +26,13 @@ ON_BACKENDS := $(addprefix tests/cluster/train/test_,exact_losses.py $(addprefix
 OF_ONE = tests/unit/fitting/backends/test_$**.py $(wildcard tests/unit/keras_models/test_$*_*.py) tests/unit/predicting/server/test_keras_$*.py
 QUICK_ON_BACKENDS := $(addprefix quick-on-,$(BACKENDS))
 SLOW_ON_BACKENDS := $(addprefix slow-on-,$(BACKENDS))
+NIGHTLY_ON_BACKENDS := $(addprefix nightly-on-,$(BACKENDS))
 # All backends at the same time, each in one process; what each prints stays together.
 AT_ONCE := $(MAKE) --no-print-directory --jobs $(words $(BACKENDS)) --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help canary .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard data demo demo-keras test test-stores test-vineyard test-slow check lint types imports docs tutorial pictures dist extras device-wheels minimum lock clean
-.PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS)
+.PHONY: help canary .venv .venv-docs .venv-glm .venv-ray .venv-stores .venv-vineyard data demo demo-keras test test-nightly test-stores test-vineyard test-slow check lint types imports docs tutorial pictures dist extras device-wheels minimum lock clean
+.PHONY: $(QUICK_ON_BACKENDS) $(SLOW_ON_BACKENDS) $(NIGHTLY_ON_BACKENDS)
 
 help:  ## list the targets
 	@sed -nE 's/^([.a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -106,21 +110,28 @@ test-stores: data .venv-stores  ## the tests of GCS and Azure, in the environmen
 	PYTHONPATH=src .venv-stores/bin/python -m pytest -rs --durations=20 --durations-min=1 $(SIDE_BY_SIDE) -k "gs or abfs" tests/cluster/stores
 
 # They compile many small models on JAX, and compute little: XLA need not optimize what it makes of them.
-test-slow: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test-slow test-nightly: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test-slow: data  ## those: examples, the main job, many models on several workers
-	$(PYTEST) -m slow $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
+	$(PYTEST) -m "slow and not nightly" $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 	$(AT_ONCE) $(SLOW_ON_BACKENDS)
+
+test-nightly: data  ## further cases of the slow tests: more workers, moments, kinds of data and backends; for each night
+	$(PYTEST) -m nightly $(SIDE_BY_SIDE) $$(grep -rl --include='test_*.py' 'mark\.nightly' tests | sort)
+	$(AT_ONCE) $(NIGHTLY_ON_BACKENDS)
 
 $(QUICK_ON_BACKENDS): quick-on-%:
 	KERAS_BACKEND=$* $(PYTEST) -m "backends and not slow" $(ON_BACKENDS) $(OF_ONE)
 
 $(SLOW_ON_BACKENDS): slow-on-%:
-	KERAS_BACKEND=$* $(PYTEST) -m "backends and slow" $(ON_BACKENDS) $(OF_ONE)
+	KERAS_BACKEND=$* $(PYTEST) -m "backends and slow and not nightly" $(ON_BACKENDS) $(OF_ONE)
+
+$(NIGHTLY_ON_BACKENDS): nightly-on-%:
+	KERAS_BACKEND=$* $(PYTEST) -m "backends and nightly" $(ON_BACKENDS) $(OF_ONE)
 
 demo-keras: data  ## MNIST with dt.fit: a CNN on two workers, and an MLP through a parameter server
 	$(BIN)/python examples/keras_mnist.py
 
-check: lint types imports test test-slow  ## what must hold before a commit
+check: lint types imports test test-slow test-nightly  ## what must hold before a commit
 
 lint: .venv
 	$(BIN)/ruff check .

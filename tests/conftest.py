@@ -99,10 +99,12 @@ KEPT_THREADS = ("Dask-Offload", "pytest_timeout", "gcsfs-deferred-close", "async
 def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = 90.0) -> Any:
     """Return the first true value of ``condition()``; fail with ``what``, or what that returns, after the time."""
     deadline = time.monotonic() + timeout_s
+    pause_s = 0.01
     while not (value := condition()):
         if time.monotonic() > deadline:
             pytest.fail(f"{what() if callable(what) else what}: not within {timeout_s:g} s")
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.1)  # who waits for long looks less often: what it waits for needs the processor
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def as_in_a_notebook() -> dict[str, str]:
+    """The environment of programs whose Dask workers don't import them: it takes half of the time."""
+    return {"PYTHONPATH": str(HERE / "as_in_a_notebook")}
+
+
+@pytest.fixture(scope="session")
 def program_s() -> float:
     """How long a program may take."""
     return PROGRAM_S
@@ -32,10 +39,16 @@ def program_s() -> float:
 def printed(tmp_path: Path) -> Callable[..., str]:
     """Runs a program in a folder of its own; what it prints, if it ends well."""
 
-    def run(program: str, python: str | Path = sys.executable) -> str:
+    def run(program: str, python: str | Path = sys.executable, environment: dict[str, str] | None = None) -> str:
         (tmp_path / "program.py").write_text(program)
         ended = subprocess.run(
-            [python, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PROGRAM_S, check=False
+            [python, "program.py"],
+            cwd=tmp_path,
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            check=False,
         )
         assert ended.returncode == 0, ended.stderr
         return ended.stdout

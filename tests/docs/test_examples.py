@@ -57,12 +57,17 @@ INTERRUPTED = [
     ("torch_ddp.py", [], "step  100: loss"),
 ]
 
+# Dask workers of these import them, as those of a script do.
+AS_SCRIPTS = ("admm.py", "keras_mnist.py", "torch_ddp.py")
+
 # The machine may be busy: four processes that import TensorFlow on two cores, beside other tests.
 SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1", "DASK_TRAIN__LAUNCH__TIMEOUT": "180s"}
 
 
 @contextmanager
-def started(script: str, arguments: list[str], folder: Path, deadline_s: float) -> Iterator[subprocess.Popen[str]]:
+def started(
+    script: str, arguments: list[str], folder: Path, deadline_s: float, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[str]]:
     """A running example in a process group of its own, which Dask's processes share, killed at the deadline."""
     program = subprocess.Popen(
         [sys.executable, str(EXAMPLES / script), *arguments],
@@ -70,7 +75,7 @@ def started(script: str, arguments: list[str], folder: Path, deadline_s: float) 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, **SETTINGS},
+        env={**os.environ, **SETTINGS, **environment},
         start_new_session=True,
     )
 
@@ -107,11 +112,13 @@ def test_an_example_does_what_it_says(
     expected: list[str],
     tmp_path: Path,
     program_s: float,
+    as_in_a_notebook: dict[str, str],
     request: pytest.FixtureRequest,
 ) -> None:
+    environment = {} if script in AS_SCRIPTS else as_in_a_notebook
     if script == "transfer_learning.py":
         request.getfixturevalue("photographs")
-    with started(script, arguments, tmp_path, program_s) as program:
+    with started(script, arguments, tmp_path, program_s, environment) as program:
         output, _ = program.communicate()
         assert program.returncode == 0, output
         assert [words for words in expected if words not in output] == [], output
@@ -122,7 +129,7 @@ def test_an_example_does_what_it_says(
 def test_ctrl_c_ends_an_example_in_order(
     script: str, arguments: list[str], moment: str, tmp_path: Path, program_s: float
 ) -> None:
-    with started(script, arguments, tmp_path, program_s) as program:
+    with started(script, arguments, tmp_path, program_s, {}) as program:
         seen = []
         assert program.stdout is not None
         for line in program.stdout:

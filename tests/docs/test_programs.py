@@ -22,6 +22,8 @@ PAGES = (
     "start.md",
     "torch_modules.md",
 )
+# Their Dask workers import them, as those of a script do.
+AS_SCRIPTS = ("keras.md", "linear_models.md", "start.md", "torch_modules.md")
 NUMBER = re.compile(r"(?<!\w)-?\d[\d,]*(?:\.\d*)?(?:e[-+]\d+)?(?!\w)")
 
 
@@ -43,9 +45,11 @@ def numbers_of(text: str) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_a_program_prints_what_its_page_shows(page: str, printed: Callable[[str], str]) -> None:
+def test_a_program_prints_what_its_page_shows(
+    page: str, printed: Callable[..., str], as_in_a_notebook: dict[str, str]
+) -> None:
     program, expected = shown(page)
-    given = printed(program)
+    given = printed(program, environment={} if page in AS_SCRIPTS else as_in_a_notebook)
     assert words_of(given) == words_of(expected)
     # Additions are in another order on each machine, and training amplifies that.
     assert numbers_of(given) == pytest.approx(numbers_of(expected), rel=0.3, abs=0.15)

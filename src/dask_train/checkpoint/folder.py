@@ -18,7 +18,7 @@ from dask_train.checkpoint.manifest import Cover, DamagedError, LoadedCheckpoint
 from dask_train.checkpoint.place import CheckpointPlace
 from dask_train.checkpoint.policy import is_due
 from dask_train.checkpoint.retention import Retention
-from dask_train.checkpoint.syncing import sync_files
+from dask_train.checkpoint.syncing import put_manifest, sync_files
 from dask_train.errors import CheckpointError
 
 
@@ -212,8 +212,7 @@ class CheckpointFolder:
             system.makedirs(there.rpartition("/")[0], exist_ok=True)
             system.put_file(str(folder / file), there)
         sync_files(system, root, [f"{target}/{file}" for file in manifest.files])
-        system.pipe_file(f"{target}.json", manifest.to_bytes())
-        sync_files(system, root, [f"{target}.json"])
+        put_manifest(system, root, name, manifest.to_bytes())
         self.best = best
         self._retention.saved(name, best, held=held)
         self._remove_old(system, root, known, name)

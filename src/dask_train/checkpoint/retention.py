@@ -8,7 +8,7 @@ from typing import Any
 
 from dask_train.checkpoint.best import Best
 from dask_train.checkpoint.manifest import DamagedError, Manifest
-from dask_train.checkpoint.syncing import put_in_place
+from dask_train.checkpoint.syncing import put_manifest
 
 
 class Retention:
@@ -44,7 +44,7 @@ class Retention:
             file = f"{root}/{each}.json"
             if system.exists(file):  # else it was removed, as an old one
                 manifest = replace(Manifest.from_bytes(system.cat_file(file)), best=best)
-                put_in_place(system, root, file, manifest.to_bytes())
+                put_manifest(system, root, each, manifest.to_bytes())
                 self._note(each, best)
 
     def _note(self, name: str, best: Best | None) -> None:

@@ -28,12 +28,16 @@ def sync_files(system: Any, root: str, files: Iterable[str]) -> None:
     _sync(str(PurePosixPath(root).parent))
 
 
-def put_in_place(system: Any, root: str, file: str, content: bytes) -> None:
-    """Give a file below ``root`` other contents in one step, as stores do: readers find the old or the new."""
+def put_manifest(system: Any, root: str, name: str, content: bytes) -> None:
+    """Write a checkpoint's manifest in one step, as stores do: readers find the old one, the new one, or none.
+
+    On local disks it is written into the checkpoint's own folder first: what a kill leaves there goes with the folder.
+    """
     from fsspec.implementations.local import LocalFileSystem
 
+    file = f"{root}/{name}.json"
     if isinstance(system, LocalFileSystem):
-        partial = f"{root}/manifest.partial"
+        partial = f"{root}/{name}/manifest.partial"
         system.pipe_file(partial, content)
         _sync(partial)
         os.replace(partial, file)

@@ -44,21 +44,24 @@ def train_client(keep_cluster: Callable[..., Client]) -> Client:
     """A client of 2 processes with 2 threads each, for tests of several modules."""
     client = keep_cluster("train_client", n_workers=2, threads_per_worker=2)
     client.register_plugin(_KeepLittle())
+    client.run(_pass_over_what_is_there)  # with what earlier modules have imported
     return client
 
 
-class _KeepLittle(WorkerPlugin):
-    """Shared memory that is free goes back at once, so that each test can see that it does; also when restarted.
+def _pass_over_what_is_there() -> None:
+    """Let garbage collections, of which each test makes several to see what is left, go through newer objects only."""
+    gc.collect()
+    gc.freeze()
 
-    Garbage collections, of which each test makes several to see what is left, pass over what has been imported by now.
-    """
+
+class _KeepLittle(WorkerPlugin):
+    """Shared memory that is free goes back at once, so that each test can see that it does; also when restarted."""
 
     name = "keep-little"
 
     def setup(self, worker: Any) -> None:
         process_pool().keep_warm_s = 0.05
-        gc.collect()
-        gc.freeze()
+        _pass_over_what_is_there()
 
 
 @pytest.fixture

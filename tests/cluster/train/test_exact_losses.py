@@ -139,19 +139,21 @@ def alone() -> Iterator[Any]:
 
 
 slow = pytest.mark.slow
+# On other backends the quick ones have some of each way.
+at_times = [slow] if BACKEND == "tensorflow" else [slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize(
     ("num_workers", "names"),
     [
-        pytest.param(1, [*SOME, "by row: mask", "gathered: mean"], marks=slow, id="1 worker, some"),
+        pytest.param(1, [*SOME, "by row: mask", "gathered: mean"], marks=at_times, id="1 worker, some"),
         pytest.param(2, SOME, id="2 workers, some"),
         *(
             pytest.param(
-                workers, [name for name in TABLE if name.startswith(way)], marks=slow, id=f"{workers} workers, {way}"
+                workers, [name for name in TABLE if name.startswith(way)], marks=marks, id=f"{workers} workers, {way}"
             )
             for way in WAYS
-            for workers in (2, 3)
+            for workers, marks in ((2, at_times), (3, [slow, pytest.mark.nightly]))
         ),
     ],
 )

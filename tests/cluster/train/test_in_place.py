@@ -163,7 +163,7 @@ MOMENTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: f"{moment[0]} {moment[1]}")
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_lost_worker_is_replaced_and_the_others_keep_their_processes(client, tmp_path, undisturbed, rank, moment):
     fate = Fate(tmp_path / "fate", (rank, *moment))
     result = fitted(client, fate, recovery="in_place", checkpoint=dt.Checkpoint(tmp_path / "kept", every_steps=3))

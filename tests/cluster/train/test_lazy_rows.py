@@ -152,7 +152,14 @@ VERBS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [frames, unknown_chunks, known_chunks], ids=lambda kind: kind.__name__)
+KINDS = [
+    pytest.param(frames, id="frames"),
+    pytest.param(unknown_chunks, id="unknown_chunks"),
+    pytest.param(known_chunks, id="known_chunks", marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_partition_is_computed_once(client, tmp_path, verb, kind):
     made = Counted(tmp_path)
@@ -172,7 +179,7 @@ SCORES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [frames, unknown_chunks, known_chunks], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", SCORES)
 def test_a_score_computes_each_partition_once(client, tmp_path, model, kind):
     rows = np.random.default_rng(0).normal(size=(40, 2)).astype("f4")

@@ -212,7 +212,7 @@ def test_only_as_many_processes_as_are_let(client: Client) -> None:
     _, lazy = rows(40)
     models = [trapped("raise") for _ in range(3)]
     seen: list[int] = []
-    with dask.config.set({"train.predict.processes": 1, "train.predict.idle": "60s"}):
+    with dask.config.set({"train.predict.processes": 1, "train.predict.idle": "5s"}):
         for model in models:
             dt.predict(model, lazy).compute()
             seen.append(max(client.run(lambda dask_worker: len(ModelProcesses.of(dask_worker).pids())).values()))

@@ -60,7 +60,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.nightly)])
 def test_a_model_of_another_backend(backend: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     ended = subprocess.run(

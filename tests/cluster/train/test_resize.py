@@ -184,7 +184,12 @@ def test_workers_join_and_leave_within_an_epoch_and_the_model_is_that_of_a_fixed
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kills", [["0 training"], ["1 now"], ["0 giving"], ["2 now"], ["2 training"], ["1 now", "3 training"]]
+    "kills",
+    [
+        ["0 training"],
+        ["1 now", "3 training"],
+        *(pytest.param([kill], marks=pytest.mark.nightly) for kill in ("1 now", "0 giving", "2 now", "2 training")),
+    ],
 )
 def test_workers_that_are_lost_while_others_join_are_replaced(client, tmp_path, fixed, wait_for, kills):
     door = f"training {STEPS + 3}"

@@ -122,7 +122,7 @@ def test_one_that_is_held_stays_until_its_score_is_known(url, tmp_path):
     assert left() == [names[3]]
     reader = of(url, "another", **which)
     assert weights(reader.load(scratch)) == weights(reader.load_best(scratch)) == "3"
-    assert not system.exists(f"{root}/manifest.partial")
+    assert not system.exists(f"{root}/{names[3]}/manifest.partial")
 
 
 def test_the_best_is_that_of_the_one_that_is_gone_on_with(tmp_path):
@@ -310,8 +310,26 @@ def test_all_is_synced_before_it_counts(tmp_path, monkeypatch):
     before = [path for path, manifests in synced if not manifests]
     after = [path for path, manifests in synced if manifests]
     run = str(tmp_path / "run")
-    assert before == [f"{where}/inner/more", f"{where}/weights", f"{where}/inner", where, run, str(tmp_path)]
+    files = [f"{where}/inner/more", f"{where}/weights", f"{where}/inner", where, run, str(tmp_path)]
+    assert before == [*files, f"{where}/manifest.partial"]
     assert after == [f"{where}.json", run, str(tmp_path)]
+
+
+def test_a_kill_while_the_manifest_is_written_costs_no_other_checkpoint(kept, tmp_path, monkeypatch):
+    root, names = kept
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            of(root).save(writes("third"), tmp_path / "scratch")
+    assert [path.stem for path in sorted(root.glob("*.json"))] == list(names)
+    loaded = of(root).load(tmp_path / "scratch")
+    assert (weights(loaded), loaded.notice) == ("second", "")
+    of(root).save(writes("next"), tmp_path / "scratch")
+    assert list(root.rglob("*.partial")) == []
+
+
+def _killed(*_paths):
+    raise KeyboardInterrupt
 
 
 def test_checkpoints_of_other_formats(kept, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from dask_train.checkpoint import syncing
-from dask_train.checkpoint.syncing import put_in_place, sync_files
+from dask_train.checkpoint.syncing import put_manifest, sync_files
 
 LOCAL = fsspec.filesystem("file")
 
@@ -43,28 +43,30 @@ def test_a_store_is_not_asked(synced):
 
 def test_contents_are_replaced_in_one_step(url, synced):
     system, root = fsspec.core.url_to_fs(url)
-    system.makedirs(root, exist_ok=True)
+    system.pipe_file(f"{root}/one/weights", b"values") if "memory" in url else system.makedirs(f"{root}/one")
     for content in (b"old" * 1000, b"new"):
-        put_in_place(system, root, f"{root}/one.json", content)
+        put_manifest(system, root, "one", content)
         assert system.cat_file(f"{root}/one.json") == content
-        assert [path.rpartition("/")[2] for path in system.ls(root, detail=False)] == ["one.json"]
+        assert sorted(path.rpartition("/")[2] for path in system.ls(root, detail=False)) == ["one", "one.json"]
     if "memory" not in url:
-        assert synced[:2] == [f"{root}/manifest.partial", f"{root}/one.json"], "contents first, then their name"
+        assert synced[:2] == [f"{root}/one/manifest.partial", f"{root}/one.json"], "contents first, then their name"
 
 
 def test_a_write_that_fails_leaves_the_old_contents(tmp_path, monkeypatch):
     file = tmp_path / "one.json"
+    (tmp_path / "one").mkdir()
     file.write_bytes(b"old")
     monkeypatch.setattr(syncing.os, "fsync", _failing(errno.EIO))
     with pytest.raises(OSError, match="here"):
-        put_in_place(LOCAL, str(tmp_path), str(file), b"new")
+        put_manifest(LOCAL, str(tmp_path), "one", b"new")
     assert file.read_bytes() == b"old"
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
 def test_a_file_system_without_sync_will_do(tmp_path, monkeypatch, number):
     monkeypatch.setattr(syncing.os, "fsync", _failing(number))
-    put_in_place(LOCAL, str(tmp_path), str(tmp_path / "one.json"), b"new")
+    (tmp_path / "one").mkdir()
+    put_manifest(LOCAL, str(tmp_path), "one", b"new")
     assert (tmp_path / "one.json").read_bytes() == b"new"
 
 

@@ -16,7 +16,7 @@ IGNORED = "ignore:__array__ implementation:DeprecationWarning"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.nightly)])
 def test_what_holds_on_tensorflow_holds_there(backend: str) -> None:
     here = Path(__file__).parent
     files = [str(here / f"test_{name}.py") for name in ("keras_model", "keras_evaluation")]
