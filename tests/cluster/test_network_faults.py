@@ -169,7 +169,7 @@ net = dt.start_tensorflow(client, ps=1, worker=1)
 roles = net.submit("worker", wait_on_queue)
 scores = dt.board("left behind", client=client)
 scores.append(1)
-feed = net.feed([client.submit(lambda: Event("never").wait(60))], to="worker")
+feed = net.feed([client.submit(lambda: Event("never").wait(60), pure=False)], to="worker")
 print(*net.dask_spec["ps"], *net.dask_spec["worker"], flush=True)
 sys.stdin.readline()
 """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
+from collections.abc import Callable
 from contextlib import closing
 
 from dask_train.collectives.hosts import Hosts
@@ -15,9 +15,15 @@ from dask_train.transport.connections import GREETING_S, Credentials
 from dask_train.transport.reception import Reception, ended_after
 
 _BACKLOG = 64
+# How often one that waits looks whether it still has to.
+_LOOK_S = 0.05
+# A leader's connection ends with its process; the run tells of it a moment later.
+_TOLD_S = 5.0
 
 
-def meet(hosts: Hosts, rank: int, key: bytes, timeout_s: float) -> SharedMemory:
+def meet(
+    hosts: Hosts, rank: int, key: bytes, timeout_s: float, look: Callable[[], object] | None = None
+) -> SharedMemory:
     """Return the memory that the ranks of this rank's host share.
 
     Parameters
@@ -30,6 +36,8 @@ def meet(hosts: Hosts, rank: int, key: bytes, timeout_s: float) -> SharedMemory:
         Key of the run: a process without it is not let in, and does not know the name under which ranks meet.
     timeout_s
         How long the others of the host may take, in seconds.
+    look
+        Called again and again while this waits; what it raises ends the wait. Default: None, nothing is called.
 
     Raises
     ------
@@ -43,16 +51,22 @@ def meet(hosts: Hosts, rank: int, key: bytes, timeout_s: float) -> SharedMemory:
     credentials = Credentials(key=key)
     name = credentials.name_of(address)
     if place == 0:
-        descriptor = _lead(name, len(group) - 1, credentials, deadline)
-    else:
-        descriptor = _follow(name, group[0], credentials, deadline)
-    return SharedMemory(descriptor, place, len(group))
+        return _lead(name, len(group), credentials, deadline, look or _nothing)
+    return SharedMemory(_follow(name, group[0], credentials, deadline, look), place, len(group))
 
 
-def _lead(name: str, num_others: int, credentials: Credentials, deadline: float) -> int:
+def _nothing() -> None:
+    """Look at nothing."""
+
+
+def _lead(
+    name: str, num_ranks: int, credentials: Credentials, deadline: float, look: Callable[[], object]
+) -> SharedMemory:
     descriptor = SharedMemory.create()
+    memory = SharedMemory(descriptor, 0, num_ranks)
+    num_others = num_ranks - 1
     if not num_others:
-        return descriptor
+        return memory
 
     def greet(connection: socket.socket) -> socket.socket:
         with ended_after(connection, GREETING_S):
@@ -64,7 +78,7 @@ def _lead(name: str, num_others: int, credentials: Credentials, deadline: float)
         with closing(Reception(sockets.listen(name, _BACKLOG), greet)) as reception:
             for came in range(num_others):
                 try:
-                    reception.next(deadline - time.monotonic()).close()
+                    _next(reception, deadline, look).close()
                 except TimeoutError:
                     raise LaunchError(
                         f"{num_others - came} of the {num_others} other ranks of this host have not come for the "
@@ -72,12 +86,26 @@ def _lead(name: str, num_others: int, credentials: Credentials, deadline: float)
                         change="Look at their output, or raise train.rendezvous.timeout.",
                     ) from None
     except BaseException:
-        os.close(descriptor)
+        memory.leave()  # some may have it, and wait there
+        memory.close()
         raise
-    return descriptor
+    return memory
 
 
-def _follow(name: str, leader: int, credentials: Credentials, deadline: float) -> int:
+def _next(reception: Reception[socket.socket], deadline: float, look: Callable[[], object]) -> socket.socket:
+    while True:
+        look()
+        left_s = deadline - time.monotonic()
+        try:
+            return reception.next(min(left_s, _LOOK_S))
+        except TimeoutError:
+            if left_s <= _LOOK_S:
+                raise
+
+
+def _follow(
+    name: str, leader: int, credentials: Credentials, deadline: float, look: Callable[[], object] | None
+) -> int:
     refusal = LaunchError(
         f"Rank {leader}, which leads the ranks of this host, is not there.",
         change="Look at its output, or raise train.rendezvous.timeout.",
@@ -87,6 +115,13 @@ def _follow(name: str, leader: int, credentials: Credentials, deadline: float) -
         with ended_after(connection, GREETING_S):
             credentials.prove(connection, listens=False)
 
-    connection, descriptor = sockets.connect(name, deadline, refusal, prove)
+    try:
+        connection, descriptor = sockets.connect(name, deadline, refusal, prove, look or _nothing)
+    except LaunchError:
+        told_by = min(deadline, time.monotonic() + _TOLD_S)
+        while look is not None and time.monotonic() < told_by:
+            look()
+            time.sleep(_LOOK_S)
+        raise
     connection.close()
     return descriptor

@@ -90,8 +90,8 @@ class State:
     own: bytes | None
 
 
-class _PeerLostError(Exception):
-    """Another rank will not come to where this one waits."""
+class PeerLostError(Exception):
+    """Another rank is lost, and will not come to where this one waits."""
 
 
 class ReplaceableGroup(ProcessGroup):
@@ -134,7 +134,7 @@ class ReplaceableGroup(ProcessGroup):
         self._old: SharedMemory | None = None
         try:
             self._take_up(formation)
-        except _PeerLostError:
+        except PeerLostError:
             self._meet_again()
 
     # What the trainer tells
@@ -241,7 +241,7 @@ class ReplaceableGroup(ProcessGroup):
                         self._calls.used(channel)
                         self._use(channel)
                     found = make()
-            except _PeerLostError:
+            except PeerLostError:
                 self._meet_again()
             else:
                 self._calls.made(text, found, channel)
@@ -277,11 +277,11 @@ class ReplaceableGroup(ProcessGroup):
     # Losses
 
     def _look(self, place: int, started: float) -> None:
-        """Leave the wait where the rank of that place is lost, and was so before it came here."""
+        """Leave the wait if the rank of that place is lost, or has left for another meeting, before it came here."""
         rank = self._group[place]
-        is_lost = self._run.lost_attempt(rank) >= self._attempts[rank]
+        is_lost = self._run.lost_attempt(rank) >= self._attempts[rank] or self._memory.has_left(place)
         if is_lost and not self._memory.wait_for(place, 0.0):  # looked at again: it may have come and then been lost
-            raise _PeerLostError
+            raise PeerLostError
         super()._look(place, started)
 
     def _met(self, size: int) -> Formation:
@@ -297,8 +297,9 @@ class ReplaceableGroup(ProcessGroup):
     def _meet_again(self, size: int = 0) -> None:
         """Meet until no rank is lost meanwhile. Default of ``size``: as many as before."""
         while True:
+            self._memory.leave()  # else one that waits here for this rank, and not for the lost one, would wait on
             formation = self._met(size or self.size)
-            with suppress(_PeerLostError):
+            with suppress(PeerLostError):
                 self._take_up(formation)
                 return
 

@@ -103,6 +103,14 @@ class SharedMemory:
         futex.wait_while(self._address + place * _WORD_BYTES, seen, timeout_s)
         return False
 
+    def leave(self) -> None:
+        """Tell the others that this rank comes to no further point here."""
+        self._words[self.place * _WORD_BYTES // 4 + 1] = 1
+
+    def has_left(self, place: int) -> bool:
+        """Return whether one rank of the host comes to no further point here."""
+        return bool(self._words[place * _WORD_BYTES // 4 + 1])
+
     def close(self) -> None:
         """Give up the file; channels that are in use keep what they have mapped."""
         os.close(self._descriptor)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import NoReturn
 
 from dask_train.collectives.checked import CheckedCollectives
 from dask_train.collectives.hosts import Hosts
 from dask_train.collectives.process_group import ProcessGroup
 from dask_train.collectives.rendezvous import meet
-from dask_train.collectives.replaceable import Formation
+from dask_train.collectives.replaceable import Formation, PeerLostError
 from dask_train.collectives.ring import Ring
 from dask_train.collectives.shared_memory import SharedMemory
 from dask_train.frameworks.base import RoleInfo
@@ -94,6 +95,8 @@ class Meeting:
     def form(self, size: int = 0) -> Formation:
         """Meet all training roles of a run whose lost ones are replaced in place, those that were replaced among them.
 
+        If one is lost meanwhile, they meet once more, with the one that takes its place.
+
         Parameters
         ----------
         size
@@ -107,11 +110,17 @@ class Meeting:
             Another one did not come in time.
         """
         rank = self._me.members.index((self._me.role, self._me.rank))
-        with hold_port() as holder:
-            met = self._met_at(holder, size)
-            hosts = Hosts.of(met.addresses)
-            memory = meet(hosts, rank, met.secret, self._timeout_s)
-        return Formation(hosts=hosts, rank=rank, memory=memory, attempts=met.attempts)
+        while True:
+            with hold_port() as holder, suppress(PeerLostError):
+                met = self._met_at(holder, size)
+                hosts = Hosts.of(met.addresses)
+                memory = meet(hosts, rank, met.secret, self._timeout_s, partial(self._look, met))
+                return Formation(hosts=hosts, rank=rank, memory=memory, attempts=met.attempts)
+
+    def _look(self, met: Met) -> None:
+        """Leave the meeting if one of those who are to come is lost."""
+        if any(self.lost_attempt(rank) >= attempt for rank, attempt in enumerate(met.attempts)):
+            raise PeerLostError
 
     def lost_attempt(self, rank: int) -> int:
         """Return the last start of a training role whose process is gone; -1 where none is."""

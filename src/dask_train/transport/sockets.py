@@ -45,7 +45,11 @@ def pass_memory(connection: socket.socket, descriptor: int) -> None:
 
 
 def connect(
-    name: str, deadline: float, refusal: LaunchError, prove: Callable[[socket.socket], None] | None = None
+    name: str,
+    deadline: float,
+    refusal: LaunchError,
+    prove: Callable[[socket.socket], None] | None = None,
+    look: Callable[[], object] = lambda: None,
 ) -> tuple[socket.socket, int]:
     """Return a connection to the process that listens under a name, and the descriptor that it passes.
 
@@ -57,6 +61,8 @@ def connect(
         What is raised if no process listens in time, or none passes anything.
     prove
         Proves to the listener that this process belongs to it, and the reverse; may raise ``EOFError``.
+    look
+        Called again and again until one listens; what it raises is raised.
 
     Raises
     ------
@@ -73,6 +79,7 @@ def connect(
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise refusal from error
+                look()
                 time.sleep(RETRY_S)
         _check_user(connection)
         connection.settimeout(max(RETRY_S, deadline - time.monotonic()))

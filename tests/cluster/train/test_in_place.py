@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 import torchmetrics
 
 import dask_train as dt
+from dask_train.role import meeting
 
 ROWS, BATCH_SIZE, EPOCHS = 173, 16, 3  # 11 steps an epoch; the last batch has 13 rows
 STEPS = -(-ROWS // BATCH_SIZE)
@@ -39,7 +41,8 @@ class Fate:
     folder
         Where is noted who was there, and who has ended.
     losses
-        ``(rank, point, count)``; a count is of all calls that a process has made.
+        ``(rank, point, count)``; a count is of all calls that a process has made. At the point ``"meeting"`` a process
+        ends when it next meets the others, after so many steps.
     """
 
     def __init__(self, folder, *losses):
@@ -53,9 +56,12 @@ class Fate:
         (self.folder / f"{rank}-{os.getpid()}").touch()
         for loss in self.losses:
             mark = self.folder / "lost {} {} {}".format(*loss)
-            if loss == (rank, point, self.counts[point]) and not mark.exists():
-                mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+            if mark.exists():
+                continue
+            if loss == (rank, point, self.counts[point]):
+                end(mark)
+            if (*loss, "training") == (rank, "meeting", self.counts[point], point):
+                meeting.meet = lambda *_, mark=mark: end(mark)
 
     @property
     def processes(self):
@@ -66,6 +72,11 @@ class Fate:
     @property
     def num_lost(self):
         return len(list(self.folder.glob("lost*")))
+
+
+def end(mark):
+    mark.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Fated(torch.nn.Module):
@@ -188,6 +199,17 @@ def test_several_lost_workers_are_replaced(client, tmp_path, undisturbed, losses
     assert fate.num_lost == len(losses)
     check_same(result, undisturbed)
     assert fate.processes == [1 + sum(rank == each for rank, *_ in losses) for each in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 2])
+def test_who_is_lost_while_all_meet_is_replaced_too_and_not_waited_for(client, tmp_path, undisturbed, rank):
+    fate = Fate(tmp_path / "fate", (rank, "meeting", 9), (1, "training", 9))
+    with dask.config.set({"train.rendezvous.timeout": "200s"}):
+        result = fitted(client, fate, recovery=dt.RecoveryPolicy(scope="in_place", max_restarts=5))
+    assert (fate.num_lost, len(result.attempts)) == (2, 3), [attempt.reason for attempt in result.attempts]
+    check_same(result, undisturbed)
+    assert fate.processes == [1 + (each in (1, rank)) for each in range(3)]
 
 
 @pytest.mark.slow

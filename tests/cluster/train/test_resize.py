@@ -149,7 +149,7 @@ def resized(run, doors, door, workers, wait_for, *kills):
         killed = {int(kill.split()[0]): resizing.attempts(run) for kill in kills if kill.endswith("now")}
         for rank in killed:
             os.kill(resizing.pids(run)[rank], signal.SIGKILL)
-        # Who is lost in the very moment in which all meet is waited for, and then all start again.
+        # Before all meet; test_in_place.py has a loss in that very moment.
         wait_for(
             lambda: all(resizing.attempts(run)[rank] > before[rank] for rank, before in killed.items()),
             "the loss is known",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 
 from dask_train.collectives import Hosts, meet
-from dask_train.collectives.replaceable import Formation, ReplaceableGroup
+from dask_train.collectives.replaceable import Formation, PeerLostError, ReplaceableGroup
 
 
 class Lost(BaseException):
@@ -18,10 +19,14 @@ class RestartError(Exception):
 
 
 class Course:
-    """A run: lets ranks meet when all are there, and knows who is lost; at most ``most`` may be asked for."""
+    """A run: lets ranks meet when all are there, and knows who is lost; at most ``most`` may be asked for.
 
-    def __init__(self, size, most=None):
+    ``lost_in_meetings`` has whose process ends in which meeting: rank and number, from 1.
+    """
+
+    def __init__(self, size, most=None, lost_in_meetings=()):
         self.size, self.number, self.most = size, 0, most or size
+        self.lost_in_meetings = list(lost_in_meetings)
         self.lock, self.attempts, self.lost = threading.Condition(), [0] * self.most, {}
         self.waiting, self.told, self.is_over = {}, {}, False
 
@@ -61,15 +66,26 @@ class Course:
 
         class Run:
             def form(self, size=0):
-                with course.lock:
-                    course.waiting[rank] = size
-                    course.let_meet()
-                    assert course.lock.wait_for(lambda: rank in course.told or course.is_over, 60.0)
-                    if course.is_over:
-                        raise RestartError("all end")
-                    places, attempts = course.told.pop(rank)
-                hosts = Hosts.of(places)
-                return Formation(hosts=hosts, rank=rank, memory=meet(hosts, rank, b"run", 60.0), attempts=attempts)
+                while True:
+                    with course.lock:
+                        course.waiting[rank] = size
+                        course.let_meet()
+                        assert course.lock.wait_for(lambda: rank in course.told or course.is_over, 60.0)
+                        if course.is_over:
+                            raise RestartError("all end")
+                        places, attempts = course.told.pop(rank)
+                        if (rank, course.number) in course.lost_in_meetings:
+                            course.lost_in_meetings.remove((rank, course.number))
+                            raise Lost
+
+                    def look(attempts=attempts):
+                        if any(self.lost_attempt(peer) >= attempt for peer, attempt in enumerate(attempts)):
+                            raise PeerLostError
+
+                    hosts = Hosts.of(places)
+                    with suppress(PeerLostError):
+                        memory = meet(hosts, rank, b"run", 60.0, look)
+                        return Formation(hosts=hosts, rank=rank, memory=memory, attempts=attempts)
 
             def lost_attempt(self, peer):
                 return course.lost.get(peer, -1)

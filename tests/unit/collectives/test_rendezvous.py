@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from dask_train.collectives import Hosts, meet
 from dask_train.errors import LaunchError
+from dask_train.transport import sockets
+from dask_train.transport.connections import Credentials
 
 KEY = b"run"
 
@@ -26,6 +29,42 @@ def test_one_that_does_not_come():
         meet(hosts, 0, KEY, 0.1)
     with pytest.raises(LaunchError, match="Rank 0, which leads the ranks of this host, is not there"):
         meet(hosts, 1, KEY, 0.1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_sees_that_nobody_will_come_waits_no_longer(no_leaks, rank):
+    looked = iter(range(3))
+
+    def look():
+        if next(looked) == 2:
+            raise EOFError("it is lost")
+
+    with no_leaks(), pytest.raises(EOFError, match="it is lost"):
+        meet(Hosts.of(addresses(2)), rank, KEY, 60.0, look)
+
+
+def test_who_has_lost_its_leader_waits_until_it_is_told(no_leaks, in_threads):
+    """The connection ends with the leader's process, and the run tells of it later."""
+    hosts, is_lost = Hosts.of(addresses(2)), threading.Event()
+    listener = sockets.listen(Credentials(key=KEY).name_of(hosts.addresses[0]), 1)
+
+    def be_lost():
+        connection, _ = listener.accept()
+        connection.close()
+        listener.close()
+        time.sleep(0.2)
+        is_lost.set()
+
+    def follow():
+        def look():
+            if is_lost.is_set():
+                raise KeyError("the leader")
+
+        with pytest.raises(KeyError, match="the leader"):
+            meet(hosts, 1, KEY, 60.0, look)
+
+    with no_leaks():
+        in_threads(be_lost, follow)
 
 
 def test_another_user_gets_no_memory(monkeypatch, in_threads):

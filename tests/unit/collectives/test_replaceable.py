@@ -55,9 +55,9 @@ def train(course, rank, dies, steps=STEPS):
         return state
 
 
-def run(in_threads, *losses):
+def run(in_threads, *losses, in_meetings=()):
     """What ranks come to of which these are lost, as (rank, step, point); and who was replaced how often."""
-    course, left = Course(SIZE), list(losses)
+    course, left = Course(SIZE, lost_in_meetings=in_meetings), list(losses)
 
     def life(rank):
         def dies(step, point):
@@ -69,7 +69,7 @@ def run(in_threads, *losses):
         return train(course, rank, dies)
 
     found = lived(in_threads, course, life)
-    assert not left, "all were lost that should be"
+    assert not left + course.lost_in_meetings, "all were lost that should be"
     return found, course.attempts
 
 
@@ -106,6 +106,16 @@ def test_several_lost_ranks_change_nothing(in_threads, undisturbed, losses):
         np.testing.assert_array_equal(state["weights"], wanted["weights"])
         assert state["own"] == wanted["own"]
     assert sum(attempts) == len(losses)
+
+
+@pytest.mark.parametrize("in_meetings", [[(0, 2)], [(1, 2)], [(2, 2)], [(0, 2), (1, 2)], [(2, 2), (0, 3), (1, 4)]])
+@pytest.mark.timeout(50)  # else one that waits is told of the loss after a minute
+def test_who_is_lost_while_all_meet_is_replaced_too(in_threads, undisturbed, in_meetings):
+    found, attempts = run(in_threads, (1, 3, "sum"), in_meetings=in_meetings)
+    for state, wanted in zip(found, undisturbed, strict=True):
+        np.testing.assert_array_equal(state["weights"], wanted["weights"])
+        assert state["own"] == wanted["own"]
+    assert sum(attempts) == 1 + len(in_meetings)
 
 
 @pytest.mark.parametrize(

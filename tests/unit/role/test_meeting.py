@@ -28,15 +28,16 @@ class Run:
         self._all, self._error = threading.Barrier(size), error
         self.addresses = [""] * size
         self.num_asked = 0
+        self.attempts, self.lost = [0, 3], -1
 
     def link(self, rank: int) -> Any:
         def meet(address: str, size: int = 0, *, joins: bool = False) -> Met:
             self.num_asked += 1
-            self.addresses[rank] = address
+            self.addresses[rank], attempts = address, self.attempts
             self._all.wait(LONG_S)
-            return Met(addresses=list(self.addresses), error=self._error, secret=b"of the run", attempts=[0, 3])
+            return Met(addresses=list(self.addresses), error=self._error, secret=b"of the run", attempts=attempts)
 
-        return SimpleNamespace(meet=meet, spent=TimeSpent())
+        return SimpleNamespace(meet=meet, spent=TimeSpent(), lost_attempt=lambda _peer: -1)
 
 
 def info(rank: int = 0, size: int = 1, role: str = "worker", host: str = "127.0.0.1") -> RoleInfo:
@@ -143,6 +144,25 @@ def test_all_meet_again_in_new_memory_as_often_as_they_like(no_leaks, in_threads
 
     with no_leaks():
         in_threads(*(partial(take_part, rank) for rank in range(2)))
+
+
+def test_where_one_is_lost_meanwhile_they_meet_once_more_with_its_successor(no_leaks, in_threads):
+    run = Run(2)
+
+    def survive() -> list[int]:
+        link = run.link(0)
+        link.lost_attempt = lambda peer: run.lost if peer == 1 else -1
+        formation = Meeting(link, info(0, 2), LONG_S, LONG_S).form()
+        formation.memory.close()
+        return list(formation.attempts)
+
+    def be_lost_and_replaced() -> None:
+        run.link(1).meet("127.0.0.1:1")  # and its process is killed
+        run.lost, run.attempts = 3, [0, 4]
+        Meeting(run.link(1), info(1, 2), LONG_S, LONG_S).form().memory.close()
+
+    with no_leaks():
+        assert in_threads(survive, be_lost_and_replaced)[0] == [0, 4]
 
 
 def test_nobody_meets_again_where_one_has_returned(no_leaks):
