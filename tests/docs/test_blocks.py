@@ -215,6 +215,7 @@ def pictures(folder):
 """
 
 PIECES: dict[Place, Piece] = {
+    ("docs/start.md", 1): Piece(given=KERAS),
     ("docs/boosted_trees.md", 1): Piece(
         given=DATA.format(columns=4) + PANDAS + TREES + "frame = tips()",
         then="assert frame['late'].compute().isin([0, 1]).all()",
