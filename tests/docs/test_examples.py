@@ -51,6 +51,9 @@ PROGRAMS = [
     ("ensemble.py", ["--small"], ["the ensemble is better than its models on average"]),
 ]
 
+# What they show has tests in tests/cluster, and each takes half a minute.
+NIGHTLY = ("flights.py", "functional.py", "models_compared.py", "publish_and_train.py")
+
 # script, arguments, the output after which Ctrl-C is pressed; `fit` and the main job have tests of their own for it
 INTERRUPTED = [
     ("in_graph.py", [], "Two TensorFlow servers after"),
@@ -105,7 +108,10 @@ def left_behind(program: subprocess.Popen[str]) -> list[str]:
     return [" ".join(process.cmdline()) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize(("script", "arguments", "expected"), PROGRAMS)
+@pytest.mark.parametrize(
+    ("script", "arguments", "expected"),
+    [pytest.param(*program, marks=[pytest.mark.nightly] if program[0] in NIGHTLY else []) for program in PROGRAMS],
+)
 def test_an_example_does_what_it_says(
     script: str,
     arguments: list[str],

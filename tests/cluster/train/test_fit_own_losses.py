@@ -109,7 +109,7 @@ def trained(num_workers: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("num_workers", [2, 3])
+@pytest.mark.parametrize("num_workers", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_they_are_those_of_one_process_or_refused(client, alone, num_workers):
     result = trained(num_workers)
     first = result.results["worker"][0]

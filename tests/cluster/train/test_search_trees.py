@@ -106,7 +106,10 @@ def test_each_trial_ends_in_its_own_way_and_frames_keep_their_categories(client)
 
 
 class Dying(xgboost.callback.TrainingCallback):
-    """Notes rounds, and kills its process once, in the ninth round, when the checkpoint of the sixth is there."""
+    """Notes rounds, and kills its process once, in the ninth round, when a checkpoint is there.
+
+    Which one it is depends on how long the first takes to be written: one that is due meanwhile waits for it.
+    """
 
     def __init__(self, folder, mark):
         self.folder, self.mark = folder, mark
@@ -117,11 +120,8 @@ class Dying(xgboost.callback.TrainingCallback):
                 file.write(f"{epoch} ")
             if epoch == 8 and not os.path.exists(f"{self.mark}-died"):
                 until = time.monotonic() + 60
-                kept = "trial-00000001-*/checkpoint-00000006*.json"
-                # A file is there, and empty, before it is written.
-                while (
-                    not any(path.stat().st_size for path in Path(self.folder).glob(kept)) and time.monotonic() < until
-                ):
+                kept = "trial-00000001-*/checkpoint-*.json"
+                while not any(Path(self.folder).glob(kept)) and time.monotonic() < until:
                     time.sleep(0.05)
                 open(f"{self.mark}-died", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -148,7 +148,8 @@ def test_a_trial_whose_process_dies_and_a_search_that_is_resumed_find_what_they_
     assert first.trials[2].user_attrs["retry_of"] == 1
     rounds = list(map(int, Path(tmp_path / "rounds").read_text().split()))
     assert rounds[:9] == list(range(9))
-    assert rounds[9:] == list(range(6, ROUNDS)), "it went on behind its checkpoint"
+    assert 0 < rounds[9] <= 9, "it went on behind its checkpoint"
+    assert rounds[9:] == list(range(rounds[9], ROUNDS))
     found, told = searched(tmp_path / "kept", trials=4, resume=True)
     assert (len(found.trials), told) == (5, expected)
     x, _ = rows(1)
