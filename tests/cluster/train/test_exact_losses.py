@@ -178,6 +178,7 @@ REFUSED = {
 
 
 @slow
+@pytest.mark.usefixtures("alone")  # models are made with the dtypes of these
 @pytest.mark.parametrize("name", [name for name, (_, told) in REFUSED.items() if BACKEND in told])
 def test_what_is_not_is_refused(client, name):
     one, told = REFUSED[name]
