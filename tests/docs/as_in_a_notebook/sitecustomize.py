@@ -6,16 +6,6 @@ what the program does: with TensorFlow that is most of the time that a small pro
 
 from __future__ import annotations
 
-from multiprocessing import spawn
+from dask_train.compat.python import start_dask_workers_without_main
 
-_prepare = spawn.get_preparation_data
-
-
-def _without_main(name: str) -> dict[str, object]:
-    found = _prepare(name)
-    for key in ("init_main_from_name", "init_main_from_path"):
-        found.pop(key, None)
-    return found
-
-
-spawn.get_preparation_data = _without_main
+start_dask_workers_without_main()
