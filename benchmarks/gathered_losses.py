@@ -4,8 +4,8 @@
 
 Four models, each with the same loss twice. ``by row`` is Keras' own, of which each worker computes the sum over its
 rows. ``gathered`` is a function that calls it, of which nothing is known: each worker gets the outputs and targets of
-the global batch and computes the loss of all. CLIP compares rows, so its ``by row`` compares those of a worker's share
-alone, which is another loss and costs half as much; ``gathered`` has ``dt.keras.global_batch``.
+the global batch and computes the loss of all. CLIP compares rows, by ``dt.keras.global_batch``; its ``by row`` takes
+the distance of each pair, which is another loss and costs less.
 
 Two workers with a core each, in turns within a round. Of the epochs after the first, the median; of these, the median
 of the rounds. The first epoch has the trace of the step. With ``--two-hosts`` each worker is on a host of its own, a
@@ -74,24 +74,24 @@ class Clock(keras.callbacks.Callback):
 
 
 class Clip(keras.Model):
-    """Pairs, of which each row is compared with all that it is given."""
-
-    way = "by row"
+    """Pairs, of which each row is compared with the rows of all workers."""
 
     def compute_loss(self, *given: Any) -> Any:
         """Return the symmetrical loss of pairs, of what Keras gives: x, y, y_pred and weights."""
-        y_pred = given[2]
-        one, other = dt.keras.global_batch(y_pred) if self.way == "gathered" else y_pred
+        one, other = dt.keras.global_batch(given[2])
         alike, right = ops.matmul(one, ops.transpose(other)) / 0.1, ops.arange(ops.shape(one)[0])
         loss = keras.losses.sparse_categorical_crossentropy
         both = loss(right, alike, from_logits=True) + loss(right, ops.transpose(alike), from_logits=True)
         return ops.mean(both) / 2
 
 
-class GatheredClip(Clip):
-    """The same with the rows of all workers."""
+class Distances(keras.Model):
+    """Pairs, of which no row is compared with others."""
 
-    way = "gathered"
+    def compute_loss(self, *given: Any) -> Any:
+        """Return the mean squared distance within pairs, of what Keras gives: x, y, y_pred and weights."""
+        one, other = given[2]
+        return ops.mean(ops.sum(ops.square(one - other), axis=-1))
 
 
 def cross_entropy(y: Any, p: Any) -> Any:
@@ -140,7 +140,7 @@ def made(name: str, way: str) -> tuple[Any, Any, Any]:
         return found, words[:, :-1], words[:, 1:]
     inputs = [layers.Input((768,), name="image"), layers.Input((512,), name="text")]
     features = [layers.Dense(512)(layers.Dense(1024, activation="relu")(one)) for one in inputs]
-    kind = GatheredClip if way == "gathered" else Clip
+    kind = Clip if way == "gathered" else Distances
     found = kind(
         dict(zip(("image", "text"), inputs, strict=True)), [layers.UnitNormalization()(one) for one in features]
     )

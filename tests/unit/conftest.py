@@ -6,7 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from dask_train.cluster import plugin
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.hosts import Hosts
 from dask_train.collectives.rendezvous import meet
+from dask_train.collectives.ring import Ring
 from dask_train.data import pool as pool_module
 from dask_train.data.borrowing import borrow
 from dask_train.data.columns import Columns, column_of
@@ -28,6 +29,8 @@ from dask_train.data.pool import Pool
 from dask_train.data.rows import Rows, held_by
 from dask_train.data.segment import Segment
 from dask_train.data.table import Table
+from dask_train.frameworks.ports import hold_port
+from dask_train.transport.connections import Credentials
 
 # A busy machine is slow, which is no failure.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -176,15 +179,26 @@ def a_scheduler() -> Callable[..., FakeScheduler]:
 
 @pytest.fixture
 def on_each_rank(in_threads: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Calls a function with a rank and its group, in so many threads; what it returns in each."""
+    """Calls a function with a rank and its group, in so many threads; what it returns in each.
 
-    def called(function: Callable[[int, ProcessGroup], Any], size: int) -> list[Any]:
-        hosts = Hosts.of([f"10.0.0.5:{os.getpid()}-{rank}" for rank in range(size)])
+    ``host_of`` names the host of each rank; by default all are on one.
+    """
 
-        def take_part(rank: int) -> Any:
-            with closing(ProcessGroup(hosts, rank, meet(hosts, rank, b"test", 60.0), None, 60.0)) as replicas:
-                return function(rank, replicas)
+    def called(function: Callable[[int, ProcessGroup], Any], size: int, host_of: str = "") -> list[Any]:
+        hosts = Hosts.of([f"{host}:{os.getpid()}-{rank}" for rank, host in enumerate(host_of or "a" * size)])
+        with ExitStack() as stack:
+            ports = [stack.enter_context(hold_port()).getsockname()[1] for _ in hosts.groups]
+            ring = [f"127.0.0.1:{port}" for port in ports]
 
-        return in_threads(*(partial(take_part, rank) for rank in range(size)))
+            def take_part(rank: int) -> Any:
+                with ExitStack() as own:
+                    across = None
+                    if len(ring) > 1 and rank in hosts.leaders:
+                        place = hosts.leaders.index(rank)
+                        across = own.enter_context(closing(Ring(ring, place, Credentials(key=b"test"), 60.0)))
+                    memory = meet(hosts, rank, b"test", 60.0)
+                    return function(rank, own.enter_context(closing(ProcessGroup(hosts, rank, memory, across, 60.0))))
+
+            return in_threads(*(partial(take_part, rank) for rank in range(size)))
 
     return called

@@ -13,7 +13,8 @@ from dask import delayed
 
 from dask_train.collections.blocks import array_of_views, check_plain, delayed_blocks, with_own_rows
 from dask_train.collections.partition.form import PartitionForm
-from dask_train.collections.partition.plan import make_plan
+from dask_train.collections.partition.kinds import ColumnPlan
+from dask_train.collections.partition.plan import Read, make_plan
 from dask_train.collections.partition.reading import read
 from dask_train.collections.partition.text import text_rows
 from dask_train.collections.persisted import array_persisted_nbytes
@@ -54,7 +55,7 @@ class ArraySource(Source):
 
 
 def array_source(what: str, form: PartitionForm) -> Source:
-    """Arrays, and frames of pandas, which are made arrays here (one copy).
+    """Arrays, and frames of pandas, which are made arrays here: by one copy, unless they are made of an array.
 
     Raises
     ------
@@ -62,7 +63,7 @@ def array_source(what: str, form: PartitionForm) -> Source:
         There are no rows, their counts differ, or they can't be numbers.
     """
     plan, values = make_plan(what, form), form["values"]
-    found = [read(what, one, values) if one["columns"] else values[one["piece"]] for one in plan["reads"]]
+    found = [_array(what, one, values) for one in plan["reads"]]
     arrays = tuple(_dask_array(what, value) for value in found)
     as_arrays: list[Any] = [{"piece": number, "columns": None, "matrix": None} for number in range(len(arrays))]
     counts = [array.shape[0] for array in arrays]
@@ -87,6 +88,33 @@ def array_source(what: str, form: PartitionForm) -> Source:
         arrays=arrays,
         cut=cut,
         plan={**plan, "reads": as_arrays, "taken_apart": True},
+    )
+
+
+def _array(what: str, one: Read, values: Sequence[Any]) -> Any:
+    value = values[one["piece"]]
+    if one["columns"] is None:
+        return value
+    if one["matrix"] is not None and (rows := _view(value, one["columns"], one["matrix"])) is not None:
+        return rows
+    return read(what, one, values)
+
+
+def _view(frame: Any, columns: Sequence[ColumnPlan], dtype: str) -> np.ndarray | None:
+    """Return columns of a frame as one matrix that is a view of them, C-contiguous; else None.
+
+    It is one where each row lies in memory as a whole, as in frames that are made of a NumPy array.
+    """
+    several = [frame[column["name"]].to_numpy() for column in columns if column["how"] == "plain"]
+    if len(several) < len(columns) or {array.dtype.str for array in several} != {dtype}:
+        return None
+    first = several[0]
+    begins = [array.__array_interface__["data"][0] for array in several]
+    lie_together = begins == [begins[0] + number * first.itemsize for number in range(len(several))]
+    if not lie_together or {array.strides for array in several} != {(first.itemsize * len(several),)}:
+        return None
+    return np.lib.stride_tricks.as_strided(
+        first, (len(first), len(several)), (*first.strides, first.itemsize), writeable=False
     )
 
 

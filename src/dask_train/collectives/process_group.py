@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from dask_train.collectives.hosts import Hosts
-from dask_train.collectives.shared_memory import SharedMemory, SumBuffer
+from dask_train.collectives.shared_memory import Section, SharedMemory, SumBuffer
 from dask_train.errors import StalledError
 
 # How long a wait sleeps before it looks at its deadline.
@@ -25,8 +25,8 @@ _SPINS = 20
 class InterHostSum(Protocol):
     """What the first ranks of all hosts do together, in the same order; arrays are ``(n,)`` and change in place."""
 
-    def __call__(self, array: np.ndarray, combine: np.ufunc = np.add) -> None:
-        """Add up an array over the hosts, or combine it in another way."""
+    def __call__(self, arrays: Sequence[np.ndarray], combine: np.ufunc = np.add) -> None:
+        """Add up arrays over the hosts, each by itself, or combine them in another way."""
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Give one host's array to all."""
@@ -79,9 +79,14 @@ class ProcessGroup:
         self._summing_s = self._waited_before_s = 0.0
         self._channels: dict[Hashable, SumBuffer] = {}
 
-    def channel(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str) -> SumBuffer:
-        """Memory for sums of arrays of these shapes and this dtype; made once, used as often as one likes."""
-        return self._memory.channel(shapes, np.dtype(dtype))
+    def channel(
+        self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str, sections: Sequence[int] | None = None
+    ) -> SumBuffer:
+        """Memory for sums of arrays of these shapes and this dtype; made once, used as often as one likes.
+
+        ``sections`` has how many of the arrays are in each section, of which :meth:`sum_section` sums one by itself.
+        """
+        return self._memory.channel(shapes, np.dtype(dtype), sections)
 
     def sum(self, channel: SumBuffer, arrays: Sequence[np.ndarray], weight: float = 1.0) -> list[np.ndarray]:
         """Return the sum over all ranks of ``weight * array``, of each array.
@@ -111,14 +116,25 @@ class ProcessGroup:
         self, channel: SumBuffer, arrays: Sequence[np.ndarray], how: np.ufunc, weight: float = 1.0
     ) -> list[np.ndarray]:
         """Return what ``how`` makes of all ranks' arrays, such as their maximum; otherwise as :meth:`sum`."""
+        self._combine(channel.sections, arrays, how, weight)
+        return channel.totals
+
+    def sum_section(self, channel: SumBuffer, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the sum of the arrays of one section, to the last bit what :meth:`sum` of all makes of them."""
+        section = channel.sections[number]
+        self._combine([section], arrays, np.add, 1.0)
+        return channel.totals[section.arrays]
+
+    def _combine(self, sections: Sequence[Section], arrays: Sequence[np.ndarray], how: np.ufunc, weight: float) -> None:
         with self._counted():
             flat = [np.reshape(array, -1) for array in arrays]
-            channel.give(flat, weight)
+            for section in sections:
+                section.give(flat[section.offset(sections[0])], weight)
             self._wait()
-            channel.add_up(flat, weight, how)
+            for section in sections:
+                section.add_up(flat[section.offset(sections[0])], weight, how)
             self._wait()
-            self._over_hosts(lambda across: across(channel.total, how))
-        return channel.totals
+            self._over_hosts(lambda across: across([section.total for section in sections], how))
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -239,6 +255,11 @@ class ProcessGroup:
             host = next(number for number, group in enumerate(self._groups) if root in group)
             self._over_hosts(lambda across: across.broadcast(channel.total, host))
         return channel.totals
+
+    @property
+    def num_hosts(self) -> int:
+        """How many hosts the ranks are on."""
+        return len(self._groups)
 
     @property
     def top(self) -> int:

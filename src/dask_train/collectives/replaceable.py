@@ -177,9 +177,11 @@ class ReplaceableGroup(ProcessGroup):
 
     # Calls, which are made again where they are interrupted
 
-    def channel(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str) -> SumBuffer:
+    def channel(
+        self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str, sections: Sequence[int] | None = None
+    ) -> SumBuffer:
         """Return memory for sums, as :class:`ProcessGroup` does; it gets its room when all ranks first use it."""
-        channel = SumBuffer(shapes, dtype)
+        channel = SumBuffer(shapes, dtype, sections)
         if self._is_inside:
             self._use(channel)
         return channel
@@ -192,6 +194,12 @@ class ReplaceableGroup(ProcessGroup):
         return self._made(
             f"{how.__name__} of {_told(channel)}", lambda: combine(channel, arrays, how, weight), channel=channel
         )
+
+    def sum_section(self, channel: SumBuffer, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the sum of some arrays of a channel, as of :class:`ProcessGroup`."""
+        sum_section = super().sum_section
+        text = f"sum of section {number} of {_told(channel)}"
+        return self._made(text, lambda: sum_section(channel, number, arrays), channel=channel)
 
     def gather(self, key: Hashable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the rows of all ranks, as of :class:`ProcessGroup`."""

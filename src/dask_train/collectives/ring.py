@@ -71,13 +71,13 @@ class Ring:
         for connection in (self._before, self._after):
             connection.settimeout(timeout_s)
 
-    def __call__(self, array: np.ndarray, combine: np.ufunc = np.add) -> None:
-        """Sum an array over all members, in place.
+    def __call__(self, arrays: Sequence[np.ndarray], combine: np.ufunc = np.add) -> None:
+        """Sum arrays over all members, in place; to the last bit what a call for each of them makes.
 
         Parameters
         ----------
-        array
-            ``(n,)``, C-contiguous; of one size and dtype on all members.
+        arrays
+            ``(n,)`` each, C-contiguous; of the same sizes and dtypes on all members.
         combine
             What takes the place of a sum, such as ``np.maximum``.
 
@@ -86,15 +86,15 @@ class Ring:
         StalledError
             A neighbour did not come in time, or is gone.
         """
-        edges = [len(array) * number // self._size for number in range(self._size + 1)]
-        parts = [array[first:stop] for first, stop in itertools.pairwise(edges)]
-        scratch = np.empty(max(1, _PIECE_BYTES // array.itemsize), array.dtype)
+        parts = list(zip(*(self._cut(array) for array in arrays), strict=True))
+        scratch = np.empty(_PIECE_BYTES, np.uint8)
         with self._others_come():
             for turn in range(self._size - 1):
-                sent = self._sender.submit(self._after.sendall, bytes_of(self._part(parts, -turn)))
-                self._add(self._part(parts, -turn - 1), scratch, combine)
+                sent = self._sender.submit(self._send, self._part(parts, -turn))
+                for part in self._part(parts, -turn - 1):
+                    self._add(part, scratch, combine)
                 sent.result()
-            self._pass_around([[part] for part in parts], 1)
+            self._pass_around(parts, 1)
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Give one member's array to all, in place, piece by piece along the ring. As when called."""
@@ -113,7 +113,12 @@ class Ring:
         with self._others_come():
             self._pass_around([[array[at] for at in its] for its in blocks], 0)
 
-    def _pass_around(self, blocks: list[list[np.ndarray]], ahead: int) -> None:
+    def _cut(self, array: np.ndarray) -> list[np.ndarray]:
+        """Return the part of an array that each member has the sum of first."""
+        edges = [len(array) * number // self._size for number in range(self._size + 1)]
+        return [array[first:stop] for first, stop in itertools.pairwise(edges)]
+
+    def _pass_around(self, blocks: Sequence[Sequence[np.ndarray]], ahead: int) -> None:
         """Let each block go once around, from the member that has it, whose place is as far ``ahead`` of the block."""
         for turn in range(self._size - 1):
             sent = self._sender.submit(self._send, self._part(blocks, ahead - turn))
@@ -143,9 +148,10 @@ class Ring:
         return parts[(self._place + shift) % self._size]
 
     def _add(self, part: np.ndarray, scratch: np.ndarray, combine: np.ufunc) -> None:
-        for first in range(0, len(part), len(scratch)):
-            piece = part[first : first + len(scratch)]
-            come = scratch[: len(piece)]
+        step = max(1, len(scratch) // part.itemsize)
+        for first in range(0, len(part), step):
+            piece = part[first : first + step]
+            come = scratch[: piece.nbytes].view(part.dtype)
             fill(self._before, bytes_of(come))
             combine(piece, come, out=piece)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -51,9 +52,11 @@ class SharedMemory:
             raise
         return descriptor
 
-    def channel(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype) -> SumBuffer:
+    def channel(
+        self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype, section_sizes: Sequence[int] | None = None
+    ) -> SumBuffer:
         """Room for arrays of these shapes, summed in ``dtype``; all ranks ask for the same ones in the same order."""
-        channel = SumBuffer(shapes, dtype)
+        channel = SumBuffer(shapes, dtype, section_sizes)
         self.make_room(channel)
         return channel
 
@@ -123,6 +126,8 @@ class SumBuffer:
     ----------
     shapes, dtype
         Of the arrays. It has no room before :meth:`lie_in`.
+    section_sizes
+        How many of the arrays are in each section, which may be summed by itself. Default: one has all.
 
     Attributes
     ----------
@@ -130,14 +135,21 @@ class SumBuffer:
         The arrays of the sum; no copies.
     total
         All of it, ``(n,)``.
+    sections
+        Its sections, in order.
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, ...]], dtype: np.dtype | type | str) -> None:
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtype: np.dtype | type | str,
+        section_sizes: Sequence[int] | None = None,
+    ) -> None:
         self.dtype, self.shapes = np.dtype(dtype), list(shapes)
+        self._section_sizes = section_sizes or [len(self.shapes)]
 
     def lie_in(self, memory: SharedMemory, offset: int) -> None:
         """Take room in a file in memory, from there on."""
-        self._place = memory.place
         step = ALIGNMENT_BYTES // self.dtype.itemsize
         bounds: list[tuple[int, int]] = []
         length = 0
@@ -154,20 +166,64 @@ class SumBuffer:
         self.totals = [
             self.total[start:stop].reshape(shape) for (start, stop), shape in zip(bounds, self.shapes, strict=True)
         ]
-        edges = [rounded(length * number // memory.num_ranks, step) for number in range(memory.num_ranks)]
+        ends = list(itertools.accumulate(self._section_sizes, initial=0))
+        starts = [*(start for start, _ in bounds), length]
+        self.sections = [
+            Section(
+                slice(first, stop),
+                [(low - starts[first], high - starts[first]) for low, high in bounds[first:stop]],
+                [slot[starts[first] : starts[stop]] for slot in slots],
+                self.total[starts[first] : starts[stop]],
+                memory.place,
+            )
+            for first, stop in itertools.pairwise(ends)
+        ]
+
+
+class Section:
+    """Some arrays of a :class:`SumBuffer`, which lie one after the other.
+
+    Parameters
+    ----------
+    arrays
+        Which they are.
+    bounds
+        Where each of them begins and ends in the section.
+    slots, total
+        The section in the slot of each rank of the host, and in the sum; ``(n,)`` each.
+    place
+        Which of the host's ranks this is.
+    """
+
+    def __init__(
+        self,
+        arrays: slice,
+        bounds: Sequence[tuple[int, int]],
+        slots: Sequence[np.ndarray],
+        total: np.ndarray,
+        place: int,
+    ) -> None:
+        self.arrays, self.total = arrays, total
+        self._place, self._dtype, length = place, total.dtype, len(total)
+        step = ALIGNMENT_BYTES // self._dtype.itemsize
+        edges = [rounded(length * number // len(slots), step) for number in range(len(slots))]
         edges = [min(edge, length) for edge in [*edges, length]]
-        mine = edges[memory.place], edges[memory.place + 1]
+        mine = edges[place], edges[place + 1]
         self._given = [
-            (number, part, slots[memory.place][at])
+            (number, part, slots[place][at])
             for within in ((0, mine[0]), (mine[1], length))
             for number, part, at in _pieces(bounds, within)
         ]
         self._summed = [
-            (number, part, [slot[at] for slot in slots], self.total[at])
-            for number, part, at in _pieces(bounds, mine, BLOCK_BYTES // self.dtype.itemsize)
+            (number, part, [slot[at] for slot in slots], total[at])
+            for number, part, at in _pieces(bounds, mine, BLOCK_BYTES // self._dtype.itemsize)
         ]
         longest = max((len(total) for *_, total in self._summed), default=0)
-        self._scratch = np.zeros(longest, self.dtype)
+        self._scratch = np.zeros(longest, self._dtype)
+
+    def offset(self, first: Section) -> slice:
+        """Return which they are among the arrays from another section on."""
+        return slice(self.arrays.start - first.arrays.start, self.arrays.stop - first.arrays.start)
 
     def give(self, flat: Sequence[np.ndarray], weight: float) -> None:
         """Write this rank's arrays, times its weight, into its slot, from which the other ranks sum their parts.
@@ -197,7 +253,7 @@ class SumBuffer:
                 self._weigh(flat[number][part], weight, total)
                 continue
             own = flat[number][part]
-            if weight != 1 or own.dtype != self.dtype:  # else it is summed as it is, without a copy
+            if weight != 1 or own.dtype != self._dtype:  # else it is summed as it is, without a copy
                 own = self._scratch[: len(total)]
                 self._weigh(flat[number][part], weight, own)
             first, second, *others = [own if place == self._place else slot for place, slot in enumerate(slots)]
@@ -209,7 +265,7 @@ class SumBuffer:
         if weight == 1:  # inf times 1 is NaN among complex numbers
             out[...] = array
         elif weight:
-            np.multiply(array, self.dtype.type(weight), out=out)
+            np.multiply(array, self._dtype.type(weight), out=out)
         else:
             out[...] = 0
 

@@ -107,3 +107,24 @@ def test_one_task_makes_a_partition():
     keys = [part.key for part in parts]
     assert all(isinstance(key, str) and key.startswith("part-") for key in keys), "distributed names tasks after it"
     assert not {*keys} & {part.key for part in source.delayed_parts(partition.part, total)}, "two runs share nothing"
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("names", ["abc", "bc", "ac", "cb", "cab", "b"])
+def test_columns_of_a_frame_that_is_made_of_an_array(names, order, computed):
+    array = np.asarray(np.arange(12.0, dtype="f4").reshape(4, 3), order=order)
+    frame = pd.DataFrame(array, columns=list("abc"), copy=False)
+    source = check_data("data", frame[list(names)])
+    (made,) = source.arrays
+    blocks_ = list(dict(made.__dask_graph__()).values())
+    is_view = (order, names) in [("C", "abc"), ("F", "b")]
+    assert [np.shares_memory(block, array) for block in blocks_] == [is_view], "else they are copied once"
+    for frame_ in (frame, frame.iloc[1:2]):
+        found = np.concatenate([columns[0] for columns in computed(frame_[list(names)])])
+        np.testing.assert_array_equal(found, frame_[list(names)].to_numpy())
+
+
+def test_columns_of_other_dtypes_are_no_view(computed):
+    array = np.arange(12.0).reshape(4, 3)
+    frame = pd.DataFrame(array, columns=list("abc"), copy=False).assign(b=[1, 2, 3, 4])
+    np.testing.assert_array_equal(np.concatenate([columns[0] for columns in computed(frame)]), frame.to_numpy())

@@ -125,8 +125,9 @@ class Meeting:
     def __init__(self, place):
         self.place = place
 
-    def __call__(self, array, combine):
-        array[...] = functools.reduce(combine, self.all(array))
+    def __call__(self, arrays, combine):
+        for array in arrays:
+            array[...] = functools.reduce(combine, self.all(array))
 
     def broadcast(self, array, root):
         array[...] = self.all(array)[root]

@@ -67,7 +67,7 @@ def test_all_have_the_sum(addresses, size, kind, make_certificates, no_leaks):
         sums = []
         for case in cases:
             mine = array(place, *case)
-            ring(mine)
+            ring([mine])
             sums.append(mine)
         return sums
 
@@ -119,7 +119,7 @@ def test_a_ring_is_made_again_at_the_same_addresses(addresses):
 def test_one_that_goes_is_told(addresses, no_leaks):
     def member(ring, place):
         if place != 1:
-            ring(np.ones(10))
+            ring([np.ones(10)])
 
     places = addresses(3)
     with no_leaks():
@@ -133,7 +133,7 @@ def test_one_that_does_not_sum_is_not_waited_for_for_ever(addresses):
     def member(ring, place):
         if place == 0:
             with pytest.raises(StalledError, match=r"did not come to a sum within 1 s"):
-                ring(np.ones(10))
+                ring([np.ones(10)])
             over.set()
         over.wait(60)
 
@@ -164,7 +164,7 @@ def test_strangers_are_sent_away(addresses, no_leaks, wait_for):
 
     def member(ring, place):
         mine = np.full(3, place + 1.0)
-        ring(mine)
+        ring([mine])
         return mine.tolist()
 
     with no_leaks():
@@ -196,7 +196,7 @@ def test_who_says_nothing_holds_nobody_up(addresses, no_leaks, drips):
 
     def member(ring, place):
         mine = np.full(3, place + 1.0)
-        ring(mine)
+        ring([mine])
         return mine.tolist()
 
     with no_leaks():
@@ -229,3 +229,18 @@ def test_strangers_do_not_make_it_wait_longer(addresses, no_leaks):
                 strangers.enter_context(socket.create_connection((host, int(port)), 60))
         coming.join()
     assert "No worker of another host has come" in str(failed[0].value)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_arrays_that_are_summed_together_have_the_bits_of_each_alone(addresses, size):
+    cases = [(300_001, "f4"), (0, "f4"), (5, "f8"), (1_000, "f4")]
+
+    def member(ring, place):
+        together, alone = ([array(place, *case) for case in cases] for _ in range(2))
+        ring(together)
+        for one in alone:
+            ring([one])
+        return [one.tobytes() for one in together], [one.tobytes() for one in alone]
+
+    for together_, alone in together(addresses(size), member):
+        assert together_ == alone

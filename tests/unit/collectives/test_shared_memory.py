@@ -38,19 +38,23 @@ def summed(channels, mine, weights, how=np.add):
     """All ranks give, and then each sums its part."""
     flat = [[array.reshape(-1) for array in its] for its in mine]
     for channel, its, weight in zip(channels, flat, weights, strict=True):
-        channel.give(its, weight)
+        for section in channel.sections:
+            section.give(its[section.arrays], weight)
     for channel, its, weight in zip(channels, flat, weights, strict=True):
-        channel.add_up(its, weight, how)
+        for section in channel.sections:
+            section.add_up(its[section.arrays], weight, how)
     return channels[0].totals
 
 
 @pytest.mark.parametrize("block_bytes", [shared_memory.BLOCK_BYTES, 192])
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_each_rank_sums_its_part_and_all_see_the_whole(count, block_bytes, monkeypatch):
+@pytest.mark.parametrize("of_one_section", [True, False])
+def test_each_rank_sums_its_part_and_all_see_the_whole(of_one_section, count, block_bytes, monkeypatch):
     monkeypatch.setattr(shared_memory, "BLOCK_BYTES", block_bytes)
     weights = [1.0, 0.5, 2.0, 1.0, 0.25, 3.0, 1.0][:count]
     with ranks(count) as memories:
-        channels = [memory.channel(SHAPES, np.dtype("f8")) for memory in memories]
+        sections = None if of_one_section else [2, 0, len(SHAPES) - 2]
+        channels = [memory.channel(SHAPES, np.dtype("f8"), sections) for memory in memories]
         for turn in range(2):
             mine = [[array + turn for array in arrays(rank)] for rank in range(count)]
             totals = summed(channels, mine, weights)

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
+import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from dask_train.collectives import ProcessGroup
 from dask_train.collectives.shared_memory import SumBuffer
+from dask_train.fitting.torch_module.early_sums import EarlySums
 from dask_train.fitting.torch_module.table_gradients import TableSums
 from dask_train.fitting.torch_module.values import summed_in
+
+# Between hosts so much is summed by itself; an array that is larger is not cut.
+SECTION_BYTES = 1 << 20
+# Steps after which it is decided whether sums begin early, and the part of a step that they take then at least.
+NUM_LOOKED_AT, MOST_OF_STEP = 6, 0.4
+
+
+class _Group(NamedTuple):
+    """Parameters whose gradients are summed in one dtype, in the order in which a backward pass makes them.
+
+    Attributes
+    ----------
+    dtype
+        That of torch.
+    sections
+        Their names, of each section; a section has an array more, which says what gradients a rank has.
+    channel
+        Memory for their sums.
+    """
+
+    dtype: torch.dtype
+    sections: list[list[str]]
+    channel: SumBuffer
 
 
 class GradientSums:
@@ -24,6 +52,12 @@ class GradientSums:
         All workers; None for a single process.
     tables
         Names of those whose gradients are sparse. Default: none.
+
+    Notes
+    -----
+    Between hosts gradients lie in sections of about 1 MiB, those of the last parameters first. Where the first steps
+    show that sums take a large part of a step, sums of sections begin during the backward pass (:class:`EarlySums`).
+    That changes no bit: whether they begin early or not, each section is cut and added up by itself.
     """
 
     def __init__(
@@ -33,8 +67,12 @@ class GradientSums:
         tables: Collection[str] = (),
     ) -> None:
         self._by_name, self._replicas = dict(parameters), replicas
-        self._groups: list[tuple[torch.dtype, list[str], SumBuffer]] = []
+        self._groups: list[_Group] = []
         self._tables: TableSums | None = None
+        self._early: EarlySums | None = None
+        self._is_early = False
+        self._ends: list[float] = []  # when the sums of the first steps ended
+        self._seconds: list[float] = []  # how long they took
         if replicas is None or replicas.size == 1:
             return
         if tables:
@@ -44,9 +82,33 @@ class GradientSums:
             if name not in tables:
                 by_dtype.setdefault(summed_in(one.dtype), []).append(name)
         for dtype, names in by_dtype.items():
-            shapes = [tuple(self._by_name[name].shape) for name in names]
-            numpy = torch.empty(0, dtype=dtype).numpy().dtype
-            self._groups.append((dtype, names, replicas.channel([*shapes, (len(names),)], numpy)))
+            self._groups.append(self._grouped(dtype, names, replicas))
+        if replicas.num_hosts > 1 and self._groups and all(one.device.type == "cpu" for one in self._by_name.values()):
+            sections = [
+                [self._by_name[name] for name in section] for group in self._groups for section in group.sections
+            ]
+            self._early = EarlySums(sections, self._sum_section)
+
+    def _grouped(self, dtype: torch.dtype, names: Sequence[str], replicas: ProcessGroup) -> _Group:
+        sections, size = [list[str]()], 0
+        for name in reversed(names):
+            if size >= SECTION_BYTES and replicas.num_hosts > 1:
+                sections.append([])
+                size = 0
+            sections[-1].append(name)
+            size += self._by_name[name].numel() * dtype.itemsize
+        shapes = [
+            shape
+            for section in sections
+            for shape in (*(tuple(self._by_name[name].shape) for name in section), (len(section),))
+        ]
+        numpy = torch.empty(0, dtype=dtype).numpy().dtype
+        return _Group(dtype, sections, replicas.channel(shapes, numpy, [len(section) + 1 for section in sections]))
+
+    def begin(self) -> None:
+        """Begin a step, before its backward pass."""
+        if self._early is not None:
+            self._early.begin(early=self._is_early)
 
     @torch.no_grad()
     def sum(self, of_all: Sequence[torch.Tensor | None]) -> None:
@@ -60,14 +122,14 @@ class GradientSums:
         ValueError
             A gradient is sparse where a dense one is summed, or the other way round.
         """
-        for dtype, names, channel in self._groups:
-            arrays = [self._given(name, dtype) for name in names]
-            has = np.array([self._by_name[name].grad is not None for name in names], channel.dtype)
-            assert self._replicas is not None
-            *totals, anybody = self._replicas.sum(channel, [*arrays, has])
-            for name, total, number in zip(names, totals, anybody.tolist(), strict=True):
-                if number:
-                    self._take(self._by_name[name], total)
+        if self._early is not None and self._is_early:
+            self._early.finish()
+        else:
+            began = time.perf_counter()
+            for group in self._groups:
+                self._sum_group(group)
+            if self._early is not None:
+                self._look(began)
         if self._tables is not None:
             self._tables.sum()
         for one, own in zip(self._by_name.values(), of_all, strict=True):
@@ -78,12 +140,57 @@ class GradientSums:
             elif own is not None:
                 one.grad.add_(own)
 
-    @staticmethod
-    def _take(one: torch.nn.Parameter, total: np.ndarray) -> None:
-        """Copy a sum into the gradient: an optimizer may change or keep it, and all workers share the sum's memory."""
-        if one.grad is None:
-            one.grad = torch.empty_like(one)
-        one.grad.copy_(torch.from_numpy(total))
+    def _sum_group(self, group: _Group) -> None:
+        assert self._replicas is not None
+        arrays = [array for section in group.sections for array in self._arrays(group, section)]
+        totals = iter(self._replicas.sum(group.channel, arrays))
+        for section in group.sections:
+            self._take(section, [next(totals) for _ in range(len(section) + 1)])
+
+    @torch.no_grad()
+    def _sum_section(self, number: int) -> None:
+        """Sum one section, numbered through all groups."""
+        assert self._replicas is not None
+        for group in self._groups:
+            if number < len(group.sections):
+                section = group.sections[number]
+                self._take(section, self._replicas.sum_section(group.channel, number, self._arrays(group, section)))
+                return
+            number -= len(group.sections)
+
+    def _look(self, began: float) -> None:
+        """Decide, after the first steps, whether sums begin early; all ranks alike."""
+        ended = time.perf_counter()
+        self._ends.append(ended)
+        self._seconds.append(ended - began)
+        if len(self._ends) < NUM_LOOKED_AT:
+            return
+        assert self._early is not None
+        assert self._replicas is not None
+        # The first step has trials in it.
+        step_s = statistics.median(later - earlier for earlier, later in itertools.pairwise(self._ends[1:]))
+        mine = np.array([[statistics.median(self._seconds[1:]), step_s, self._early.may_begin]])
+        (everyones,) = self._replicas.gather("seconds of sums", [mine])
+        # A rank that the others wait for waits for the network alone.
+        self._is_early = bool(everyones[:, 2].all() and everyones[:, 0].min() > MOST_OF_STEP * everyones[:, 1].max())
+        if not self._is_early:
+            self._early.stop()
+            self._early = None
+
+    def _arrays(self, group: _Group, names: Sequence[str]) -> list[np.ndarray]:
+        """Return what is summed of a section: gradients, and which of them there are."""
+        has = np.array([self._by_name[name].grad is not None for name in names], group.channel.dtype)
+        return [*(self._given(name, group.dtype) for name in names), has]
+
+    def _take(self, names: Sequence[str], totals: Sequence[np.ndarray]) -> None:
+        """Copy sums into the gradients: an optimizer may change or keep them, and workers share the sums' memory."""
+        *sums, anybody = totals
+        for name, total, number in zip(names, sums, anybody.tolist(), strict=True):
+            if number:
+                one = self._by_name[name]
+                if one.grad is None:
+                    one.grad = torch.empty_like(one)
+                one.grad.copy_(torch.from_numpy(total))
 
     def _given(self, name: str, dtype: torch.dtype) -> np.ndarray:
         one = self._by_name[name]

@@ -137,6 +137,7 @@ class ModuleSteps:
             known(done)
             return done
         made = self._made(batch, some_row, training=True)
+        self._sums.begin()
         if (by_rows := self._by_rows(made, batch)) is not None:
             loss, done = self._added(by_rows, made, batch)
             if batch.rows:
