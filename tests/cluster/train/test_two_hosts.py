@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import signal
@@ -290,6 +291,54 @@ def test_workers_of_two_hosts_train_the_model_of_one_process(cluster):
         np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-5)
     assert result.history["accuracy"] == pytest.approx(alone.history.history["accuracy"])
     assert result.ledger.trained == 600
+
+
+@pytest.mark.slow
+def test_gradients_that_are_summed_during_the_backward_pass_are_those_of_one_process(cluster, tmp_path):
+    """Three workers, so that one host has two: bits do not depend on when sums begin."""
+    torch = pytest.importorskip("torch")
+
+    class Noting(torch.optim.SGD):
+        most_of_step, folder = 0.0, ""
+
+        def __init__(self, parameters, most_of_step, folder):
+            super().__init__(parameters, lr=0.1)
+            self.most_of_step, self.folder = most_of_step, folder
+
+        def step(self, closure=None):
+            from dask_train.fitting.torch_module import gradients
+
+            gradients.MOST_OF_STEP = self.most_of_step
+            super().step(closure)
+            is_early = any(thread.name == "dask-train-sums" for thread in threading.enumerate())
+            Path(self.folder, f"{socket.gethostname()} {os.getpid()}").write_text(str(is_early))
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 5))
+    y = (x[:, :3] * [1, 2, 3]).argmax(1)
+    found = {}
+    for way, workers, most_of_step in (("early", 3, -1.0), ("in the end", 3, 1e9), ("alone", 0, 1e9)):
+        (folder := tmp_path / way).mkdir()
+        torch.manual_seed(3)
+        module = torch.nn.Sequential(torch.nn.Linear(5, 300), torch.nn.Tanh(), torch.nn.Linear(300, 3)).double()
+        dt.fit(
+            module,
+            da.from_array(x, chunks=(70, 5)),
+            da.from_array(y, chunks=70),
+            loss=torch.nn.CrossEntropyLoss(),
+            optimizer=functools.partial(Noting, most_of_step=most_of_step, folder=str(folder)),
+            batch_size=32,
+            epochs=2,
+            workers=workers,
+            client=cluster.client,
+            verbose=0,
+        )
+        found[way] = [value.numpy() for value in module.state_dict().values()]
+        if workers:
+            assert [file.read_text() for file in folder.iterdir()] == [str(way == "early")] * workers
+    for early, later, alone in zip(*found.values(), strict=True):
+        np.testing.assert_array_equal(early, later)
+        np.testing.assert_allclose(early, alone, rtol=1e-9, atol=1e-12)
 
 
 def test_a_worker_that_is_lost_in_mid_sum_is_a_loss_and_no_failure(cluster, tmp_path, wait_for):

@@ -234,9 +234,10 @@ class ModuleSteps:
     def _made(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch], *, training: bool) -> Structure:
         """Return what the module makes of a share, which may have no rows."""
         if training not in self._made_of:
-            if not self._made_of and batch.rows > 1:
-                check_rows_apart(self._module, batch)
-            self._made_of[training] = self._tried(batch, some_row)
+            with torch.no_grad(), left_as_it_was(self._module):  # once, as it copies all weights
+                if not self._made_of and batch.rows > 1:
+                    check_rows_apart(self._module, batch)
+                self._made_of[training] = self._tried(batch, some_row)
         if batch.rows:
             return Structure(called(self._module, batch.x), batch.rows)
         if training:
@@ -258,16 +259,13 @@ class ModuleSteps:
         return _refilled_with(x, lambda one: one[places])
 
     def _tried(self, batch: ModuleBatch, some_row: Callable[[], ModuleBatch]) -> Structure:
-        """Return what the module makes of a row that is there twice, and three times; it is left as it was.
+        """Return what the module makes of a row that is there twice, and three times.
 
         This distinguishes what has as many rows by chance from what has a row for each row.
         """
         x = (batch if batch.rows else some_row()).x
-        found = []
-        with torch.no_grad(), left_as_it_was(self._module):
-            for times in (2, 3):
-                found.append(Structure(called(self._module, self._repeated(x, times)), times))
-        return found[0]
+        twice, _ = [Structure(called(self._module, self._repeated(x, times)), times) for times in (2, 3)]
+        return twice
 
     def _loss_of(self, batch: ModuleBatch) -> BatchLoss:
         weighted = batch.weight is not None
@@ -301,6 +299,7 @@ def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
     """Check that what a module makes of a row does not depend on the other rows of a batch, training's own ways apart.
 
     It is tried in evaluation mode, where BatchNorm does not. Of one that draws random numbers there nothing is known.
+    The caller leaves the module as it was.
 
     Raises
     ------
@@ -313,7 +312,7 @@ def check_rows_apart(module: torch.nn.Module, batch: ModuleBatch) -> None:
         first = _refilled_with(batch.x, lambda one: one[:rows].clone())  # a module may change its inputs in place
         return Structure(called(module, first), None).tensors
 
-    with torch.no_grad(), left_as_it_was(module), modes_kept(module):
+    with torch.no_grad(), modes_kept(module):
         module.eval()
         whole, again, part = map(made_of, (batch.rows, batch.rows, half))
     for one, same, first in zip(map(_reals, whole), map(_reals, again), map(_reals, part), strict=True):
