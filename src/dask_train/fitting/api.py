@@ -22,6 +22,7 @@ from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, s
 from dask_train.fitting.kinds import FIT_BY_CLASS, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
+from dask_train.fitting.model_kind import ModelKind
 from dask_train.fitting.replacement_checks import check_replaced
 from dask_train.fitting.result import FitResult, trained
 from dask_train.fitting.roles.entry import FitRole
@@ -37,6 +38,7 @@ from dask_train.fitting.settings import (
     of_run,
 )
 from dask_train.fitting.spec import FitTask, InPlace
+from dask_train.fitting.start import fit_of
 from dask_train.fitting.stop_checks import check_stop_names, scores_of_model
 from dask_train.fitting.torch_module.settings import ModuleSettings
 from dask_train.fitting.trees.settings import LightGBMSettings, XGBoostSettings
@@ -103,7 +105,13 @@ def fit(
 ) -> FitResult | Run[FitResult]: ...
 @raises_at_the_call
 @frees_its_thread
-@by_kind_of_model(FIT_BY_CLASS, ModuleSettings, XGBoostSettings, LightGBMSettings)
+@by_kind_of_model(
+    FIT_BY_CLASS,
+    ModuleSettings,
+    XGBoostSettings,
+    LightGBMSettings,
+    function_of=lambda served: fit_of(served) if isinstance(served, ModelKind) else served,
+)
 def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,
     x: Any = None,

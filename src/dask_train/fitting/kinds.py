@@ -1,9 +1,9 @@
 """Which function of a verb serves which kind of model, found without importing any framework.
 
-Keras models, and all that no other kind claims, are served by the verb itself. The smallest example of a kind is the
-k-means of ``docs/extending.md``; the smallest of those here are linear models (:mod:`dask_train.fitting.linear`). These
-do not extend :class:`~dask_train.trainers.Trainer`: each needs what that leaves out, such as an adapter of a framework,
-validation, or a loop of rounds.
+Keras models, and all that no other kind claims, are served by the verb itself. For ``fit`` and ``search`` each kind is
+one :class:`~dask_train.fitting.model_kind.ModelKind`. The smallest example is the k-means of ``docs/extending.md``,
+whose :class:`~dask_train.trainers.Trainer` is adapted to it; the smallest of those here are linear models
+(:mod:`dask_train.fitting.linear`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HOW_LONG = {
 
 
 def by_kind_of_model(
-    served: Mapping[str, Any], *others: type[CheckedSettings]
+    served: Mapping[str, Any], *others: type[CheckedSettings], function_of: Callable[[Any], Any] = lambda served: served
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Decorate a verb so that it hands models of other kinds, with their arguments, to the functions for these.
 
@@ -60,6 +60,8 @@ def by_kind_of_model(
     *others
         Settings of these kinds: the verb's signature lists their fields besides its own parameters. A field that a
         kind can't do without has the default None there, since other kinds can.
+    function_of
+        Makes such a function of what ``served`` names. Default: that is one.
 
     Returns
     -------
@@ -72,7 +74,7 @@ def by_kind_of_model(
         def called(*args: Any, **kwargs: Any) -> R:
             model = args[0] if args else kwargs.get("model")
             kind = kind_of(model, served)
-            function: Callable[..., R] = verb if kind is None else _loaded(served[kind])
+            function: Callable[..., R] = verb if kind is None else function_of(_loaded(served[kind]))
             _check_arguments(
                 by_caller(f"dask_train.{verb.__name__}", f"dask train {verb.__name__}"), function, kind, model, kwargs
             )

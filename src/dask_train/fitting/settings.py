@@ -47,6 +47,11 @@ class FitSettings(ModelSettings):
 
     validation_data: Any = None
 
+    @property
+    def validates(self) -> bool:
+        """Return whether rows besides those to train on are scored."""
+        return self.validation_data is not None
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EpochSettings(LoopSettings, FitSettings):
@@ -57,6 +62,11 @@ class EpochSettings(LoopSettings, FitSettings):
     validation_batch_size: int | None = positive_int(None)
     validation_freq: int | Sequence[int] = checked_by(check_validation_freq, 1)
     schema: FrameSchema | str | os.PathLike[str] | None = None
+
+    @property
+    def validates(self) -> bool:
+        """Return whether rows besides those to train on are scored."""
+        return super().validates or bool(self.validation_split)
 
     def display(self, progress: bool | None, **settings: Any) -> FitDisplay | EpochLines:
         """Return what shows a run; lines are not drawn anew, so the settings of a display are not for them."""
