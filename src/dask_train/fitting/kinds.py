@@ -22,14 +22,14 @@ R = TypeVar("R")
 
 # The class of a kind of models, by its public name, and the function of ``fit`` that trains them, or where it is.
 FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
-    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:fit_linear",
+    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
     "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
     "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
 }
 # The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
 SEARCH: dict[str, Any] = {
-    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear_searched:LINEAR_MODELS",
+    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.searched:LIGHTGBM",
     "torch.nn.Module": "dask_train.fitting.torch_module.searched:MODULES",
     "xgboost.XGBModel": "dask_train.fitting.trees.searched:XGBOOST",

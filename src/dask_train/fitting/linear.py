@@ -1,4 +1,4 @@
-"""``fit`` of linear models: a run whose steps are those of the solver."""
+"""Linear models: a fit is a run whose steps are those of the solver."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from dask_train.arguments import takes
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.frame_schema import names_in, schema_of
-from dask_train.driver.handle import Run
 from dask_train.driver.result import Result, RunAccount
+from dask_train.fitting.linear_searched import SearchedLinearModels
 from dask_train.fitting.logged import params_of_estimator
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.settings import of_run
-from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
@@ -69,50 +68,56 @@ class LinearResult(FitResult):
         return [model, ("steps", steps), *others]
 
 
-@takes(ModelSettings, RunSettings, without=("streaming", "gpus"))
-def fit_linear(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitResult | Run[FitResult]:
-    """Fit a linear model on the Dask cluster that holds the rows; :func:`dask_train.fit` calls it.
+class LinearModels(SearchedLinearModels, ModelKind):
+    """Estimators of :mod:`dask_train.linear_model`, which are fitted in place.
 
-    Parameters
-    ----------
-    model
-        An estimator of :mod:`dask_train.linear_model`. It is fitted in place.
-    x, y
-        As of the estimator's own ``fit``; or a frame, with ``label`` and perhaps ``features``.
-    **given
-        Fields of :class:`ModelSettings` and :class:`~dask_train.training.settings.RunSettings`. ``workers`` is by
-        default that of the estimator. ``stop`` looks at ``loss``, what is minimised, which is reported after each step.
-        A checkpoint is kept as ``checkpoint`` says, by default one per minute, and where the fit ends or is stopped.
-        What resumes takes the very steps that are left, with as many workers that have the same rows to the last bit.
-        ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
-
-    Returns
-    -------
-    LinearResult, or Run where ``wait`` is false.
-
-    Raises
-    ------
-    ValueError, TypeError
-        An argument or the data is invalid, also where a worker sees it.
-    PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
-        How the run ended; see :func:`dask_train.train`.
+    ``x`` and ``y`` are as of the estimator's own ``fit``; or a frame, with ``label`` and perhaps ``features``.
+    ``workers`` is by default that of the estimator. ``stop`` looks at ``loss``, what is minimised, which is reported
+    after each step. A checkpoint is kept as ``checkpoint`` says, by default one per minute, and where the fit ends or
+    is stopped. What resumes takes the very steps that are left, with as many workers that have the same rows to the
+    last bit. ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
     """
-    settings = ModelSettings.of(given)
-    run = RunSettings.of(given, progress=settings.progress, gpus=None).named("fit")
-    _check(model, run)
-    rows = _rows(x, y, settings)
-    workers = model.workers if settings.workers is None else settings.workers
-    with nullcontext() if run.client is None else run.client.as_current():
-        posed: Posed = model._posed(*rows, workers)
-    task = LoopTask(**of_run(run), configuration=_configuration(model, posed) if run.checkpoint else {})
-    started: FitResult | Run[FitResult] = posed.start(
-        run,
-        workers,
-        finish=partial(_fitted, model=model, posed=posed, targets=_targets(x, settings.label)),
-        task=task,
-        params=params_of_estimator(model),
-    )
-    return started
+
+    not_taken = ("streaming", "gpus", "validation_data")
+
+    def workers(self, call: FitCall) -> int | None:
+        """Return how many were asked for, by the estimator if not by the call."""
+        given = super().workers(call)
+        own: int | None = call.model.workers
+        return own if given is None else given
+
+    def check(self, call: FitCall) -> None:
+        """Check that settings of the run can be those of this estimator."""
+        _check(call.model, call.run)
+
+    def scores(self, call: FitCall) -> set[str]:  # noqa: ARG002 - all have the same
+        """Return the only one, what is minimised."""
+        return {"loss"}
+
+    def rows(self, call: FitCall) -> FitRows:
+        """Return the problem that the estimator poses of its rows."""
+        client, workers = call.run.client, self.workers(call)
+        with nullcontext() if client is None else client.as_current():
+            posed: Posed = call.model._posed(*_rows(call.x, call.y, call.settings), workers)
+        return FitRows(data=posed, inputs=posed.inputs(workers))
+
+    def prepared(self, call: FitCall, rows: FitRows) -> dict[str, Any]:
+        """Return what a checkpoint has to have been made with."""
+        return _configuration(call.model, rows.data) if call.run.checkpoint else {}
+
+    def one_per_dask_worker(self, call: FitCall) -> bool:  # noqa: ARG002 - as of all
+        """Return that it is, as of the estimator's own ``fit``."""
+        return True
+
+    def work(self, call: FitCall, rows: FitRows, prepared: dict[str, Any], workers: int) -> FitWork:  # noqa: ARG002
+        """Return what solves the problem."""
+        model, posed = call.model, rows.data
+        return FitWork(
+            functions=posed.role(LoopTask(**of_run(call.run), configuration=prepared)),
+            framework=self.framework(),
+            params=params_of_estimator(model),
+            finish=partial(_fitted, model=model, posed=posed, targets=_targets(call.x, call.settings.label)),
+        )
 
 
 def _check(model: LinearEstimator, run: RunSettings) -> None:
@@ -134,8 +139,6 @@ def _check(model: LinearEstimator, run: RunSettings) -> None:
             "checkpoint has best=, and a linear model is the best one where its solver ends. Leave best out of "
             "dt.Checkpoint."
         )
-    run.needs(["worker"])
-    check_stop_names(run.stop, validates=False, known={"loss"})
 
 
 def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
@@ -215,3 +218,6 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple
         schema=None if schema is None else replace(schema, targets=targets),
         **known,
     )
+
+
+LINEAR_MODELS = LinearModels()

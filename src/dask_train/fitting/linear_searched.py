@@ -18,7 +18,7 @@ from dask_train.trainers.common.task import LoopTask
 
 
 class SearchedLinearModels(SearchedKind):
-    """Estimators of :mod:`dask_train.linear_model`."""
+    """Estimators of :mod:`dask_train.linear_model`, in a search."""
 
     settings = FitSettings
     of_trial = ()
@@ -87,6 +87,3 @@ def _places(what: str, data: FitData) -> tuple[int, ...]:
     if len(numbers) == 3 and (shape := columns[numbers[2]].row_shape):
         raise ValueError(f"{what}: weights are one per row, and a row of these has the shape {shape}.")
     return tuple(numbers)
-
-
-LINEAR_MODELS = SearchedLinearModels()

@@ -121,9 +121,9 @@ class ModelKind(SearchedKind):
     Attributes
     ----------
     settings
-        Arguments of ``dt.fit`` that these models take, besides those of every run.
+        Arguments that these models take, besides those of every run.
     not_taken
-        Arguments of every run that these models do not take.
+        Those of these, or of every run, that ``dt.fit`` does not take.
     unit
         What a rule to stop by counts, besides scores.
     grows
