@@ -18,7 +18,8 @@ from sklearn.linear_model import Ridge, SGDRegressor
 import dask_train as dt
 from dask_train import linear_model, sklearn
 from dask_train.cluster import clients
-from dask_train.fitting.torch_module.api import evaluate_module, fit_module
+from dask_train.fitting.start import fit_function
+from dask_train.fitting.torch_module.api import MODULES, evaluate_module
 from dask_train.fitting.trees.api import fit_xgboost
 from dask_train.fitting.trees.lightgbm_api import fit_lightgbm
 
@@ -50,7 +51,7 @@ def fit_of(estimator: Callable[..., Any]) -> Callable[..., Any]:
 VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "fit": (dt.fit, lambda x=X, y=Y, **given: dt.fit(network(), x, y, **given)),
     "fit of torch": (
-        fit_module,
+        fit_function(MODULES),
         lambda x=X, y=Y, **given: dt.fit(
             torch.nn.Linear(4, 1), x, y[:, None], loss=torch.nn.MSELoss(), **{"optimizer": torch.optim.Adam, **given}
         ),

@@ -38,7 +38,7 @@ from dask_train.fitting.settings import (
     of_run,
 )
 from dask_train.fitting.spec import FitTask, InPlace
-from dask_train.fitting.start import fit_of
+from dask_train.fitting.start import fit_function
 from dask_train.fitting.stop_checks import check_stop_names, scores_of_model
 from dask_train.fitting.torch_module.settings import ModuleSettings
 from dask_train.fitting.trees.settings import LightGBMSettings, XGBoostSettings
@@ -110,7 +110,7 @@ def fit(
     ModuleSettings,
     XGBoostSettings,
     LightGBMSettings,
-    function_of=lambda served: fit_of(served) if isinstance(served, ModelKind) else served,
+    function_of=lambda served: fit_function(served) if isinstance(served, ModelKind) else served,
 )
 def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,

@@ -24,14 +24,14 @@ R = TypeVar("R")
 FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
-    "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
+    "torch.nn.Module": "dask_train.fitting.torch_module.api:MODULES",
     "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
 }
 # The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
 SEARCH: dict[str, Any] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.searched:LIGHTGBM",
-    "torch.nn.Module": "dask_train.fitting.torch_module.searched:MODULES",
+    "torch.nn.Module": "dask_train.fitting.torch_module.api:MODULES",
     "xgboost.XGBModel": "dask_train.fitting.trees.searched:XGBOOST",
 }
 _SEARCH_OF_KERAS = "dask_train.fitting.keras_trials:KERAS_MODELS"

@@ -13,6 +13,7 @@ from typing import Any
 from dask_train.arguments import takes
 from dask_train.cluster.arrivals import default_fit_workers, default_workers
 from dask_train.cluster.clients import client_or_local
+from dask_train.fitting.checks import check_share
 from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.training.in_process import run_in_process
@@ -20,7 +21,7 @@ from dask_train.training.launch import launch
 from dask_train.training.settings import RunSettings
 
 
-def fit_of(kind: ModelKind) -> Callable[..., Any]:
+def fit_function(kind: ModelKind) -> Callable[..., Any]:
     """Return the function of ``dt.fit`` for a kind of model, whose signature lists the arguments that it takes."""
 
     @takes(kind.settings, RunSettings, without=kind.not_taken)
@@ -59,7 +60,7 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
     call, rows, workers = _with_workers(kind, call, rows)
     in_process = workers == 0
     work = kind.work(call, rows, prepared, workers or 1)
-    run = replace(call.run, resizes=partial(kind.check_workers, call, rows) if kind.grows else None)
+    run = replace(call.run, resizes=partial(check_share, call.settings.rows) if kind.grows else None)
     start: Any = run_in_process if in_process else launch
     return start(
         work.functions,

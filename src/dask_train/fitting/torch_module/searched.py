@@ -13,7 +13,7 @@ from dask_train.frameworks.torch.fitting import TorchFitFramework
 
 
 class SearchedModules(SearchedKind):
-    """Modules, which ``build`` returns with a loss and an optimizer."""
+    """Modules in a search, which ``build`` returns with a loss and an optimizer."""
 
     settings = ModuleSettings
 
@@ -37,6 +37,3 @@ def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:
     module = unpickle_parts(task.header["training"], task.arrays).module
     set_state(module, opened(trained["training"], copies=False)["module"])
     return module
-
-
-MODULES = SearchedModules()

@@ -156,7 +156,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "error", "text"), REFUSED, ids=[text[:30] for *_, text in REFUSED])
 def test_what_can_not_be(arguments, error, text, monkeypatch):
-    monkeypatch.setattr("dask_train.fitting.torch_module.api.client_or_local", lambda *_: None)
+    monkeypatch.setattr("dask_train.fitting.start.client_or_local", lambda *_: None)
     given = {"model": net(), "x": X, "y": Y, "loss": CLASSES, "optimizer": torch.optim.SGD, "workers": 2, **arguments}
     if given["optimizer"] is with_hook:
         given["optimizer"] = with_hook(given["model"])
@@ -214,7 +214,7 @@ def test_rows_of_arrays_are_those_that_are_tried():
 
 
 def test_a_check_leaves_a_module_and_random_numbers_as_they_were(monkeypatch):
-    monkeypatch.setattr("dask_train.fitting.torch_module.api.client_or_local", lambda *_: None)
+    monkeypatch.setattr("dask_train.fitting.start.client_or_local", lambda *_: None)
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(), net())
     module[1].eval()
     before = {name: one.clone() for name, one in module.state_dict().items()}
