@@ -23,16 +23,16 @@ R = TypeVar("R")
 # The class of a kind of models, by its public name, and the function of ``fit`` that trains them, or where it is.
 FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
-    "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
+    "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:LIGHTGBM",
     "torch.nn.Module": "dask_train.fitting.torch_module.api:MODULES",
-    "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
+    "xgboost.XGBModel": "dask_train.fitting.trees.xgboost_api:XGBOOST",
 }
 # The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
 SEARCH: dict[str, Any] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
-    "lightgbm.LGBMModel": "dask_train.fitting.trees.searched:LIGHTGBM",
+    "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:LIGHTGBM",
     "torch.nn.Module": "dask_train.fitting.torch_module.api:MODULES",
-    "xgboost.XGBModel": "dask_train.fitting.trees.searched:XGBOOST",
+    "xgboost.XGBModel": "dask_train.fitting.trees.xgboost_api:XGBOOST",
 }
 _SEARCH_OF_KERAS = "dask_train.fitting.keras_trials:KERAS_MODELS"
 # What errors call a class that users don't know by its name.

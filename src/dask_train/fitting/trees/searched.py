@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 from dask_train.collections.schema.category import CategoryColumn
@@ -12,15 +11,10 @@ from dask_train.fitting.data import FitData
 from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec
 from dask_train.fitting.settings import of_trial
 from dask_train.fitting.spec import VALIDATION
-from dask_train.fitting.trees.checks import (
-    check_plain,
-    check_rows,
-    check_same_features,
-    check_xgboost,
-)
+from dask_train.fitting.trees.checks import check_plain, check_rows, check_same_features
 from dask_train.fitting.trees.result import take_over
 from dask_train.fitting.trees.role import TreesRole
-from dask_train.fitting.trees.settings import LightGBMSettings, TreesSettings, XGBoostSettings
+from dask_train.fitting.trees.settings import TreesSettings
 from dask_train.fitting.trees.task import EvalSet, TreesTask
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.registry import find_framework
@@ -29,9 +23,8 @@ from dask_train.frameworks.registry import find_framework
 _VALIDATION_OF = {"xgboost": "validation_0", "lightgbm": "valid_0"}
 
 
-@dataclass(frozen=True)
 class SearchedTrees(SearchedKind):
-    """Estimators of XGBoost or LightGBM.
+    """Estimators of XGBoost or LightGBM, in a search.
 
     Attributes
     ----------
@@ -47,6 +40,33 @@ class SearchedTrees(SearchedKind):
     settings: type[TreesSettings]
     of_trial: tuple[str, ...] = ()
 
+    def check_estimator(self, model: Any, settings: Any, qid: Any) -> None:
+        """Check an estimator without its rows; ``qid`` is what was passed as queries.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It can't be trained, or not with these settings.
+        """
+
+    def check_params(self, model: Any, num_features: int) -> None:
+        """Ask the library itself to check an estimator for rows of so many features.
+
+        Raises
+        ------
+        ValueError
+            A parameter is invalid.
+        """
+
+    def check_together(self, model: Any, workers: int) -> None:
+        """Check that so many workers can train an estimator.
+
+        Raises
+        ------
+        ValueError
+            They can't.
+        """
+
     def framework(self) -> Framework:
         """Return that of the library."""
         return find_framework(self.library)
@@ -60,7 +80,9 @@ class SearchedTrees(SearchedKind):
         columns = _matrix_of("data", rows.data)
         check_plain(model, self.library)
         _check_prefix(model)
-        self._check(model, settings, columns, rows.workers)
+        self.check_estimator(model, settings, None)
+        self.check_params(model, columns.matrix.row_shape[0])
+        self.check_together(model, rows.workers)
         check_rows(model, self.library, columns)
         task = TreesTask(
             library=self.library,
@@ -83,20 +105,6 @@ class SearchedTrees(SearchedKind):
         columns = _matrix_of("validation_data", validation)
         check_same_features("validation_data", columns, of_data)
         return EvalSet(name=_VALIDATION_OF[self.library], prefix="val_", dataset=VALIDATION, columns=columns)
-
-    def _check(self, model: Any, settings: Any, columns: Columns, workers: int) -> None:
-        """Check what is of the library alone, which has to be imported."""
-        if self.library == "lightgbm":
-            from dask_train.fitting.trees.lightgbm_checks import check_metrics
-
-            check_metrics(model.get_params(), settings.eval_metric)
-            return
-        from dask_train.fitting.trees.xgboost_checks import check_params
-        from dask_train.fitting.trees.xgboost_ranks import check_together
-
-        check_xgboost(model, None)
-        check_params(model.get_xgb_params(), columns.matrix.row_shape[0])
-        check_together(model.get_params(), workers)
 
 
 def _matrix_of(what: str, data: FitData) -> Columns:
@@ -153,7 +161,3 @@ def _check_prefix(model: Any) -> None:
             "EarlyStopping(save_best=True) removes rounds after the best one, and a search chooses the best round by "
             "metric=. Leave save_best out."
         )
-
-
-XGBOOST = SearchedTrees("xgboost", XGBoostSettings)
-LIGHTGBM = SearchedTrees("lightgbm", LightGBMSettings, ("eval_metric", "categorical_feature", "callbacks"))
