@@ -20,21 +20,15 @@ from dask_train.spelling import by_caller, is_known, passed
 
 R = TypeVar("R")
 
-# The class of a kind of models, by its public name, and the function of ``fit`` that trains them, or where it is.
-FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
+# The class of a kind of models, by its public name, and its :class:`~dask_train.fitting.model_kind.ModelKind`, or where
+# that is.
+KINDS: dict[str, Any] = {
     "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
     "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:LIGHTGBM",
     "torch.nn.Module": "dask_train.fitting.torch_module.api:MODULES",
     "xgboost.XGBModel": "dask_train.fitting.trees.xgboost_api:XGBOOST",
 }
-# The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
-SEARCH: dict[str, Any] = {
-    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
-    "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:LIGHTGBM",
-    "torch.nn.Module": "dask_train.fitting.torch_module.api:MODULES",
-    "xgboost.XGBModel": "dask_train.fitting.trees.xgboost_api:XGBOOST",
-}
-_SEARCH_OF_KERAS = "dask_train.fitting.keras_trials:KERAS_MODELS"
+_KERAS_MODELS = "dask_train.fitting.keras_models:KERAS_MODELS"
 # What errors call a class that users don't know by its name.
 _CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
 # Models that know themselves how long they are trained, and what they call it.
@@ -104,14 +98,14 @@ def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
 
 def searched_kind_of(model: Any) -> Any:
     """Return what describes a model's kind for a search; that of Keras where no other kind claims it."""
-    kind = kind_of(model, SEARCH)
-    return _loaded(_SEARCH_OF_KERAS if kind is None else SEARCH[kind])
+    kind = kind_of(model, KINDS)
+    return _loaded(_KERAS_MODELS if kind is None else KINDS[kind])
 
 
 def searched_kinds_here() -> list[Any]:
     """Return those kinds that models may be of with the libraries that this process has imported; Keras if none."""
-    others = [each for name, each in SEARCH.items() if _library_of(name) in sys.modules]
-    return list(map(_loaded, [_SEARCH_OF_KERAS, *others] if "keras" in sys.modules or not others else others))
+    others = [each for name, each in KINDS.items() if _library_of(name) in sys.modules]
+    return list(map(_loaded, [_KERAS_MODELS, *others] if "keras" in sys.modules or not others else others))
 
 
 def is_keras_model(model: Any) -> bool:

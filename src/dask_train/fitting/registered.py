@@ -12,7 +12,7 @@ from dask_train.checkpoint.policy import check_best_of_train
 from dask_train.driver.result import Result
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData
-from dask_train.fitting.kinds import FIT_BY_CLASS, SEARCH
+from dask_train.fitting.kinds import KINDS
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
 from dask_train.fitting.result import FitResult, loop_result
 from dask_train.fitting.searched import TrialRows, TrialSpec
@@ -55,7 +55,7 @@ def register_trainer(trainer: Trainer) -> None:
     if not issubclass(trainer.settings, LoopSettings):
         raise TypeError(f"settings of {trainer!r} is {trainer.settings!r}; extend dask_train.trainers.LoopSettings.")
     name = f"{kind.__module__}.{kind.__qualname__}"
-    FIT_BY_CLASS[name] = SEARCH[name] = TrainerKind(trainer)
+    KINDS[name] = TrainerKind(trainer)
 
 
 def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: FitData, of_run: Mapping[str, Any]) -> SpecRole:

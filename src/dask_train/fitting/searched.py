@@ -60,7 +60,7 @@ class TrialSpec:
 
 
 class SearchedKind(ABC):
-    """A kind of model that :func:`dask_train.search` trains; :data:`dask_train.fitting.kinds.SEARCH` lists them.
+    """A kind of model that :func:`dask_train.search` trains; :data:`dask_train.fitting.kinds.KINDS` lists them.
 
     Attributes
     ----------

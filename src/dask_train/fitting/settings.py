@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
-from dask_train.arguments import checked_by, fraction, positive_int, whole_number
+from dask_train.arguments import checked_by, fraction, positive_int, unlisted, whole_number
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
@@ -87,13 +87,22 @@ class EpochSettings(LoopSettings, FitSettings):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KerasSettings(EpochSettings):
-    """Settings of a fit of a Keras model."""
+    """Settings of a fit of a Keras model.
+
+    Attributes
+    ----------
+    new_learning_rate
+        Resume with the compiled learning rate in place of the checkpoint's.
+    callbacks, class_weight, initial_epoch, ps, scorer
+        As in :func:`dask_train.fit`.
+    """
 
     callbacks: Any = None
     class_weight: Mapping[int, float] | None = None
     initial_epoch: int = whole_number(0)
     ps: int = 0
     scorer: int = 0
+    new_learning_rate: bool = unlisted(False)
 
     def __post_init__(self) -> None:
         """Check all fields, and what they mean together.

@@ -1,4 +1,4 @@
-"""A search with Optuna over models that train in loops, of any kind in :data:`dask_train.fitting.kinds.SEARCH`."""
+"""A search with Optuna over models that train in loops, of any kind in :data:`dask_train.fitting.kinds.KINDS`."""
 
 from __future__ import annotations
 

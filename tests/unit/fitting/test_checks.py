@@ -74,7 +74,7 @@ class Started(Exception):  # noqa: N818 - an event
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch):
     """Nothing may be started."""
-    from dask_train.fitting import api as fitting
+    from dask_train.fitting import start as fitting
 
     def refuse(*_, **__):
         raise Started

@@ -52,7 +52,7 @@ def _registered(monkeypatch):
     module.Model = Model
     monkeypatch.setitem(sys.modules, "models_of_mine", module)
     monkeypatch.setattr(Model, "__module__", "models_of_mine")
-    before = [(served, dict(served)) for served in (kinds.FIT_BY_CLASS, kinds.SEARCH)]
+    before = [(served, dict(served)) for served in (kinds.KINDS,)]
     dt.register_trainer(Totals())
     yield
     for served, known in before:

@@ -146,7 +146,7 @@ def test_processes_are_planned_for_libraries_that_were_imported(monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert [type(each).__name__ for each in searched_kinds_here()] == ["LinearModels"]
     monkeypatch.setitem(sys.modules, "keras", keras)
-    assert [type(each).__name__ for each in searched_kinds_here()] == ["SearchedKerasModels", "LinearModels"]
+    assert [type(each).__name__ for each in searched_kinds_here()] == ["KerasModels", "LinearModels"]
 
 
 def test_processes_are_of_the_kind_of_the_first_model():

@@ -1,0 +1,190 @@
+"""Keras models as ``fit`` and ``search`` take them; Keras is imported where it is used."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dask_train.fitting import checks as fit_checks
+from dask_train.fitting import server_checks
+from dask_train.fitting.data import columns_for
+from dask_train.fitting.logged import params_of
+from dask_train.fitting.loss_trial import check_losses
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
+from dask_train.fitting.replacement_checks import check_replaced
+from dask_train.fitting.result import trained
+from dask_train.fitting.roles.entry import FitRole
+from dask_train.fitting.roles.sent_callbacks import send_callbacks
+from dask_train.fitting.roles.trial import KerasTrialRole
+from dask_train.fitting.roles.variables import Variables
+from dask_train.fitting.searched import TrialRows, TrialSpec
+from dask_train.fitting.settings import KerasSettings, of_run, of_trial
+from dask_train.fitting.spec import FitTask, InPlace
+from dask_train.fitting.stop_checks import scores_of_model
+from dask_train.frameworks.keras.adapter import KerasFramework
+from dask_train.frameworks.registry import find_framework
+from dask_train.trainers.common.fit_checkpoint import MODEL
+
+
+class KerasModels(ModelKind):
+    """Compiled Keras models."""
+
+    settings = KerasSettings
+    grows = True
+
+    @property
+    def of_trial(self) -> tuple[str, ...]:
+        """Names of settings that ``build`` may return with a model."""
+        return ("batch_size", "epochs", "callbacks", "class_weight")
+
+    def roles(self, call: FitCall, workers: int) -> dict[str, int]:
+        """Return how many processes there are of each role: parameter servers and a scorer, too."""
+        settings = call.settings
+        counts = {"ps": settings.ps, "worker": workers, "scorer": settings.scorer}
+        return {role: count for role, count in counts.items() if count or role == "worker"}
+
+    def check(self, call: FitCall) -> None:
+        """Check the model, its callbacks, and that there can be so many servers and scorers."""
+        model, settings = call.model, call.settings
+        ps, scorer = settings.ps, settings.scorer
+        if settings.in_process:
+            server_checks.check_in_process(ps, scorer)
+        fit_checks.check_model(model)
+        if _in_place(call):
+            check_replaced(model, ps, scorer)
+        callbacks = fit_checks.check_callbacks(settings.callbacks)
+        server_checks.check_servers(ps, scorer, validates=settings.validates)
+        server_checks.check_callbacks_with_servers(callbacks, ps, scorer)
+
+    def scores(self, call: FitCall) -> set[str] | None:
+        """Return the names in the model's logs."""
+        return scores_of_model(call.model, fit_checks.check_callbacks(call.settings.callbacks))
+
+    def check_best(self, call: FitCall) -> None:
+        """Check that the best score is of the weights that are kept, too."""
+        settings = call.settings
+        fit_checks.check_best_of_fit(call.run.checkpoint, validates=settings.validates, ps=settings.ps)
+
+    def rows(self, call: FitCall) -> FitRows:
+        """Return the rows, whose columns are named by the inputs of the model."""
+        settings = call.settings
+        return call.rows(*columns_for(call.model, call.x, call.y, settings.features, settings.label))
+
+    def prepared(self, call: FitCall, rows: FitRows) -> dict[int, float] | None:
+        """Check that rows go through the model and its loss, and return the weights of classes."""
+        settings = call.settings
+        weights = fit_checks.check_weights(settings.class_weight, settings.sample_weight, rows.data)
+        fit_checks.check_rows(call.model, rows.data, rows.validation, in_place=settings.in_process)
+        server_checks.check_served(call.model, settings.ps)
+        return weights
+
+    def one_per_dask_worker(self, call: FitCall) -> bool:
+        """Return whether there are parameter servers, with which each worker takes steps of its own."""
+        return bool(call.settings.ps)
+
+    def check_workers(self, call: FitCall, rows: FitRows, workers: int) -> None:
+        """Check the layers, too."""
+        super().check_workers(call, rows, workers)
+        fit_checks.check_together(call.model, workers, ps=call.settings.ps)
+
+    def work(self, call: FitCall, rows: FitRows, prepared: dict[int, float] | None, workers: int) -> FitWork:
+        """Return what all roles do."""
+        model, settings, data = call.model, call.settings, rows.data
+        callbacks, in_process = fit_checks.check_callbacks(settings.callbacks), settings.in_process
+        header, arrays = ({}, []) if in_process and call.run.checkpoint is None else taken_apart(model)
+        if workers > 1 and not settings.ps:
+            check_losses(model, (header, arrays), data, prepared)
+        variables = Variables() if in_process else Variables.of(callbacks)
+        task = FitTask(
+            header=header,
+            arrays=arrays,
+            in_place=InPlace(model=model, callbacks=callbacks) if in_process else None,
+            columns=data.columns,
+            validation_columns=None if rows.validation is None else rows.validation.columns,
+            frame=None if call.run.checkpoint is None or data.schema is None else data.schema.to_json(),
+            callbacks=b"" if in_process else send_callbacks(callbacks, variables),
+            **settings.of_task,
+            **of_run(call.run),
+            initial_epoch=settings.initial_epoch,
+            random=random_state(),
+            class_weight=prepared,
+            num_classes=fit_checks.num_classes_of(model),
+            scored_elsewhere=bool(settings.scorer),
+            new_learning_rate=settings.new_learning_rate,
+        )
+        return FitWork(
+            functions=dict.fromkeys(self.roles(call, workers), FitRole(task)),
+            framework=keras_framework(in_place=_in_place(call)),
+            params=params_of(model, task),
+            display=settings.display,
+            finish=partial(
+                trained,
+                model=model,
+                callbacks=callbacks,
+                variables=variables,
+                params={"verbose": 1 if settings.verbose == "auto" else settings.verbose, "epochs": settings.epochs},
+                schema=data.schema,
+            ),
+        )
+
+    def framework(self) -> KerasFramework:
+        """Return that of Keras on this process's backend."""
+        return keras_framework()
+
+    def trial(self, model: Any, settings: KerasSettings, rows: TrialRows) -> TrialSpec:
+        """Check a model as ``fit`` does; the best model is held taken apart."""
+        fit_checks.check_model(model)
+        fit_checks.check_share(settings.rows, rows.workers)
+        fit_checks.check_together(model, rows.workers)
+        fit_checks.check_rows(model, rows.data, rows.validation)
+        header, arrays = taken_apart(model)
+        task = FitTask(
+            header=header,
+            arrays=arrays,
+            columns=rows.data.columns,
+            validation_columns=None if rows.validation is None else rows.validation.columns,
+            callbacks=send_callbacks(fit_checks.check_callbacks(settings.callbacks)),
+            **settings.of_task,
+            **of_trial(),
+            class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),
+            num_classes=fit_checks.num_classes_of(model),
+        )
+        return TrialSpec(work=KerasTrialRole(task), model=lambda trained: _parts_of(header, trained))
+
+
+def _in_place(call: FitCall) -> bool:
+    """Return whether lost workers are to be replaced while the others wait."""
+    recovery = call.run.recovery
+    return recovery is not None and recovery.scope == "in_place"
+
+
+def _parts_of(begun: dict[str, Any], trained: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Return a model taken apart, with what it takes to make one, which workers do not send back."""
+    header, arrays = trained[MODEL]["parts"]
+    return {**begun, **header}, arrays
+
+
+def keras_framework(*, in_place: bool = False) -> KerasFramework:
+    """Return the adapter of Keras on this process's backend; ``in_place`` as of :class:`FitFramework`."""
+    import keras
+
+    backend = keras.backend.backend()
+    return KerasFramework(backend, find_framework(backend), in_place=in_place)
+
+
+def random_state() -> Any:
+    """Return the state of torch's random numbers, where Keras runs on it; imports Keras when it is called."""
+    from dask_train.fitting.roles.weights import value_of
+    from dask_train.keras_models.torch_state import torch_random
+
+    return next(map(value_of, torch_random()), None)
+
+
+def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return a model as it travels; imports Keras when it is called."""
+    from dask_train.keras_models.serialization import model_to_parts
+
+    return model_to_parts(model)
+
+
+KERAS_MODELS = KerasModels()
