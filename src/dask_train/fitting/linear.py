@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,18 @@ from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.frame_schema import names_in, schema_of
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.linear_searched import SearchedLinearModels
+from dask_train.fitting.data import FitData
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
 from dask_train.fitting.result import FitResult
-from dask_train.fitting.settings import of_run
+from dask_train.fitting.searched import TrialRows, TrialSpec
+from dask_train.fitting.settings import FitSettings, of_run, of_trial
+from dask_train.fitting.spec import VALIDATION
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
+from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
+from dask_train.linear_model.validating import ScoredRows
 from dask_train.report.account import MetricCurves
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.trainers.common.task import LoopTask
@@ -68,7 +73,7 @@ class LinearResult(FitResult):
         return [model, ("steps", steps), *others]
 
 
-class LinearModels(SearchedLinearModels, ModelKind):
+class LinearModels(ModelKind):
     """Estimators of :mod:`dask_train.linear_model`, which are fitted in place.
 
     ``x`` and ``y`` are as of the estimator's own ``fit``; or a frame, with ``label`` and perhaps ``features``.
@@ -78,7 +83,9 @@ class LinearModels(SearchedLinearModels, ModelKind):
     last bit. ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
     """
 
+    settings = FitSettings
     not_taken = ("streaming", "gpus", "validation_data")
+    of_trial = ()
 
     def workers(self, call: FitCall) -> int | None:
         """Return how many were asked for, by the estimator if not by the call."""
@@ -118,6 +125,43 @@ class LinearModels(SearchedLinearModels, ModelKind):
             params=params_of_estimator(model),
             finish=partial(_fitted, model=model, posed=posed, targets=_targets(call.x, call.settings.label)),
         )
+
+    def framework(self) -> Linear:
+        """Return that of ``fit`` of linear models."""
+        return Linear()
+
+    def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:  # noqa: ARG002 - none is of a trial
+        """Check a model as ``fit`` does; the best model is a copy of it."""
+        if rows.validation is None:
+            raise ValueError(
+                "A search scores linear models on rows that are not trained on: their own loss has the penalty in it. "
+                "Pass validation_data, or validation_split."
+            )
+        places, of_validation = _places("data", rows.data), _places("validation_data", rows.validation)
+        features = rows.data.columns.matrix
+        if (given := rows.validation.columns.matrix.row_shape) != features.row_shape:
+            raise ValueError(f"validation_data has {given[0]} features, and the data {features.row_shape[0]}.")
+        targets, given = rows.data.columns[places[1]].row_shape, rows.validation.columns[of_validation[1]].row_shape
+        if targets != given:
+            raise ValueError(f"A row of validation_data has targets of shape {given}, and one of the data {targets}.")
+        copied, schema = deepcopy(model), rows.data.schema
+        of_frame = schema if schema is not None and isinstance(schema.features, list) else None
+        names = None if of_frame is None else [each.name for each in of_frame.columns]
+        posed = copied._posed_for(
+            features.row_shape[0],
+            names,
+            np.empty((0, *targets)),
+            rows.labels,
+        )
+
+        def taken(trained: dict[str, Any]) -> Any:
+            posed.take(trained[FOUND])
+            return copied
+
+        validation = ScoredRows(dataset=VALIDATION, places=of_validation)
+        task = LoopTask(**of_trial())
+        role = LinearRole(problem=posed.problem, task=task, places=places, validation=validation)
+        return TrialSpec(work=role, model=taken)
 
 
 def _check(model: LinearEstimator, run: RunSettings) -> None:
@@ -218,6 +262,34 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple
         schema=None if schema is None else replace(schema, targets=targets),
         **known,
     )
+
+
+def _places(what: str, data: FitData) -> tuple[int, ...]:
+    """Return the numbers of the columns of features, targets and perhaps weights.
+
+    Raises
+    ------
+    ValueError
+        They are no matrix with targets, or there are categories.
+    """
+    columns, schema = data.columns, data.schema
+    known = () if schema is None else (*schema.columns, *schema.targets)
+    if odd := [each.name for each in known if isinstance(each, CategoryColumn)]:
+        raise ValueError(
+            f"{what}: column {odd[0]!r} holds categories, which trials of linear models do not take. Make numbers of "
+            "it, or text of labels; or pass scoring=, with which the model makes indicators of them."
+        )
+    places = [place for place in (columns.features, columns.labels, columns.weights) if place is not None]
+    numbers = [place for place in places if isinstance(place, int)]
+    is_plain = columns.labels is not None and len(numbers) == len(places) and not columns.are_decoded
+    if not is_plain or len(columns.matrix.row_shape) != 1 or np.dtype(columns.matrix.dtype).kind not in "biuf":
+        raise ValueError(
+            f"{what}: a linear model takes a matrix of numbers and a column of targets. Pass arrays X and y, or a "
+            "frame with label='name' and features as a list of names."
+        )
+    if len(numbers) == 3 and (shape := columns[numbers[2]].row_shape):
+        raise ValueError(f"{what}: weights are one per row, and a row of these has the shape {shape}.")
+    return tuple(numbers)
 
 
 LINEAR_MODELS = LinearModels()

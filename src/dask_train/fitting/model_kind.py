@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from dask_train.collections.schema.conformer import Conformer
@@ -13,16 +13,20 @@ from dask_train.fitting.checks import check_best_of_fit, check_share
 from dask_train.fitting.data import FitData, fit_data, inputs_of, split_off, validation_of
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for
-from dask_train.fitting.searched import SearchedKind
+from dask_train.fitting.searched import TrialRows, TrialSpec
 from dask_train.fitting.settings import EpochSettings
 from dask_train.frameworks.base import Framework
 from dask_train.report.progress import RunDisplay
 from dask_train.run.stop_rule import EPOCH
-from dask_train.trainers.settings import LoopSettings
+from dask_train.trainers.settings import LoopSettings, ModelSettings
 from dask_train.training.settings import RunInputs, RunSettings
 
 if TYPE_CHECKING:
     from dask_train.role.session import Session
+
+
+# Settings of all kinds that each trial may have of its own.
+_OF_EACH_TRIAL = ("batch_size", "epochs")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,11 +116,11 @@ class FitWork:
     display: Callable[..., Any] = RunDisplay
 
 
-class ModelKind(SearchedKind):
+class ModelKind(ABC):
     """A kind of model that ``dt.fit`` and ``dt.search`` train; :data:`dask_train.fitting.kinds.KINDS` lists them.
 
-    The methods are called in the order in which they stand here. All checks that need no cluster are in those before
-    :meth:`shared`.
+    Of a fit the methods are called in the order in which they stand here. All checks that need no cluster are in those
+    before :meth:`shared`.
 
     Attributes
     ----------
@@ -130,6 +134,7 @@ class ModelKind(SearchedKind):
         Whether workers may join and leave while a model is trained.
     """
 
+    settings: type[ModelSettings]
     not_taken: tuple[str, ...] = ()
     unit: str = EPOCH
     grows: bool = False
@@ -143,7 +148,7 @@ class ModelKind(SearchedKind):
         """Return how many processes there are of each role, with so many workers."""
         return {"worker": workers}
 
-    def check(self, call: FitCall) -> None:
+    def check(self, call: FitCall) -> None:  # noqa: B027 - of most there is more to check, not of all
         """Check the model, and settings that are of this kind alone; rows are not looked at.
 
         Raises
@@ -217,4 +222,53 @@ class ModelKind(SearchedKind):
             As :meth:`prepared` has returned it.
         workers
             Number of workers, at least 1.
+        """
+
+    @property
+    def of_trial(self) -> tuple[str, ...]:
+        """Names of settings that ``build`` may return with a model: what is of this kind alone, and a few of all."""
+        common = {each.name for each in fields(EpochSettings)}
+        return (*_OF_EACH_TRIAL, *(each.name for each in fields(self.settings) if each.name not in common))
+
+    def settings_of_trial(self, model: Any, given: Mapping[str, Any], of_trial: Mapping[str, Any]) -> Any:
+        """Return the settings of a trial: those of its search, as far as the kind has them, and its own.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A setting is not one of this kind, is missing, or is invalid.
+        """
+        if unknown := sorted(map(str, set(of_trial) - set(self.of_trial))):
+            known = ", ".join(self.of_trial) or "nothing beside the model"
+            raise ValueError(f"build told {', '.join(unknown)} of a trial; it can tell {known}.")
+        needed = [each.name for each in fields(self.settings) if each.default is MISSING and each.name not in of_trial]
+        if needed:
+            told = ", ".join(f"{name!r}: ..." for name in needed)
+            raise TypeError(
+                f"dt.fit needs {', '.join(f'{name}=' for name in needed)} as well for a {type(model).__name__}: let "
+                f"build return the model and a dict with them, {{{told}}}."
+            )
+        return self.settings.of({**given, **of_trial})
+
+    @abstractmethod
+    def framework(self) -> Framework:
+        """Return the adapter of the processes that train trials."""
+
+    @abstractmethod
+    def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
+        """Check the model of a trial as ``fit`` does, and return what is to be trained.
+
+        Parameters
+        ----------
+        model
+            As ``build`` has returned it.
+        settings
+            An instance of :attr:`settings`.
+        rows
+            What it is trained on.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The model or a setting is invalid.
         """

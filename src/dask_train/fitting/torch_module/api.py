@@ -14,22 +14,24 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.fitting.data import check_some_rows, fit_data
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
 from dask_train.fitting.schemas import schema_for
-from dask_train.fitting.settings import of_run
+from dask_train.fitting.searched import TrialRows, TrialSpec
+from dask_train.fitting.settings import of_run, of_trial
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
 from dask_train.fitting.torch_module.prepared import PreparedModule
 from dask_train.fitting.torch_module.result import evaluated, module_trained
-from dask_train.fitting.torch_module.searched import SearchedModules
-from dask_train.fitting.torch_module.settings import ModuleEvaluation
+from dask_train.fitting.torch_module.settings import ModuleEvaluation, ModuleSettings
 from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining, told_of
+from dask_train.fitting.torch_module.values import opened, set_state
 from dask_train.frameworks.torch.fitting import TorchFitFramework
+from dask_train.frameworks.torch.modules import unpickle_parts
 from dask_train.report.progress import progress_of
 from dask_train.report.rows_progress import RowsDisplay
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
 
-class Modules(SearchedModules, ModelKind):
+class Modules(ModelKind):
     """Modules of torch, trained by the loop that one writes by hand, on many workers.
 
     All workers train one module: each takes its share of every global batch, the loss is that of the whole global
@@ -57,6 +59,7 @@ class Modules(SearchedModules, ModelKind):
     metrics: of one worker outputs need one row for each row that goes in.
     """
 
+    settings = ModuleSettings
     grows = True
 
     def check(self, call: FitCall) -> None:
@@ -99,6 +102,22 @@ class Modules(SearchedModules, ModelKind):
                 schema=rows.data.schema,
             ),
         )
+
+    def framework(self) -> TorchFitFramework:
+        """Return that of ``fit`` of modules."""
+        return TorchFitFramework()
+
+    def trial(self, model: Any, settings: ModuleSettings, rows: TrialRows) -> TrialSpec:
+        """Check a module as ``fit`` does; the best model is a copy of it."""
+        task = PreparedModule.checked(model, settings, rows.data, rows.validation).task(rows.workers, of_trial())
+        return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained))
+
+
+def _module_of(task: ModuleTask, trained: dict[str, Any]) -> Any:
+    """Return a module like the one that was built, which may be changed meanwhile, with the trained tensors."""
+    module = unpickle_parts(task.header["training"], task.arrays).module
+    set_state(module, opened(trained["training"], copies=False)["module"])
+    return module
 
 
 MODULES = Modules()

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from dask_train.data.columns import Columns
 from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
 from dask_train.fitting.schemas import learnt_for
-from dask_train.fitting.settings import of_run
+from dask_train.fitting.searched import TrialRows, TrialSpec
+from dask_train.fitting.settings import of_run, of_trial
+from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.trees.categories import check_going_on
 from dask_train.fitting.trees.checks import (
     check_best,
@@ -23,14 +26,18 @@ from dask_train.fitting.trees.checks import (
     check_same_features,
     check_stops_early,
 )
-from dask_train.fitting.trees.result import grown
+from dask_train.fitting.trees.result import grown, take_over
 from dask_train.fitting.trees.role import TreesRole
 from dask_train.fitting.trees.rows import num_parts, tree_data
-from dask_train.fitting.trees.searched import SearchedTrees
+from dask_train.fitting.trees.searched import check_prefix, matrix_of
 from dask_train.fitting.trees.settings import ROUNDS, TreesSettings
 from dask_train.fitting.trees.task import EvalSet, TreesTask
+from dask_train.frameworks.base import Framework
+from dask_train.frameworks.registry import find_framework
 from dask_train.training.settings import RunInputs
 
+# What each library calls the first set that it scores.
+_VALIDATION_OF = {"xgboost": "validation_0", "lightgbm": "valid_0"}
 # What LightGBM calls the rows to train on where they are scored, too: as a data set of their own.
 TRAINING = "training"
 # Rows that are scored: features and targets, and what else goes with them by name.
@@ -54,9 +61,19 @@ class GivenRows:
     names: Sequence[str]
 
 
-class Trees(SearchedTrees, ModelKind):
-    """Estimators of boosted trees; each library has its own class."""
+class Trees(ModelKind):
+    """Estimators of boosted trees; each library has its own class.
 
+    Attributes
+    ----------
+    library
+        Its name, which is that of its adapter.
+    of_trial
+        Arguments of the estimator's own ``fit`` that are not of rows.
+    """
+
+    library: str
+    of_trial: tuple[str, ...] = ()
     not_taken = ("gpus",)
     unit = "round"
 
@@ -74,9 +91,36 @@ class Trees(SearchedTrees, ModelKind):
     def first(self, call: FitCall) -> Any:
         """Return the booster, or fitted estimator, to continue; None for none."""
 
-    def options(self, call: FitCall) -> dict[str, Any]:  # noqa: ARG002 - libraries look at it
+    def options(self, settings: Any) -> dict[str, Any]:
         """Return arguments for the estimator's own ``fit`` in each role process."""
-        return {}
+        return {name: getattr(settings, name) for name in self.of_trial}
+
+    def check_estimator(self, model: Any, settings: Any, qid: Any) -> None:
+        """Check an estimator without its rows; ``qid`` is what was passed as queries.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It can't be trained, or not with these settings.
+        """
+
+    def check_params(self, model: Any, num_features: int) -> None:
+        """Ask the library itself to check an estimator for rows of so many features.
+
+        Raises
+        ------
+        ValueError
+            A parameter is invalid.
+        """
+
+    def check_together(self, model: Any, workers: int) -> None:
+        """Check that so many workers can train an estimator.
+
+        Raises
+        ------
+        ValueError
+            They can't.
+        """
 
     def check(self, call: FitCall) -> None:
         """Check the estimator and its parameters."""
@@ -118,7 +162,7 @@ class Trees(SearchedTrees, ModelKind):
 
     def work(self, call: FitCall, rows: FitRows, prepared: None, workers: int) -> FitWork:  # noqa: ARG002
         """Return what the workers do."""
-        model, settings, options = call.model, call.settings, self.options(call)
+        model, settings, options = call.model, call.settings, self.options(call.settings)
         task = TreesTask(
             library=self.library,
             estimator=deepcopy(model) if settings.in_process else model,
@@ -147,6 +191,45 @@ class Trees(SearchedTrees, ModelKind):
         told = ["validation_data" if is_tuple else f"eval_set[{number}]" for number in range(len(given.evals))]
         sets, sources = _eval_sets(given.evals, given.rows, data, made, list(zip(given.names, told, strict=True)))
         return FitRows(data=data, validation=sets, inputs=RunInputs(data={"worker": source}, datasets=sources))
+
+    def framework(self) -> Framework:
+        """Return that of the library."""
+        return find_framework(self.library)
+
+    def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
+        """Check an estimator as ``fit`` does; the best model is a copy of it that predicts with its best round."""
+        if rows.validation is None:
+            raise ValueError(
+                "A search scores trees on rows that are not trained on. Pass validation_data, or validation_split."
+            )
+        columns = matrix_of("data", rows.data)
+        check_plain(model, self.library)
+        check_prefix(model)
+        self.check_estimator(model, settings, None)
+        self.check_params(model, columns.matrix.row_shape[0])
+        self.check_together(model, rows.workers)
+        check_rows(model, self.library, columns)
+        task = TreesTask(
+            library=self.library,
+            estimator=deepcopy(model),
+            columns=columns,
+            evals=(self._eval_set(rows.validation, columns),),
+            settings=self.options(settings),
+            **of_trial(),
+        )
+
+        def taken(trained: dict[str, Any]) -> Any:
+            copied = deepcopy(task.estimator)
+            take_over(copied, trained["estimator"])
+            return copied
+
+        return TrialSpec(work=TreesRole(task), model=taken)
+
+    def _eval_set(self, validation: FitData, of_data: Columns) -> EvalSet:
+        """Return the rows that each round is scored on."""
+        columns = matrix_of("validation_data", validation)
+        check_same_features("validation_data", columns, of_data)
+        return EvalSet(name=_VALIDATION_OF[self.library], prefix="val_", dataset=VALIDATION, columns=columns)
 
 
 def _schema_of(first: Any) -> Any:

@@ -59,11 +59,10 @@ class LightGBMTrees(Trees):
         """Return the booster of ``init_model``."""
         return getattr(call.settings.init_model, "booster_", call.settings.init_model)
 
-    def options(self, call: FitCall) -> dict[str, Any]:
+    def options(self, settings: LightGBMSettings) -> dict[str, Any]:
         """Return what LightGBM's own ``fit`` takes besides rows."""
-        settings = call.settings
         at = {} if settings.eval_at is None else {"eval_at": tuple(settings.eval_at)}
-        return {**{name: getattr(settings, name) for name in self.of_trial}, **at}
+        return {**super().options(settings), **at}
 
     def check(self, call: FitCall) -> None:
         """Check what is streamed, too."""
