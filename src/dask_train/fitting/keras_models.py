@@ -37,10 +37,9 @@ class KerasModels(ModelKind):
         """Names of settings that ``build`` may return with a model."""
         return ("batch_size", "epochs", "callbacks", "class_weight")
 
-    def roles(self, call: FitCall, workers: int) -> dict[str, int]:
+    def roles(self, call: FitCall) -> dict[str, int]:
         """Return how many processes there are of each role: parameter servers and a scorer, too."""
-        settings = call.settings
-        counts = {"ps": settings.ps, "worker": workers, "scorer": settings.scorer}
+        counts = {"ps": call.settings.ps, **super().roles(call), "scorer": call.settings.scorer}
         return {role: count for role, count in counts.items() if count or role == "worker"}
 
     def check(self, call: FitCall) -> None:
@@ -50,7 +49,7 @@ class KerasModels(ModelKind):
         if settings.in_process:
             server_checks.check_in_process(ps, scorer)
         fit_checks.check_model(model)
-        if _in_place(call):
+        if call.in_place:
             check_replaced(model, ps, scorer)
         callbacks = fit_checks.check_callbacks(settings.callbacks)
         server_checks.check_servers(ps, scorer, validates=settings.validates)
@@ -60,15 +59,10 @@ class KerasModels(ModelKind):
         """Return the names in the model's logs."""
         return scores_of_model(call.model, fit_checks.check_callbacks(call.settings.callbacks))
 
-    def check_best(self, call: FitCall) -> None:
-        """Check that the best score is of the weights that are kept, too."""
+    def columns(self, call: FitCall) -> tuple[Any, Any]:
+        """Return the columns for each input and output."""
         settings = call.settings
-        fit_checks.check_best_of_fit(call.run.checkpoint, validates=settings.validates, ps=settings.ps)
-
-    def rows(self, call: FitCall) -> FitRows:
-        """Return the rows, whose columns are named by the inputs of the model."""
-        settings = call.settings
-        return call.rows(*columns_for(call.model, call.x, call.y, settings.features, settings.label))
+        return columns_for(call.model, call.x, call.y, settings.features, settings.label)
 
     def prepared(self, call: FitCall, rows: FitRows) -> dict[int, float] | None:
         """Check that rows go through the model and its loss, and return the weights of classes."""
@@ -82,39 +76,36 @@ class KerasModels(ModelKind):
         """Return whether there are parameter servers, with which each worker takes steps of its own."""
         return bool(call.settings.ps)
 
-    def check_workers(self, call: FitCall, rows: FitRows, workers: int) -> None:
+    def check_together(self, model: Any, settings: KerasSettings, workers: int) -> None:
         """Check the layers, too."""
-        super().check_workers(call, rows, workers)
-        fit_checks.check_together(call.model, workers, ps=call.settings.ps)
+        super().check_together(model, settings, workers)
+        fit_checks.check_together(model, workers, ps=settings.ps)
 
-    def work(self, call: FitCall, rows: FitRows, prepared: dict[int, float] | None, workers: int) -> FitWork:
+    def work(self, call: FitCall, rows: FitRows, prepared: dict[int, float] | None) -> FitWork:
         """Return what all roles do."""
         model, settings, data = call.model, call.settings, rows.data
         callbacks, in_process = fit_checks.check_callbacks(settings.callbacks), settings.in_process
         header, arrays = ({}, []) if in_process and call.run.checkpoint is None else taken_apart(model)
-        if workers > 1 and not settings.ps:
+        if (call.workers or 1) > 1 and not settings.ps:
             check_losses(model, (header, arrays), data, prepared)
         variables = Variables() if in_process else Variables.of(callbacks)
         task = FitTask(
             header=header,
             arrays=arrays,
             in_place=InPlace(model=model, callbacks=callbacks) if in_process else None,
-            columns=data.columns,
-            validation_columns=None if rows.validation is None else rows.validation.columns,
             frame=None if call.run.checkpoint is None or data.schema is None else data.schema.to_json(),
             callbacks=b"" if in_process else send_callbacks(callbacks, variables),
-            **settings.of_task,
+            **_of_task(model, settings, rows),
             **of_run(call.run),
             initial_epoch=settings.initial_epoch,
             random=random_state(),
             class_weight=prepared,
-            num_classes=fit_checks.num_classes_of(model),
             scored_elsewhere=bool(settings.scorer),
             new_learning_rate=settings.new_learning_rate,
         )
         return FitWork(
-            functions=dict.fromkeys(self.roles(call, workers), FitRole(task)),
-            framework=keras_framework(in_place=_in_place(call)),
+            functions=dict.fromkeys(self.roles(call), FitRole(task)),
+            framework=keras_framework(in_place=call.in_place),
             params=params_of(model, task),
             display=settings.display,
             finish=partial(
@@ -134,28 +125,28 @@ class KerasModels(ModelKind):
     def trial(self, model: Any, settings: KerasSettings, rows: TrialRows) -> TrialSpec:
         """Check a model as ``fit`` does; the best model is held taken apart."""
         fit_checks.check_model(model)
-        fit_checks.check_share(settings.rows, rows.workers)
-        fit_checks.check_together(model, rows.workers)
+        self.check_together(model, settings, rows.workers)
         fit_checks.check_rows(model, rows.data, rows.validation)
         header, arrays = taken_apart(model)
         task = FitTask(
             header=header,
             arrays=arrays,
-            columns=rows.data.columns,
-            validation_columns=None if rows.validation is None else rows.validation.columns,
             callbacks=send_callbacks(fit_checks.check_callbacks(settings.callbacks)),
-            **settings.of_task,
+            **_of_task(model, settings, rows),
             **of_trial(),
             class_weight=fit_checks.check_weights(settings.class_weight, None, rows.data),
-            num_classes=fit_checks.num_classes_of(model),
         )
         return TrialSpec(work=KerasTrialRole(task), model=lambda trained: _parts_of(header, trained))
 
 
-def _in_place(call: FitCall) -> bool:
-    """Return whether lost workers are to be replaced while the others wait."""
-    recovery = call.run.recovery
-    return recovery is not None and recovery.scope == "in_place"
+def _of_task(model: Any, settings: KerasSettings, rows: FitRows | TrialRows) -> dict[str, Any]:
+    """Return fields of a task that fits and trials have."""
+    return {
+        "columns": rows.data.columns,
+        "validation_columns": None if rows.validation is None else rows.validation.columns,
+        "num_classes": fit_checks.num_classes_of(model),
+        **settings.of_task,
+    }
 
 
 def _parts_of(begun: dict[str, Any], trained: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:

@@ -87,10 +87,10 @@ class LinearModels(ModelKind):
     not_taken = ("streaming", "gpus", "validation_data")
     of_trial = ()
 
-    def workers(self, call: FitCall) -> int | None:
+    def workers(self, model: LinearEstimator, settings: Any) -> int | None:
         """Return how many were asked for, by the estimator if not by the call."""
-        given = super().workers(call)
-        own: int | None = call.model.workers
+        given = super().workers(model, settings)
+        own: int | None = model.workers
         return own if given is None else given
 
     def check(self, call: FitCall) -> None:
@@ -103,7 +103,7 @@ class LinearModels(ModelKind):
 
     def rows(self, call: FitCall) -> FitRows:
         """Return the problem that the estimator poses of its rows."""
-        client, workers = call.run.client, self.workers(call)
+        client, workers = call.run.client, call.workers
         with nullcontext() if client is None else client.as_current():
             posed: Posed = call.model._posed(*_rows(call.x, call.y, call.settings), workers)
         return FitRows(data=posed, inputs=posed.inputs(workers))
@@ -116,7 +116,7 @@ class LinearModels(ModelKind):
         """Return that it is, as of the estimator's own ``fit``."""
         return True
 
-    def work(self, call: FitCall, rows: FitRows, prepared: dict[str, Any], workers: int) -> FitWork:  # noqa: ARG002
+    def work(self, call: FitCall, rows: FitRows, prepared: dict[str, Any]) -> FitWork:
         """Return what solves the problem."""
         model, posed = call.model, rows.data
         return FitWork(

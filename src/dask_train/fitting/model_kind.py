@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from dask_train.collections.schema.conformer import Conformer
+from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
 from dask_train.fitting.checks import check_best_of_fit, check_share
 from dask_train.fitting.data import FitData, fit_data, inputs_of, split_off, validation_of
@@ -41,6 +42,8 @@ class FitCall:
         Of the class that the kind of model has: :attr:`ModelKind.settings`.
     run
         Settings of the run.
+    workers
+        Number of workers, 0 for this process. None: it is not known yet.
     """
 
     model: Any
@@ -48,30 +51,12 @@ class FitCall:
     y: Any
     settings: Any
     run: RunSettings
+    workers: int | None
 
-    def rows(self, features: Any, label: Any) -> FitRows:
-        """Return the data, and what is validated on, of a model that goes through rows in batches.
-
-        Parameters
-        ----------
-        features, label
-            Columns of frames, as this model means them.
-
-        Raises
-        ------
-        TypeError, ValueError
-            They can't be put together.
-        """
-        settings = self.settings
-        like = Conformer(learnt_for(self.model, getattr(settings, "schema", None)))
-        data = fit_data("data", self.x, self.y, settings.sample_weight, features=features, label=label, like=like)
-        validation: FitData | None = None
-        if isinstance(settings, EpochSettings) and settings.validation_data is not None:
-            weights = settings.sample_weight
-            validation = validation_of(settings.validation_data, features, label, weights, data.schema)
-        elif isinstance(settings, EpochSettings) and settings.validation_split:
-            data, validation = split_off(data, settings.validation_split)
-        return FitRows(data=data, validation=validation, inputs=inputs_of(data, validation))
+    @property
+    def in_place(self) -> bool:
+        """Return whether a lost worker is to be replaced while the others wait."""
+        return self.run.recovery is not None and self.run.recovery.scope == "in_place"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,6 +74,36 @@ class FitRows:
     data: Any
     validation: Any = None
     inputs: RunInputs
+
+
+def rows_of(
+    settings: Any, x: Any, y: Any, *, features: Any, label: Any, known: FrameSchema | None
+) -> tuple[FitData, FitData | None]:
+    """Return what is trained on, and what is validated on, of models that go through rows in batches.
+
+    Parameters
+    ----------
+    settings
+        Name the weights, and what is validated on if such models are.
+    x, y
+        As the user passed them.
+    features, label
+        Columns of frames, as the model means them.
+    known
+        What the model knows of columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        They can't be put together.
+    """
+    named: dict[str, Any] = {"features": features, "label": label}
+    data = fit_data("data", x, y, settings.sample_weight, **named, like=Conformer(known))
+    if not settings.validates:
+        return data, None
+    if settings.validation_data is None:
+        return split_off(data, settings.validation_split)
+    return data, validation_of(settings.validation_data, features, label, settings.sample_weight, data.schema)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,14 +154,14 @@ class ModelKind(ABC):
     unit: str = EPOCH
     grows: bool = False
 
-    def workers(self, call: FitCall) -> int | None:
+    def workers(self, model: Any, settings: Any) -> int | None:
         """Return how many workers were asked for; 0 for this process, None for the default."""
-        workers: int | None = call.settings.workers
+        workers: int | None = settings.workers
         return workers
 
-    def roles(self, call: FitCall, workers: int) -> dict[str, int]:
-        """Return how many processes there are of each role, with so many workers."""
-        return {"worker": workers}
+    def roles(self, call: FitCall) -> dict[str, int]:
+        """Return how many processes there are of each role."""
+        return {"worker": call.workers or 0}
 
     def check(self, call: FitCall) -> None:  # noqa: B027 - of most there is more to check, not of all
         """Check the model, and settings that are of this kind alone; rows are not looked at.
@@ -169,17 +184,26 @@ class ModelKind(ABC):
         ValueError
             It can't.
         """
-        check_best_of_fit(call.run.checkpoint, validates=call.settings.validates, ps=0)
+        num_servers = self.roles(call).get("ps", 0)
+        check_best_of_fit(call.run.checkpoint, validates=call.settings.validates, ps=num_servers)
+
+    def columns(self, call: FitCall) -> tuple[Any, Any]:
+        """Return ``features`` and ``label`` as this model means them."""
+        return call.settings.features, call.settings.label
 
     def rows(self, call: FitCall) -> FitRows:
-        """Return the rows, which are described and not computed; cut for :meth:`workers` where they have to be cut.
+        """Return the rows, which are described and not computed; cut for the workers where they have to be cut.
 
         Raises
         ------
         TypeError, ValueError
             They can't be put together.
         """
-        return call.rows(call.settings.features, call.settings.label)
+        settings = call.settings
+        features, label = self.columns(call)
+        known = learnt_for(call.model, getattr(settings, "schema", None))
+        data, validation = rows_of(settings, call.x, call.y, features=features, label=label, known=known)
+        return FitRows(data=data, validation=validation, inputs=inputs_of(data, validation))
 
     @abstractmethod
     def prepared(self, call: FitCall, rows: FitRows) -> Any:
@@ -199,30 +223,20 @@ class ModelKind(ABC):
         """Return whether the default is a worker for each Dask worker, not for each host or device."""
         return False
 
-    def check_workers(self, call: FitCall, rows: FitRows, workers: int) -> None:
-        """Check that so many workers can train a model together.
+    def check_together(self, model: Any, settings: Any, workers: int) -> None:
+        """Check that so many workers can train a model together, in a fit or a trial.
 
         Raises
         ------
         ValueError
             They can't.
         """
-        if isinstance(call.settings, LoopSettings):
-            check_share(call.settings.rows, workers)
+        if isinstance(settings, LoopSettings):
+            check_share(settings.rows, workers)
 
     @abstractmethod
-    def work(self, call: FitCall, rows: FitRows, prepared: Any, workers: int) -> FitWork:
-        """Return what the processes of a fit do; with ``workers=0`` one worker does it, in this process.
-
-        Parameters
-        ----------
-        call, rows
-            What is trained, on what.
-        prepared
-            As :meth:`prepared` has returned it.
-        workers
-            Number of workers, at least 1.
-        """
+    def work(self, call: FitCall, rows: FitRows, prepared: Any) -> FitWork:
+        """Return what the processes of a fit do; ``prepared`` is what :meth:`prepared` has returned."""
 
     @property
     def of_trial(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from dask_train.checkpoint.policy import check_best_of_train
 from dask_train.driver.result import Result
-from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData
 from dask_train.fitting.kinds import KINDS
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
@@ -94,7 +93,7 @@ class TrainerKind(ModelKind):
         """Let the trainer check a model."""
         return self._trainer.spec(call.model, call.settings, _num_features(rows.data))
 
-    def work(self, call: FitCall, rows: FitRows, prepared: TrainSpec, workers: int) -> FitWork:  # noqa: ARG002 - of others
+    def work(self, call: FitCall, rows: FitRows, prepared: TrainSpec) -> FitWork:
         """Return what the workers of a fit do."""
         model, settings = call.model, call.settings
         return FitWork(
@@ -111,7 +110,7 @@ class TrainerKind(ModelKind):
     def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
         """Let the trainer check a model; the best model is a copy of it."""
         spec = self._trainer.spec(model, settings, _num_features(rows.data))
-        fit_checks.check_share(settings.rows, rows.workers)
+        self.check_together(model, settings, rows.workers)
         return TrialSpec(
             work=_role(model, spec, settings, rows.data, of_trial()), model=lambda trained: self._taken(model, trained)
         )

@@ -57,14 +57,13 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
     call = _checked(kind, model, x, y, given)
     rows = kind.rows(call)
     prepared = kind.prepared(call, rows)
-    call, rows, workers = _with_workers(kind, call, rows)
-    in_process = workers == 0
-    work = kind.work(call, rows, prepared, workers or 1)
+    call, rows = _with_workers(kind, call, rows)
+    work = kind.work(call, rows, prepared)
     run = replace(call.run, resizes=partial(check_share, call.settings.rows) if kind.grows else None)
-    start: Any = run_in_process if in_process else launch
+    start: Any = run_in_process if call.workers == 0 else launch
     return start(
         work.functions,
-        kind.roles(call, workers),
+        kind.roles(call),
         rows.inputs,
         run,
         framework=work.framework,
@@ -79,27 +78,26 @@ def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, An
     settings = kind.settings.of(given)
     fixed = {"gpus": None} if "gpus" in kind.not_taken else {}
     run = RunSettings.of(given, progress=settings.progress, **fixed).named("fit")
-    call = FitCall(model=model, x=x, y=y, settings=settings, run=run)
+    call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=kind.workers(model, settings))
     kind.check(call)
-    run.needs(kind.roles(call, 1))
+    run.needs(kind.roles(call))
     check_stop_names(run.stop, validates=settings.validates, known=kind.scores(call), unit=kind.unit)
     kind.check_best(call)
     return call
 
 
-def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCall, FitRows, int]:
-    """Return the number of workers, 0 for this process, with the rows as they share them.
+def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCall, FitRows]:
+    """Return a call whose number of workers is known, with the rows as these share them.
 
     If no number was asked for the cluster tells it, and is started if there is none.
     """
-    workers = kind.workers(call)
-    if workers is None:
+    if call.workers is None:
         run = replace(call.run, client=client_or_local(call.run.client, 0))
-        call = replace(call, run=run)
         if kind.one_per_dask_worker(call):
             workers = default_workers(run.client, run.on)
         else:
             workers = default_fit_workers(run.client, run.on, run.gpus)
         rows, workers = kind.shared(call, rows, workers)
-    kind.check_workers(call, rows, workers or 1)
-    return call, rows, workers
+        call = replace(call, run=run, workers=workers)
+    kind.check_together(call.model, call.settings, call.workers or 1)
+    return call, rows

@@ -81,17 +81,17 @@ class Modules(ModelKind):
         """Check that rows go through the module, its loss and its metrics."""
         return PreparedModule.checked(call.model, call.settings, rows.data, rows.validation)
 
-    def check_workers(self, call: FitCall, rows: FitRows, workers: int) -> None:
+    def check_together(self, model: Any, settings: ModuleSettings, workers: int) -> None:
         """Check the layers, too."""
-        super().check_workers(call, rows, workers)
-        checks.check_together(checks.check_module(call.model), workers)
+        super().check_together(model, settings, workers)
+        checks.check_together(checks.check_module(model), workers)
 
-    def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule, workers: int) -> FitWork:
+    def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""
-        task, recovery = prepared.task(workers, of_run(call.run)), call.run.recovery
+        task = prepared.task(of_run(call.run))
         return FitWork(
             functions=ModuleRole(task),
-            framework=TorchFitFramework(in_place=recovery is not None and recovery.scope == "in_place"),
+            framework=TorchFitFramework(in_place=call.in_place),
             params=told_of(task),
             display=call.settings.display,
             finish=partial(
@@ -109,7 +109,9 @@ class Modules(ModelKind):
 
     def trial(self, model: Any, settings: ModuleSettings, rows: TrialRows) -> TrialSpec:
         """Check a module as ``fit`` does; the best model is a copy of it."""
-        task = PreparedModule.checked(model, settings, rows.data, rows.validation).task(rows.workers, of_trial())
+        prepared = PreparedModule.checked(model, settings, rows.data, rows.validation)
+        self.check_together(model, settings, rows.workers)
+        task = prepared.task(of_trial())
         return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained))
 
 

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import torch
 
-from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData
 from dask_train.fitting.spec import InPlace
 from dask_train.fitting.torch_module import checkpoints, checks
@@ -69,24 +68,20 @@ class PreparedModule:
             scheduler=checks.check_scheduler(scheduler, settings.scheduler_interval, made),
         )
 
-    def task(self, workers: int, of_run: Mapping[str, Any]) -> ModuleTask:
+    def task(self, of_run: Mapping[str, Any]) -> ModuleTask:
         """Return what each worker is sent.
 
         Parameters
         ----------
-        workers
-            How many there will be.
         of_run
             Fields of the task that its run knows.
 
         Raises
         ------
         ValueError, TypeError
-            That many workers can't train it together, or it can't be sent.
+            It can't be sent.
         """
         settings, data, validation = self.settings, self.data, self.validation
-        fit_checks.check_share(settings.rows, workers)
-        checks.check_together(self.training.module, workers)
         in_place = settings.in_process
         header, arrays = (b"", []) if in_place else checks.sent(self.training)
         keeps_schema = of_run.get("checkpoint") is not None and data.schema is not None

@@ -113,15 +113,6 @@ class Trees(ModelKind):
             A parameter is invalid.
         """
 
-    def check_together(self, model: Any, workers: int) -> None:
-        """Check that so many workers can train an estimator.
-
-        Raises
-        ------
-        ValueError
-            They can't.
-        """
-
     def check(self, call: FitCall) -> None:
         """Check the estimator and its parameters."""
         model, settings = call.model, call.settings
@@ -139,7 +130,7 @@ class Trees(ModelKind):
 
     def rows(self, call: FitCall) -> FitRows:
         """Return the rows, and the sets that are scored; arrays in memory are cut for the workers."""
-        return self._rows(call, self.workers(call) or 1)
+        return self._rows(call, call.workers or 1)
 
     def prepared(self, call: FitCall, rows: FitRows) -> None:
         """Check that the estimator takes the rows, and let its library check the parameters."""
@@ -147,6 +138,8 @@ class Trees(ModelKind):
         check_rows(model, self.library, columns)
         self.check_params(model, columns.matrix.row_shape[0])
         check_going_on(self.library, first, _schema_of(first), columns)
+        if call.run.window is not None:
+            check_enough(num_parts(rows.inputs.data["worker"]), call.workers or 1)
 
     def shared(self, call: FitCall, rows: FitRows, workers: int) -> tuple[FitRows, int]:
         """Return rows cut for so many workers, of which there are no more than partitions with rows."""
@@ -154,13 +147,7 @@ class Trees(ModelKind):
         most = num_parts(rows.inputs.data["worker"])
         return rows, workers if most is None else min(workers, most)
 
-    def check_workers(self, call: FitCall, rows: FitRows, workers: int) -> None:
-        """Check that each has rows of its own, if they are streamed, and what the library says."""
-        if call.run.window is not None:
-            check_enough(num_parts(rows.inputs.data["worker"]), workers)
-        self.check_together(call.model, workers)
-
-    def work(self, call: FitCall, rows: FitRows, prepared: None, workers: int) -> FitWork:  # noqa: ARG002
+    def work(self, call: FitCall, rows: FitRows, prepared: None) -> FitWork:  # noqa: ARG002 - there is none
         """Return what the workers do."""
         model, settings, options = call.model, call.settings, self.options(call.settings)
         task = TreesTask(
@@ -207,7 +194,7 @@ class Trees(ModelKind):
         check_prefix(model)
         self.check_estimator(model, settings, None)
         self.check_params(model, columns.matrix.row_shape[0])
-        self.check_together(model, rows.workers)
+        self.check_together(model, settings, rows.workers)
         check_rows(model, self.library, columns)
         task = TreesTask(
             library=self.library,

@@ -85,7 +85,7 @@ class XGBoostTrees(Trees):
         """Let XGBoost configure a booster."""
         check_params(model.get_xgb_params(), num_features)
 
-    def check_together(self, model: Any, workers: int) -> None:
+    def check_together(self, model: Any, settings: Any, workers: int) -> None:  # noqa: ARG002 - as before
         """Check objectives and metrics of several workers."""
         check_together(model.get_params(), workers)
 
