@@ -11,7 +11,6 @@ from dask_train.fitting.data import columns_for
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
-from dask_train.fitting.replacement_checks import check_replaced
 from dask_train.fitting.result import trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
@@ -29,13 +28,10 @@ from dask_train.trainers.common.fit_checkpoint import MODEL
 class KerasModels(ModelKind):
     """Compiled Keras models."""
 
+    name = "keras"
     settings = KerasSettings
     grows = True
-
-    @property
-    def of_trial(self) -> tuple[str, ...]:
-        """Names of settings that ``build`` may return with a model."""
-        return ("batch_size", "epochs", "callbacks", "class_weight")
+    of_trial = ("batch_size", "epochs", "callbacks", "class_weight")
 
     def roles(self, call: FitCall) -> dict[str, int]:
         """Return how many processes there are of each role: parameter servers and a scorer, too."""
@@ -44,16 +40,22 @@ class KerasModels(ModelKind):
 
     def check(self, call: FitCall) -> None:
         """Check the model, its callbacks, and that there can be so many servers and scorers."""
-        model, settings = call.model, call.settings
-        ps, scorer = settings.ps, settings.scorer
-        if settings.in_process:
-            server_checks.check_in_process(ps, scorer)
-        fit_checks.check_model(model)
-        if call.in_place:
-            check_replaced(model, ps, scorer)
+        settings = call.settings
+        fit_checks.check_model(call.model)
         callbacks = fit_checks.check_callbacks(settings.callbacks)
-        server_checks.check_servers(ps, scorer, validates=settings.validates)
-        server_checks.check_callbacks_with_servers(callbacks, ps, scorer)
+        server_checks.check_servers(settings.ps, settings.scorer, validates=settings.validates)
+        server_checks.check_callbacks_with_servers(callbacks, settings.ps, settings.scorer)
+
+    def traits(self, call: FitCall) -> list[str]:
+        """Return what keeps a lost worker from being replaced in place."""
+        if not call.in_place:
+            return []
+        import keras
+
+        from dask_train.fitting.roles.models import is_own
+
+        own = [name for name in ("train_step", "compute_metrics") if is_own(call.model, name)]
+        return [*own, keras.backend.backend()]
 
     def scores(self, call: FitCall) -> set[str] | None:
         """Return the names in the model's logs."""

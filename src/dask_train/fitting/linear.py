@@ -33,7 +33,6 @@ from dask_train.report.account import MetricCurves
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import ModelSettings
-from dask_train.training.settings import RunSettings
 
 # Parameters that may be others where a fit resumes.
 _FREE = frozenset({"max_iter", "warm_start", "workers"})
@@ -83,6 +82,7 @@ class LinearModels(ModelKind):
     last bit. ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
     """
 
+    name = "linear"
     settings = FitSettings
     not_taken = ("streaming", "gpus", "validation_data")
     of_trial = ()
@@ -93,9 +93,9 @@ class LinearModels(ModelKind):
         own: int | None = model.workers
         return own if given is None else given
 
-    def check(self, call: FitCall) -> None:
-        """Check that settings of the run can be those of this estimator."""
-        _check(call.model, call.run)
+    def traits(self, call: FitCall) -> list[str]:
+        """Return whether the model has no steps."""
+        return [] if hasattr(call.model, "solver") else ["one pass"]
 
     def scores(self, call: FitCall) -> set[str]:  # noqa: ARG002 - all have the same
         """Return the only one, what is minimised."""
@@ -162,27 +162,6 @@ class LinearModels(ModelKind):
         task = LoopTask(**of_trial())
         role = LinearRole(problem=posed.problem, task=task, places=places, validation=validation)
         return TrialSpec(work=role, model=taken)
-
-
-def _check(model: LinearEstimator, run: RunSettings) -> None:
-    """Check that a run's settings can be those of a linear model.
-
-    Raises
-    ------
-    ValueError
-        One can't.
-    """
-    kept, name = run.checkpoint, type(model).__name__
-    if not hasattr(model, "solver") and (given := [each for each in ("stop", "checkpoint") if getattr(run, each)]):
-        raise ValueError(
-            f"{name} is fitted in one pass over the rows, so there is no step at which {' or '.join(given)} could act. "
-            "Leave it out."
-        )
-    if kept is not None and kept.best is not None:
-        raise ValueError(
-            "checkpoint has best=, and a linear model is the best one where its solver ends. Leave best out of "
-            "dt.Checkpoint."
-        )
 
 
 def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:

@@ -139,6 +139,8 @@ class ModelKind(ABC):
 
     Attributes
     ----------
+    name
+        By which the table of refusals knows it: :data:`dask_train.fitting.refusals.REFUSED`.
     settings
         Arguments that these models take, besides those of every run.
     not_taken
@@ -149,6 +151,7 @@ class ModelKind(ABC):
         Whether workers may join and leave while a model is trained.
     """
 
+    name: str
     settings: type[ModelSettings]
     not_taken: tuple[str, ...] = ()
     unit: str = EPOCH
@@ -171,6 +174,10 @@ class ModelKind(ABC):
         TypeError, ValueError
             One can't be.
         """
+
+    def traits(self, call: FitCall) -> Collection[str]:
+        """Return what is so of the model, in words of the table of refusals."""
+        return ()
 
     def scores(self, call: FitCall) -> Collection[str] | None:
         """Return the names of scores of a model, without those of validation; None if they show in training only."""

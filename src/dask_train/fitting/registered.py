@@ -74,6 +74,7 @@ class TrainerKind(ModelKind):
         What is known of them.
     """
 
+    name = "registered"
     not_taken = ("streaming",)
 
     def __init__(self, trainer: Trainer) -> None:

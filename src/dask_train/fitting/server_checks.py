@@ -24,22 +24,6 @@ def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:
         )
 
 
-def check_in_process(ps: Any, scorer: Any) -> None:
-    """Check that training in the user's own process asks for no process besides.
-
-    Raises
-    ------
-    ValueError
-        It does.
-    """
-    for name, value in (("ps", ps), ("scorer", scorer)):
-        if value:
-            raise ValueError(
-                f"{name}={value!r} with workers=0, which trains in this process: {name} would need one of its own. "
-                f"Leave {name} out, or pass workers=1 or more."
-            )
-
-
 def check_served(model: Any, ps: int) -> None:
     """Check that ``ps`` parameter servers can share a model.
 

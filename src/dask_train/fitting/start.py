@@ -15,6 +15,7 @@ from dask_train.cluster.arrivals import default_fit_workers, default_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.fitting.checks import check_share
 from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
+from dask_train.fitting.refusals import check_refusals
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import launch
@@ -80,6 +81,7 @@ def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, An
     run = RunSettings.of(given, progress=settings.progress, **fixed).named("fit")
     call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=kind.workers(model, settings))
     kind.check(call)
+    check_refusals(kind, call)
     run.needs(kind.roles(call))
     check_stop_names(run.stop, validates=settings.validates, known=kind.scores(call), unit=kind.unit)
     kind.check_best(call)

@@ -59,6 +59,7 @@ class Modules(ModelKind):
     metrics: of one worker outputs need one row for each row that goes in.
     """
 
+    name = "torch"
     settings = ModuleSettings
     grows = True
 

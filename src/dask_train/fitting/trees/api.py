@@ -66,13 +66,12 @@ class Trees(ModelKind):
 
     Attributes
     ----------
-    library
-        Its name, which is that of its adapter.
+    name
+        That of the library, and of its adapter.
     of_trial
         Arguments of the estimator's own ``fit`` that are not of rows.
     """
 
-    library: str
     of_trial: tuple[str, ...] = ()
     not_taken = ("gpus",)
     unit = "round"
@@ -117,7 +116,7 @@ class Trees(ModelKind):
         """Check the estimator and its parameters."""
         model, settings = call.model, call.settings
         self.check_estimator(model, settings, settings.qid)
-        check_plain(model, self.library)
+        check_plain(model, self.name)
         check_stops_early(model.get_params(), validates=settings.validates)
 
     def scores(self, call: FitCall) -> set[str] | None:
@@ -125,7 +124,7 @@ class Trees(ModelKind):
         return None if call.settings.validates else {"round"}
 
     def check_best(self, call: FitCall) -> None:
-        """Check what early stopping does not keep already."""
+        """Check that a score tells the best checkpoint."""
         check_best(call.run.checkpoint, validates=call.settings.validates)
 
     def rows(self, call: FitCall) -> FitRows:
@@ -135,9 +134,9 @@ class Trees(ModelKind):
     def prepared(self, call: FitCall, rows: FitRows) -> None:
         """Check that the estimator takes the rows, and let its library check the parameters."""
         model, columns, first = call.model, rows.data.columns, self.first(call)
-        check_rows(model, self.library, columns)
+        check_rows(model, self.name, columns)
         self.check_params(model, columns.matrix.row_shape[0])
-        check_going_on(self.library, first, _schema_of(first), columns)
+        check_going_on(self.name, first, _schema_of(first), columns)
         if call.run.window is not None:
             check_enough(num_parts(rows.inputs.data["worker"]), call.workers or 1)
 
@@ -151,7 +150,7 @@ class Trees(ModelKind):
         """Return what the workers do."""
         model, settings, options = call.model, call.settings, self.options(call.settings)
         task = TreesTask(
-            library=self.library,
+            library=self.name,
             estimator=deepcopy(model) if settings.in_process else model,
             columns=rows.data.columns,
             evals=tuple(rows.validation),
@@ -163,7 +162,7 @@ class Trees(ModelKind):
         callbacks = options.get("callbacks") or ()
         return FitWork(
             functions=TreesRole(task),
-            framework=self.library,
+            framework=self.name,
             params=params_of_estimator(model),
             display=partial(settings.display, rounds=model.n_estimators or ROUNDS),
             finish=partial(grown, model=model, callbacks=callbacks, evals=rows.validation, schema=rows.data.schema),
@@ -181,7 +180,7 @@ class Trees(ModelKind):
 
     def framework(self) -> Framework:
         """Return that of the library."""
-        return find_framework(self.library)
+        return find_framework(self.name)
 
     def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
         """Check an estimator as ``fit`` does; the best model is a copy of it that predicts with its best round."""
@@ -190,14 +189,14 @@ class Trees(ModelKind):
                 "A search scores trees on rows that are not trained on. Pass validation_data, or validation_split."
             )
         columns = matrix_of("data", rows.data)
-        check_plain(model, self.library)
+        check_plain(model, self.name)
         check_prefix(model)
         self.check_estimator(model, settings, None)
         self.check_params(model, columns.matrix.row_shape[0])
         self.check_together(model, settings, rows.workers)
-        check_rows(model, self.library, columns)
+        check_rows(model, self.name, columns)
         task = TreesTask(
-            library=self.library,
+            library=self.name,
             estimator=deepcopy(model),
             columns=columns,
             evals=(self._eval_set(rows.validation, columns),),
@@ -216,7 +215,7 @@ class Trees(ModelKind):
         """Return the rows that each round is scored on."""
         columns = matrix_of("validation_data", validation)
         check_same_features("validation_data", columns, of_data)
-        return EvalSet(name=_VALIDATION_OF[self.library], prefix="val_", dataset=VALIDATION, columns=columns)
+        return EvalSet(name=_VALIDATION_OF[self.name], prefix="val_", dataset=VALIDATION, columns=columns)
 
 
 def _schema_of(first: Any) -> Any:

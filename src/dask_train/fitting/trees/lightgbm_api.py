@@ -42,7 +42,7 @@ class LightGBMTrees(Trees):
     .. [1] Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NeurIPS 2017.
     """
 
-    library = "lightgbm"
+    name = "lightgbm"
     settings = LightGBMSettings
     of_trial = ("eval_metric", "categorical_feature", "callbacks")
 
@@ -64,12 +64,13 @@ class LightGBMTrees(Trees):
         at = {} if settings.eval_at is None else {"eval_at": tuple(settings.eval_at)}
         return {**super().options(settings), **at}
 
-    def check(self, call: FitCall) -> None:
-        """Check what is streamed, too."""
-        super().check(call)
-        names = self.given(call).names
-        if call.run.window is not None:
-            _check_streamed(call.model, call.settings.qid, names)
+    def traits(self, call: FitCall) -> list[str]:
+        """Return what needs all rows in memory."""
+        is_so = {
+            "linear_tree": has_linear_trees(call.model.get_params()),
+            "scores its rows": TRAINING in self.given(call).names,
+        }
+        return [trait for trait, is_it in is_so.items() if is_it]
 
     def check_estimator(self, model: Any, settings: Any, qid: Any) -> None:
         """Check queries, and metrics by their names."""
@@ -91,26 +92,6 @@ def _checked_names(own: Sequence[str], given: Sequence[Any]) -> list[str]:
     if twice := [each for number, each in enumerate(names) if each in names[:number]]:
         raise ValueError(f"eval_names calls two sets {twice[0]!r}, and scores go by name. Name each otherwise.")
     return names
-
-
-def _check_streamed(model: Any, qid: Any, evals: Sequence[str]) -> None:
-    """Refuse what takes all rows in memory.
-
-    Raises
-    ------
-    ValueError
-        It is asked for.
-    """
-    why = {
-        "qid": (qid is not None, "a query's rows have to be together"),
-        "linear_tree": (has_linear_trees(model.get_params()), "LightGBM keeps all features for the models in leaves"),
-        "the rows to train on in eval_set": (TRAINING in evals, "the first worker scores whole sets, from memory"),
-    }
-    for what, (is_asked, reason) in why.items():
-        if is_asked:
-            raise ValueError(
-                f"streaming with {what}: {reason}, and data that is streamed is never all in memory. Leave either out."
-            )
 
 
 def _check_ranker(model: Any, qid: Any) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dask_train.compat.xgboost import is_ranker
 from dask_train.fitting.model_kind import FitCall, FitRows
 from dask_train.fitting.trees.api import GivenRows, Trees, evals_of
-from dask_train.fitting.trees.checks import check_streamed, check_xgboost
+from dask_train.fitting.trees.checks import check_xgboost
 from dask_train.fitting.trees.settings import XGBoostSettings
 from dask_train.fitting.trees.xgboost_checks import check_labels, check_params
 from dask_train.fitting.trees.xgboost_ranks import check_together
@@ -51,7 +52,7 @@ class XGBoostTrees(Trees):
     .. [2] Chen, Guestrin, as before, appendix A: weighted quantile sketch.
     """
 
-    library = "xgboost"
+    name = "xgboost"
     settings = XGBoostSettings
 
     def given(self, call: FitCall) -> GivenRows:
@@ -66,11 +67,10 @@ class XGBoostTrees(Trees):
         """Return ``xgb_model``."""
         return call.settings.xgb_model
 
-    def check(self, call: FitCall) -> None:
-        """Check what is streamed, too."""
-        super().check(call)
-        if call.run.window is not None:
-            check_streamed(call.model)
+    def traits(self, call: FitCall) -> list[str]:
+        """Return whether rows have queries, and whether a device other than CPUs is asked for."""
+        is_so = {"ranker": is_ranker(call.model), "device": call.model.device not in (None, "cpu")}
+        return [trait for trait, is_it in is_so.items() if is_it]
 
     def prepared(self, call: FitCall, rows: FitRows) -> None:
         """Check labels that are in this process, too."""
