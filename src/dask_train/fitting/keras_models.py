@@ -6,17 +6,16 @@ from functools import partial
 from typing import Any
 
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting import server_checks
 from dask_train.fitting.data import columns_for
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
-from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
+from dask_train.fitting.refusals import check_callbacks_with_servers, check_served, check_servers
 from dask_train.fitting.result import trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.roles.trial import KerasTrialRole
 from dask_train.fitting.roles.variables import Variables
-from dask_train.fitting.searched import TrialRows, TrialSpec
 from dask_train.fitting.settings import KerasSettings, of_run, of_trial
 from dask_train.fitting.spec import FitTask, InPlace
 from dask_train.fitting.stop_checks import scores_of_model
@@ -43,8 +42,8 @@ class KerasModels(ModelKind):
         settings = call.settings
         fit_checks.check_model(call.model)
         callbacks = fit_checks.check_callbacks(settings.callbacks)
-        server_checks.check_servers(settings.ps, settings.scorer, validates=settings.validates)
-        server_checks.check_callbacks_with_servers(callbacks, settings.ps, settings.scorer)
+        check_servers(settings.ps, settings.scorer, validates=settings.validates)
+        check_callbacks_with_servers(callbacks, settings.ps, settings.scorer)
 
     def traits(self, call: FitCall) -> list[str]:
         """Return what keeps a lost worker from being replaced in place."""
@@ -71,7 +70,7 @@ class KerasModels(ModelKind):
         settings = call.settings
         weights = fit_checks.check_weights(settings.class_weight, settings.sample_weight, rows.data)
         fit_checks.check_rows(call.model, rows.data, rows.validation, in_place=settings.in_process)
-        server_checks.check_served(call.model, settings.ps)
+        check_served(call.model, settings.ps)
         return weights
 
     def one_per_dask_worker(self, call: FitCall) -> bool:
@@ -107,7 +106,6 @@ class KerasModels(ModelKind):
         )
         return FitWork(
             functions=dict.fromkeys(self.roles(call), FitRole(task)),
-            framework=keras_framework(in_place=call.in_place),
             params=params_of(model, task),
             display=settings.display,
             finish=partial(
@@ -120,9 +118,9 @@ class KerasModels(ModelKind):
             ),
         )
 
-    def framework(self) -> KerasFramework:
+    def framework(self, *, in_place: bool = False) -> KerasFramework:
         """Return that of Keras on this process's backend."""
-        return keras_framework()
+        return keras_framework(in_place=in_place)
 
     def trial(self, model: Any, settings: KerasSettings, rows: TrialRows) -> TrialSpec:
         """Check a model as ``fit`` does; the best model is held taken apart."""

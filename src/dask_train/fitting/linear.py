@@ -19,9 +19,8 @@ from dask_train.collections.schema.frame_schema import names_in, schema_of
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.data import FitData
 from dask_train.fitting.logged import params_of_estimator
-from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult
-from dask_train.fitting.searched import TrialRows, TrialSpec
 from dask_train.fitting.settings import FitSettings, of_run, of_trial
 from dask_train.fitting.spec import VALIDATION
 from dask_train.input_errors import warn_at_the_call
@@ -121,12 +120,11 @@ class LinearModels(ModelKind):
         model, posed = call.model, rows.data
         return FitWork(
             functions=posed.role(LoopTask(**of_run(call.run), configuration=prepared)),
-            framework=self.framework(),
             params=params_of_estimator(model),
             finish=partial(_fitted, model=model, posed=posed, targets=_targets(call.x, call.settings.label)),
         )
 
-    def framework(self) -> Linear:
+    def framework(self, *, in_place: bool = False) -> Linear:  # noqa: ARG002 - not yet
         """Return that of ``fit`` of linear models."""
         return Linear()
 

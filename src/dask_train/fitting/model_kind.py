@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.result import Result
@@ -14,7 +16,6 @@ from dask_train.fitting.checks import check_best_of_fit, check_share
 from dask_train.fitting.data import FitData, fit_data, inputs_of, split_off, validation_of
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for
-from dask_train.fitting.searched import TrialRows, TrialSpec
 from dask_train.fitting.settings import EpochSettings
 from dask_train.frameworks.base import Framework
 from dask_train.report.progress import RunDisplay
@@ -114,8 +115,6 @@ class FitWork:
     ----------
     functions
         What the workers do, or what each role does, by role.
-    framework
-        Adapter of the processes, or its name.
     finish
         Makes the result of the run's; the user's model takes over what was trained.
     params
@@ -125,10 +124,50 @@ class FitWork:
     """
 
     functions: Callable[[Session], Any] | Mapping[str, Callable[[Session], Any]]
-    framework: str | Framework
     finish: Callable[[Result], FitResult]
     params: Mapping[str, Any] = field(default_factory=dict)
     display: Callable[..., Any] = RunDisplay
+
+
+def no_labels() -> np.ndarray:
+    """Stand for labels of rows that lie nowhere."""
+    raise AssertionError("the rows of this search lie nowhere")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRows:
+    """Rows of all trials of a search.
+
+    Attributes
+    ----------
+    data, validation
+        What is trained on, and validated on; None without validation.
+    workers
+        Number of workers that train one model together.
+    labels
+        Return the different labels of what is trained on, ascending, which are computed where they lie.
+    """
+
+    data: FitData
+    validation: FitData | None
+    workers: int
+    labels: Callable[[], np.ndarray] = no_labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """A trial that was built and checked.
+
+    Attributes
+    ----------
+    work
+        What the workers of the trial do; it travels to them. Of a model that is trained in a loop a ``LoopRole``.
+    model
+        Return what a search holds as the best model, of what the first worker has sent of its best epoch.
+    """
+
+    work: Any
+    model: Callable[[Any], Any] = field(repr=False)
 
 
 class ModelKind(ABC):
@@ -208,7 +247,7 @@ class ModelKind(ABC):
         """
         settings = call.settings
         features, label = self.columns(call)
-        known = learnt_for(call.model, getattr(settings, "schema", None))
+        known = learnt_for(call.model, settings.schema if isinstance(settings, EpochSettings) else None)
         data, validation = rows_of(settings, call.x, call.y, features=features, label=label, known=known)
         return FitRows(data=data, validation=validation, inputs=inputs_of(data, validation))
 
@@ -272,8 +311,8 @@ class ModelKind(ABC):
         return self.settings.of({**given, **of_trial})
 
     @abstractmethod
-    def framework(self) -> Framework:
-        """Return the adapter of the processes that train trials."""
+    def framework(self, *, in_place: bool = False) -> Framework:
+        """Return the adapter of the processes; ``in_place`` where a lost one is to be replaced while others wait."""
 
     @abstractmethod
     def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:

@@ -12,9 +12,8 @@ from dask_train.checkpoint.policy import check_best_of_train
 from dask_train.driver.result import Result
 from dask_train.fitting.data import FitData
 from dask_train.fitting.kinds import KINDS
-from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
-from dask_train.fitting.searched import TrialRows, TrialSpec
 from dask_train.fitting.settings import of_run, of_trial
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.registry import find_framework
@@ -80,7 +79,7 @@ class TrainerKind(ModelKind):
     def __init__(self, trainer: Trainer) -> None:
         self._trainer, self.settings = trainer, trainer.settings
 
-    def framework(self) -> Framework:
+    def framework(self, *, in_place: bool = False) -> Framework:  # noqa: ARG002 - none is replaced so
         """Return that of NumPy arrays."""
         return find_framework(None)
 
@@ -99,7 +98,6 @@ class TrainerKind(ModelKind):
         model, settings = call.model, call.settings
         return FitWork(
             functions=_role(model, prepared, settings, rows.data, of_run(call.run)),
-            framework=self.framework(),
             params={
                 "model": type(model).__name__,
                 **{name: value for name, value in settings.of_loop.items() if value},

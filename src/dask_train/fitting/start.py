@@ -18,7 +18,7 @@ from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
 from dask_train.fitting.refusals import check_refusals
 from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.training.in_process import run_in_process
-from dask_train.training.launch import launch
+from dask_train.training.launch import check_replaces, launch
 from dask_train.training.settings import RunSettings
 
 
@@ -67,7 +67,7 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
         kind.roles(call),
         rows.inputs,
         run,
-        framework=work.framework,
+        framework=kind.framework(in_place=call.in_place),
         params=work.params,
         display=work.display,
         finish=work.finish,
@@ -82,6 +82,7 @@ def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, An
     call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=kind.workers(model, settings))
     kind.check(call)
     check_refusals(kind, call)
+    check_replaces(run.recovery, kind.framework(in_place=call.in_place))
     run.needs(kind.roles(call))
     check_stop_names(run.stop, validates=settings.validates, known=kind.scores(call), unit=kind.unit)
     kind.check_best(call)

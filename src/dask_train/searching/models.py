@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from dask_train.arguments import is_default, positive_int
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData, check_same_classes
-from dask_train.fitting.model_kind import rows_of
+from dask_train.fitting.model_kind import TrialRows, rows_of
 from dask_train.fitting.schemas import schema_for
-from dask_train.fitting.searched import TrialRows
 from dask_train.fitting.settings import EpochSettings, KerasSettings
 from dask_train.searching.checks import check_loss, check_search
 from dask_train.searching.model_trials import TrialLoop

@@ -8,8 +8,7 @@ from reprlib import repr as short
 from typing import Any
 
 from dask_train.fitting.kinds import searched_kind_of, searched_kinds_here
-from dask_train.fitting.model_kind import ModelKind
-from dask_train.fitting.searched import TrialRows, TrialSpec
+from dask_train.fitting.model_kind import ModelKind, TrialRows, TrialSpec
 from dask_train.frameworks.base import Framework
 from dask_train.searching.checks import OtherKindError, check_built
 

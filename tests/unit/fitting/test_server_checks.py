@@ -7,12 +7,7 @@ import pytest
 
 from dask_train.fitting.keras_models import KERAS_MODELS
 from dask_train.fitting.model_kind import FitCall
-from dask_train.fitting.refusals import check_refusals
-from dask_train.fitting.server_checks import (
-    check_callbacks_with_servers,
-    check_served,
-    check_servers,
-)
+from dask_train.fitting.refusals import check_callbacks_with_servers, check_refusals, check_served, check_servers
 from dask_train.fitting.settings import KerasSettings
 from dask_train.training.settings import RunSettings
 

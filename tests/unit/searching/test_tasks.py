@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 
 from dask_train.fitting.data import fit_data
 from dask_train.fitting.kinds import searched_kinds_here
-from dask_train.fitting.searched import TrialRows
+from dask_train.fitting.model_kind import TrialRows
 from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.values import plain
 from dask_train.searching.checks import OtherKindError

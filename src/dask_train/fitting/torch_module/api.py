@@ -12,9 +12,8 @@ from dask_train.cluster.arrivals import default_fit_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.fitting.data import check_some_rows, fit_data
-from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import schema_for
-from dask_train.fitting.searched import TrialRows, TrialSpec
 from dask_train.fitting.settings import of_run, of_trial
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.entry import EvaluationRole, ModuleRole
@@ -80,7 +79,7 @@ class Modules(ModelKind):
 
     def prepared(self, call: FitCall, rows: FitRows) -> PreparedModule:
         """Check that rows go through the module, its loss and its metrics."""
-        return PreparedModule.checked(call.model, call.settings, rows.data, rows.validation)
+        return PreparedModule.checked(call.model, call.settings, rows)
 
     def check_together(self, model: Any, settings: ModuleSettings, workers: int) -> None:
         """Check the layers, too."""
@@ -89,10 +88,9 @@ class Modules(ModelKind):
 
     def work(self, call: FitCall, rows: FitRows, prepared: PreparedModule) -> FitWork:
         """Return what the workers do."""
-        task = prepared.task(of_run(call.run))
+        task = prepared.task(call.model, call.settings, rows, of_run(call.run))
         return FitWork(
             functions=ModuleRole(task),
-            framework=TorchFitFramework(in_place=call.in_place),
             params=told_of(task),
             display=call.settings.display,
             finish=partial(
@@ -104,15 +102,15 @@ class Modules(ModelKind):
             ),
         )
 
-    def framework(self) -> TorchFitFramework:
-        """Return that of ``fit`` of modules."""
-        return TorchFitFramework()
+    def framework(self, *, in_place: bool = False) -> TorchFitFramework:
+        """Return that of torch."""
+        return TorchFitFramework(in_place=in_place)
 
     def trial(self, model: Any, settings: ModuleSettings, rows: TrialRows) -> TrialSpec:
         """Check a module as ``fit`` does; the best model is a copy of it."""
-        prepared = PreparedModule.checked(model, settings, rows.data, rows.validation)
+        prepared = PreparedModule.checked(model, settings, rows)
         self.check_together(model, settings, rows.workers)
-        task = prepared.task(of_trial())
+        task = prepared.task(model, settings, rows, of_trial())
         return TrialSpec(work=ModuleRole(task), model=lambda trained: _module_of(task, trained))
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from dask_train.data.columns import Columns
 from dask_train.fitting.data import FitData, check_some_rows
 from dask_train.fitting.logged import params_of_estimator
-from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.schemas import learnt_for
-from dask_train.fitting.searched import TrialRows, TrialSpec
 from dask_train.fitting.settings import of_run, of_trial
 from dask_train.fitting.spec import VALIDATION
 from dask_train.fitting.trees.categories import check_going_on
@@ -162,7 +161,6 @@ class Trees(ModelKind):
         callbacks = options.get("callbacks") or ()
         return FitWork(
             functions=TreesRole(task),
-            framework=self.name,
             params=params_of_estimator(model),
             display=partial(settings.display, rounds=model.n_estimators or ROUNDS),
             finish=partial(grown, model=model, callbacks=callbacks, evals=rows.validation, schema=rows.data.schema),
@@ -178,7 +176,7 @@ class Trees(ModelKind):
         sets, sources = _eval_sets(given.evals, given.rows, data, made, list(zip(given.names, told, strict=True)))
         return FitRows(data=data, validation=sets, inputs=RunInputs(data={"worker": source}, datasets=sources))
 
-    def framework(self) -> Framework:
+    def framework(self, *, in_place: bool = False) -> Framework:  # noqa: ARG002 - none is replaced so
         """Return that of the library."""
         return find_framework(self.name)
 

@@ -10,7 +10,7 @@ import xgboost
 from alone import FRAME, LABELS, Alone, X, cut
 
 from dask_train.fitting.data import fit_data
-from dask_train.fitting.searched import TrialRows
+from dask_train.fitting.model_kind import TrialRows
 from dask_train.fitting.trees.lightgbm_api import LIGHTGBM
 from dask_train.fitting.trees.xgboost_api import XGBOOST
 
