@@ -173,7 +173,7 @@ class Trees(ModelKind):
         check_some_rows("The data", source := data.source("data"))
         is_tuple = settings.validation_data is not None
         told = ["validation_data" if is_tuple else f"eval_set[{number}]" for number in range(len(given.evals))]
-        sets, sources = _eval_sets(given.evals, given.rows, data, made, list(zip(given.names, told, strict=True)))
+        sets, sources = _eval_sets(given, told, data, made)
         return FitRows(data=data, validation=sets, inputs=RunInputs(data={"worker": source}, datasets=sources))
 
     def framework(self, *, in_place: bool = False) -> Framework:  # noqa: ARG002 - none is replaced so
@@ -222,21 +222,14 @@ def _schema_of(first: Any) -> Any:
 
 
 def _eval_sets(
-    evals: Evals,
-    rows: tuple[Any, Any, Any],
-    data: FitData,
-    made: Callable[..., FitData],
-    names: Sequence[tuple[str, str]],
+    given: GivenRows, told: Sequence[str], data: FitData, made: Callable[..., FitData]
 ) -> tuple[list[EvalSet], dict[str, Any]]:
-    """Return the rows that are scored, and those of them that are not those to train on.
-
-    ``names`` are those in the run, and those in errors.
-    """
-    is_own = [is_same(each, rows) for each in evals]
+    """Return the rows that are scored, as ``told`` calls them in errors, and those of them that are not trained on."""
+    is_own = [is_same(each, given.rows) for each in given.evals]
     sets: list[EvalSet] = []
     sources: dict[str, Any] = {}
-    for number, (x, y, others) in enumerate(evals):
-        name, what = names[number]
+    for number, (x, y, others) in enumerate(given.evals):
+        name, what = given.names[number], told[number]
         if is_own[number] and name != TRAINING:
             sets.append(EvalSet(name=name, prefix="", dataset="", columns=data.columns))
             continue
