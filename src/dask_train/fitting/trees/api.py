@@ -128,7 +128,7 @@ class Trees(ModelKind):
 
     def rows(self, call: FitCall) -> FitRows:
         """Return the rows, and the sets that are scored; arrays in memory are cut for the workers."""
-        return self._rows(call, call.workers or 1)
+        return self._rows(call, 1 if call.workers == 0 else call.workers)
 
     def prepared(self, call: FitCall, rows: FitRows) -> None:
         """Check that the estimator takes the rows, and let its library check the parameters."""
@@ -166,7 +166,7 @@ class Trees(ModelKind):
             finish=partial(grown, model=model, callbacks=callbacks, evals=rows.validation, schema=rows.data.schema),
         )
 
-    def _rows(self, call: FitCall, workers: int) -> FitRows:
+    def _rows(self, call: FitCall, workers: int | None) -> FitRows:
         given, settings = self.given(call), call.settings
         made = partial(tree_data, features=settings.features, label=settings.label, workers=workers)
         data = made("data", *given.rows, known=_schema_of(self.first(call)))
