@@ -138,7 +138,7 @@ REFUSED = [
     ({"metrics": [torchmetrics.classification.BinaryAccuracy()]}, ValueError, "does not fit module 'Linear', its loss"),
     ({"x": np.zeros((20, 5))}, ValueError, r"does not fit module .* rows of float64 \(5,\) and rows of int64 numbers"),
     ({"x": ROWS[:, :3]}, ValueError, r"does not fit module .* rows of float64 \(3,\) and rows of int64 numbers"),
-    ({"x": ROWS, "y": LABELS.reshape(10, 2)}, ValueError, "does not fit module .*multi-target not supported"),
+    ({"x": ROWS[:10], "y": LABELS.reshape(10, 2)}, ValueError, "does not fit module .*multi-target not supported"),
     ({"x": ROWS, "y": LABELS, "metrics": {"of three": lambda out, y: out[:, 3]}}, ValueError, "index 3 is out of bou"),
     ({"model": scripted()}, TypeError, "whose code torch has compiled"),
     ({"model": torch.nn.DataParallel(net())}, TypeError, "Pass the module in it"),
