@@ -14,7 +14,6 @@ from dask_train.fitting.refusals import check_callbacks_with_servers, check_serv
 from dask_train.fitting.result import trained
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
-from dask_train.fitting.roles.trial import KerasTrialRole
 from dask_train.fitting.roles.variables import Variables
 from dask_train.fitting.settings import KerasSettings, of_run, of_trial
 from dask_train.fitting.spec import FitTask, InPlace
@@ -124,6 +123,8 @@ class KerasModels(ModelKind):
 
     def trial(self, model: Any, settings: KerasSettings, rows: TrialRows) -> TrialSpec:
         """Check a model as ``fit`` does; the best model is held taken apart."""
+        from dask_train.fitting.roles.trial import KerasTrialRole  # with the loop, which no client of a fit needs
+
         fit_checks.check_model(model)
         self.check_together(model, settings, rows.workers)
         fit_checks.check_rows(model, rows.data, rows.validation)
