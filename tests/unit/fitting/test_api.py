@@ -126,6 +126,7 @@ def test_what_can_not_be_is_told_before_a_model_is_taken_apart(started, settings
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": -1}, "batch_size is -1"),
         ({"shuffle": "batch"}, "shuffle is 'batch'"),
+        ({"workers": 40}, "40 workers share it"),
     ],
 )
 def test_what_needs_no_cluster_to_be_refused_starts_none(started, settings, told, monkeypatch):
