@@ -15,9 +15,10 @@ import pytest
 
 import dask_train as dt
 from dask_train.fitting.settings import KerasKeywords, LightGBMKeywords, ModuleKeywords, XGBoostKeywords
-from dask_train.fitting.torch_module.api import fit_module
-from dask_train.fitting.trees.api import fit_xgboost
-from dask_train.fitting.trees.lightgbm_api import fit_lightgbm
+from dask_train.fitting.start import fit_function
+from dask_train.fitting.torch_module.api import MODULES
+from dask_train.fitting.trees.lightgbm_api import LIGHTGBM
+from dask_train.fitting.trees.xgboost_api import XGBOOST
 from dask_train.training.api import TrainSettings
 
 PROGRAM = Path(__file__).with_name("typed_program.py")
@@ -54,9 +55,9 @@ def keywords_of(verb):
     ("verb", "keywords"),
     [
         (inspect.unwrap(dt.fit), KerasKeywords),
-        (fit_module, ModuleKeywords),
-        (fit_xgboost, XGBoostKeywords),
-        (fit_lightgbm, LightGBMKeywords),
+        (fit_function(MODULES), ModuleKeywords),
+        (fit_function(XGBOOST), XGBoostKeywords),
+        (fit_function(LIGHTGBM), LightGBMKeywords),
         (dt.train, TrainSettings),
     ],
 )

@@ -18,9 +18,10 @@ from sklearn.linear_model import Ridge, SGDRegressor
 import dask_train as dt
 from dask_train import linear_model, sklearn
 from dask_train.cluster import clients
-from dask_train.fitting.torch_module.api import evaluate_module, fit_module
-from dask_train.fitting.trees.api import fit_xgboost
-from dask_train.fitting.trees.lightgbm_api import fit_lightgbm
+from dask_train.fitting.start import fit_function
+from dask_train.fitting.torch_module.api import MODULES, evaluate_module
+from dask_train.fitting.trees.lightgbm_api import LIGHTGBM
+from dask_train.fitting.trees.xgboost_api import XGBOOST
 
 X, Y = np.random.default_rng(1).normal(size=(40, 4)).astype("f4"), np.arange(40, dtype="f4")
 RIDGE = Ridge().fit(X, Y)
@@ -50,13 +51,16 @@ def fit_of(estimator: Callable[..., Any]) -> Callable[..., Any]:
 VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "fit": (dt.fit, lambda x=X, y=Y, **given: dt.fit(network(), x, y, **given)),
     "fit of torch": (
-        fit_module,
+        fit_function(MODULES),
         lambda x=X, y=Y, **given: dt.fit(
             torch.nn.Linear(4, 1), x, y[:, None], loss=torch.nn.MSELoss(), **{"optimizer": torch.optim.Adam, **given}
         ),
     ),
-    "fit of XGBoost": (fit_xgboost, lambda x=X, y=Y, **given: dt.fit(xgboost.XGBRegressor(), x, y, **given)),
-    "fit of LightGBM": (fit_lightgbm, lambda x=X, y=Y, **given: dt.fit(lightgbm.LGBMRegressor(), x, y, **given)),
+    "fit of XGBoost": (fit_function(XGBOOST), lambda x=X, y=Y, **given: dt.fit(xgboost.XGBRegressor(), x, y, **given)),
+    "fit of LightGBM": (
+        fit_function(LIGHTGBM),
+        lambda x=X, y=Y, **given: dt.fit(lightgbm.LGBMRegressor(), x, y, **given),
+    ),
     "train": (dt.train, lambda **given: dt.train(worker, **given)),
     "search": (
         dt.search,

@@ -1,53 +1,28 @@
-"""``fit``: a compiled Keras model, trained on a Dask collection by many workers."""
+"""``fit``: a model, trained on a Dask collection by many workers; its arguments are those of Keras models."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from dask_train.checkpoint.policy import Checkpoint, check_checkpoint
-from dask_train.cluster.arrivals import default_fit_workers, default_workers
-from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.devices import Gpus
 from dask_train.cluster.in_tasks import frees_its_thread
-from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.driver.handle import Run
-from dask_train.fitting import checks as fit_checks
-from dask_train.fitting import server_checks
-from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, split_off, validation_of
-from dask_train.fitting.kinds import FIT_BY_CLASS, by_kind_of_model
-from dask_train.fitting.logged import params_of
-from dask_train.fitting.loss_trial import check_losses
-from dask_train.fitting.replacement_checks import check_replaced
-from dask_train.fitting.result import FitResult, trained
-from dask_train.fitting.roles.entry import FitRole
-from dask_train.fitting.roles.sent_callbacks import send_callbacks
-from dask_train.fitting.roles.variables import Variables
-from dask_train.fitting.schemas import learnt_for
-from dask_train.fitting.settings import (
-    KerasKeywords,
-    KerasSettings,
-    LightGBMKeywords,
-    ModuleKeywords,
-    XGBoostKeywords,
-    of_run,
-)
-from dask_train.fitting.spec import FitTask, InPlace
-from dask_train.fitting.stop_checks import check_stop_names, scores_of_model
+from dask_train.fitting.checks import NEW_LEARNING_RATE
+from dask_train.fitting.keras_models import KERAS_MODELS
+from dask_train.fitting.kinds import KINDS, by_kind_of_model
+from dask_train.fitting.result import FitResult
+from dask_train.fitting.settings import KerasKeywords, LightGBMKeywords, ModuleKeywords, XGBoostKeywords
+from dask_train.fitting.start import fit_function, start_fit
 from dask_train.fitting.torch_module.settings import ModuleSettings
 from dask_train.fitting.trees.settings import LightGBMSettings, XGBoostSettings
-from dask_train.frameworks.keras.adapter import KerasFramework
-from dask_train.frameworks.registry import find_framework
 from dask_train.input_errors import raises_at_the_call
 from dask_train.run.recovery import RecoveryPolicy
 from dask_train.run.stopping import StopRule
-from dask_train.training.in_process import run_in_process
-from dask_train.training.launch import launch
-from dask_train.training.settings import DEFAULT, RunSettings
+from dask_train.training.settings import DEFAULT
 
 if TYPE_CHECKING:
     from dask_train.cluster.clients import Client
@@ -103,7 +78,7 @@ def fit(
 ) -> FitResult | Run[FitResult]: ...
 @raises_at_the_call
 @frees_its_thread
-@by_kind_of_model(FIT_BY_CLASS, ModuleSettings, XGBoostSettings, LightGBMSettings)
+@by_kind_of_model(KINDS, ModuleSettings, XGBoostSettings, LightGBMSettings, function_of=fit_function)
 def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     model: Any,
     x: Any = None,
@@ -292,111 +267,6 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     >>> dt.fit(xgboost.XGBClassifier(), frame, label="outcome", validation_data=later)
     """
     given = dict(locals())
-    settings, is_new = KerasSettings.of(given), resume == fit_checks.NEW_LEARNING_RATE
-    given |= {"checkpoint": check_checkpoint(checkpoint, resume, words=(fit_checks.NEW_LEARNING_RATE,))}
-    given |= {"resume": bool(resume), "progress": settings.progress}
-    return _fit(model, x, y, settings, RunSettings.of(given).named("fit"), new_learning_rate=is_new)
-
-
-def _fit(
-    model: Any, x: Any, y: Any, settings: KerasSettings, run: RunSettings, *, new_learning_rate: bool
-) -> FitResult | Run[FitResult]:
-    in_process, ps, scorer = settings.in_process, settings.ps, settings.scorer
-    if in_process:
-        server_checks.check_in_process(ps, scorer)
-    fit_checks.check_model(model)
-    in_place = run.recovery is not None and run.recovery.scope == "in_place"
-    if in_place:
-        check_replaced(model, ps, scorer)
-    callbacks = fit_checks.check_callbacks(settings.callbacks)
-    features, label = columns_for(model, x, y, settings.features, settings.label)
-    like = Conformer(learnt_for(model, settings.schema))
-    data = fit_data("data", x, y, settings.sample_weight, features=features, label=label, like=like)
-    validation: FitData | None = None
-    if settings.validation_data is not None:
-        validation = validation_of(settings.validation_data, features, label, settings.sample_weight, data.schema)
-    elif settings.validation_split:
-        data, validation = split_off(data, settings.validation_split)
-    check_stop_names(run.stop, validates=validation is not None, known=scores_of_model(model, callbacks))
-    server_checks.check_servers(ps, scorer, validates=validation is not None)
-    fit_checks.check_best_of_fit(run.checkpoint, validates=validation is not None, ps=ps)
-    run.needs([role for role, count in (("ps", ps), ("worker", 1), ("scorer", scorer)) if count])
-    server_checks.check_callbacks_with_servers(callbacks, ps, scorer)
-    weights = fit_checks.check_weights(settings.class_weight, settings.sample_weight, data)
-    inputs = inputs_of(data, validation)
-    fit_checks.check_rows(model, data, validation, in_place=in_process)
-    server_checks.check_served(model, ps)
-    workers = 1 if in_process else settings.workers
-    if not in_process:
-        run = replace(run, client=client_or_local(run.client, workers or 0))
-        if workers is None:
-            workers = default_workers(run.client, run.on) if ps else default_fit_workers(run.client, run.on, run.gpus)
-    assert workers is not None
-    fit_checks.check_share(settings.rows, workers)
-    fit_checks.check_together(model, workers, ps=ps)
-    run = replace(run, resizes=partial(fit_checks.check_share, settings.rows))
-    header, arrays = ({}, []) if in_process and run.checkpoint is None else taken_apart(model)
-    if workers > 1 and not ps:
-        check_losses(model, (header, arrays), data, weights)
-    variables = Variables() if in_process else Variables.of(callbacks)
-    task = FitTask(
-        header=header,
-        arrays=arrays,
-        in_place=InPlace(model=model, callbacks=callbacks) if in_process else None,
-        columns=data.columns,
-        validation_columns=None if validation is None else validation.columns,
-        frame=None if run.checkpoint is None or data.schema is None else data.schema.to_json(),
-        callbacks=b"" if in_process else send_callbacks(callbacks, variables),
-        **settings.of_task,
-        **of_run(run),
-        initial_epoch=settings.initial_epoch,
-        random=random_state(),
-        class_weight=weights,
-        num_classes=fit_checks.num_classes_of(model),
-        scored_elsewhere=bool(scorer),
-        new_learning_rate=new_learning_rate,
-    )
-    counts = (("ps", ps), ("worker", workers), ("scorer", scorer))
-    roles = {"worker": 0} if in_process else {role: count for role, count in counts if count}
-    start: Any = run_in_process if in_process else launch
-    started: FitResult | Run[FitResult] = start(
-        dict.fromkeys(roles, FitRole(task)),
-        roles,
-        inputs,
-        run,
-        framework=keras_framework(in_place=in_place),
-        params=params_of(model, task),
-        display=settings.display,
-        finish=partial(
-            trained,
-            model=model,
-            callbacks=callbacks,
-            variables=variables,
-            params={"verbose": 1 if settings.verbose == "auto" else settings.verbose, "epochs": settings.epochs},
-            schema=data.schema,
-        ),
-    )
-    return started
-
-
-def keras_framework(*, in_place: bool = False) -> KerasFramework:
-    """Return the adapter of Keras on this process's backend; ``in_place`` as of :class:`FitFramework`."""
-    import keras
-
-    backend = keras.backend.backend()
-    return KerasFramework(backend, find_framework(backend), in_place=in_place)
-
-
-def random_state() -> Any:
-    """Return the state of torch's random numbers, where Keras runs on it; imports Keras when it is called."""
-    from dask_train.fitting.roles.weights import value_of
-    from dask_train.keras_models.torch_state import torch_random
-
-    return next(map(value_of, torch_random()), None)
-
-
-def taken_apart(model: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return a model as it travels; imports Keras when it is called."""
-    from dask_train.keras_models.serialization import model_to_parts
-
-    return model_to_parts(model)
+    given |= {"checkpoint": check_checkpoint(checkpoint, resume, words=(NEW_LEARNING_RATE,))}
+    given |= {"resume": bool(resume), "new_learning_rate": resume == NEW_LEARNING_RATE}
+    return start_fit(KERAS_MODELS, model, x, y, given)

@@ -15,7 +15,7 @@ from dask_train.compat.keras.layers import flatten_layers
 from dask_train.errors import in_words
 from dask_train.fitting.backends import BACKENDS, backend_of
 from dask_train.fitting.data import FitData
-from dask_train.fitting.kinds import FIT_BY_CLASS, named
+from dask_train.fitting.kinds import KINDS, named
 
 # To resume from a checkpoint, except for its learning rate.
 NEW_LEARNING_RATE = "new_learning_rate"
@@ -38,7 +38,7 @@ def check_model(model: Any) -> None:
             "dask_train.sklearn.Incremental trains what has partial_fit."
         )
         raise TypeError(
-            f"model is a {type(model).__name__}; pass a compiled keras.Model{named(FIT_BY_CLASS)}."
+            f"model is a {type(model).__name__}; pass a compiled keras.Model{named(KINDS)}."
             f"{estimator if hasattr(model, 'get_params') else ''}"
         )
     from dask_train.compat.keras.check import check_private_parts

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_train.fitting.kinds import FIT_BY_CLASS, is_keras_model, kind_of
+from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of
 
 # How the notice begins.
 NOT_FINITE = "Weights are NaN or infinite"
@@ -43,7 +43,7 @@ def _weights(model: Any) -> Iterator[tuple[str, Any]]:
         for weight in model.weights:
             if keras.backend.is_float_dtype(keras.backend.standardize_dtype(weight.dtype)):
                 yield weight.path, keras.ops.convert_to_numpy(weight.value)
-    elif kind_of(model, FIT_BY_CLASS) == "torch.nn.Module":
+    elif kind_of(model, KINDS) == "torch.nn.Module":
         import torch
 
         for name, tensor in model.state_dict().items():

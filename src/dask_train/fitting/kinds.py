@@ -1,9 +1,9 @@
 """Which function of a verb serves which kind of model, found without importing any framework.
 
-Keras models, and all that no other kind claims, are served by the verb itself. The smallest example of a kind is the
-k-means of ``docs/extending.md``; the smallest of those here are linear models (:mod:`dask_train.fitting.linear`). These
-do not extend :class:`~dask_train.trainers.Trainer`: each needs what that leaves out, such as an adapter of a framework,
-validation, or a loop of rounds.
+Keras models, and all that no other kind claims, are served by the verb itself. For ``fit`` and ``search`` each kind is
+one :class:`~dask_train.fitting.model_kind.ModelKind`. The smallest example is the k-means of ``docs/extending.md``,
+whose :class:`~dask_train.trainers.Trainer` is adapted to it; the smallest of those here are linear models
+(:mod:`dask_train.fitting.linear`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,15 @@ from dask_train.spelling import by_caller, is_known, passed
 
 R = TypeVar("R")
 
-# The class of a kind of models, by its public name, and the function of ``fit`` that trains them, or where it is.
-FIT_BY_CLASS: dict[str, str | Callable[..., Any]] = {
-    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:fit_linear",
-    "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:fit_lightgbm",
-    "torch.nn.Module": "dask_train.fitting.torch_module.api:fit_module",
-    "xgboost.XGBModel": "dask_train.fitting.trees.api:fit_xgboost",
+# The class of a kind of models, by its public name, and its :class:`~dask_train.fitting.model_kind.ModelKind`, or where
+# that is.
+KINDS: dict[str, Any] = {
+    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear:LINEAR_MODELS",
+    "lightgbm.LGBMModel": "dask_train.fitting.trees.lightgbm_api:LIGHTGBM",
+    "torch.nn.Module": "dask_train.fitting.torch_module.api:MODULES",
+    "xgboost.XGBModel": "dask_train.fitting.trees.xgboost_api:XGBOOST",
 }
-# The same for ``search``: what describes a kind there, a :class:`~dask_train.fitting.searched.SearchedKind`.
-SEARCH: dict[str, Any] = {
-    "dask_train.linear_model.estimating.LinearEstimator": "dask_train.fitting.linear_searched:LINEAR_MODELS",
-    "lightgbm.LGBMModel": "dask_train.fitting.trees.searched:LIGHTGBM",
-    "torch.nn.Module": "dask_train.fitting.torch_module.searched:MODULES",
-    "xgboost.XGBModel": "dask_train.fitting.trees.searched:XGBOOST",
-}
-_SEARCH_OF_KERAS = "dask_train.fitting.keras_trials:KERAS_MODELS"
+_KERAS_MODELS = "dask_train.fitting.keras_models:KERAS_MODELS"
 # What errors call a class that users don't know by its name.
 _CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
 # Models that know themselves how long they are trained, and what they call it.
@@ -47,7 +41,7 @@ _HOW_LONG = {
 
 
 def by_kind_of_model(
-    served: Mapping[str, Any], *others: type[CheckedSettings]
+    served: Mapping[str, Any], *others: type[CheckedSettings], function_of: Callable[[Any], Any] = lambda served: served
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Decorate a verb so that it hands models of other kinds, with their arguments, to the functions for these.
 
@@ -60,6 +54,8 @@ def by_kind_of_model(
     *others
         Settings of these kinds: the verb's signature lists their fields besides its own parameters. A field that a
         kind can't do without has the default None there, since other kinds can.
+    function_of
+        Makes such a function of what ``served`` names. Default: that is one.
 
     Returns
     -------
@@ -72,7 +68,7 @@ def by_kind_of_model(
         def called(*args: Any, **kwargs: Any) -> R:
             model = args[0] if args else kwargs.get("model")
             kind = kind_of(model, served)
-            function: Callable[..., R] = verb if kind is None else _loaded(served[kind])
+            function: Callable[..., R] = verb if kind is None else function_of(_loaded(served[kind]))
             _check_arguments(
                 by_caller(f"dask_train.{verb.__name__}", f"dask train {verb.__name__}"), function, kind, model, kwargs
             )
@@ -102,14 +98,14 @@ def kind_of(model: Any, served: Mapping[str, Any]) -> str | None:
 
 def searched_kind_of(model: Any) -> Any:
     """Return what describes a model's kind for a search; that of Keras where no other kind claims it."""
-    kind = kind_of(model, SEARCH)
-    return _loaded(_SEARCH_OF_KERAS if kind is None else SEARCH[kind])
+    kind = kind_of(model, KINDS)
+    return _loaded(_KERAS_MODELS if kind is None else KINDS[kind])
 
 
 def searched_kinds_here() -> list[Any]:
     """Return those kinds that models may be of with the libraries that this process has imported; Keras if none."""
-    others = [each for name, each in SEARCH.items() if _library_of(name) in sys.modules]
-    return list(map(_loaded, [_SEARCH_OF_KERAS, *others] if "keras" in sys.modules or not others else others))
+    others = [each for name, each in KINDS.items() if _library_of(name) in sys.modules]
+    return list(map(_loaded, [_KERAS_MODELS, *others] if "keras" in sys.modules or not others else others))
 
 
 def is_keras_model(model: Any) -> bool:

@@ -1,9 +1,10 @@
-"""``fit`` of linear models: a run whose steps are those of the solver."""
+"""Linear models: a fit is a run whose steps are those of the solver."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -12,24 +13,25 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from dask_train.arguments import takes
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.frame_schema import names_in, schema_of
-from dask_train.driver.handle import Run
 from dask_train.driver.result import Result, RunAccount
+from dask_train.fitting.data import FitData
 from dask_train.fitting.logged import params_of_estimator
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult
-from dask_train.fitting.settings import of_run
-from dask_train.fitting.stop_checks import check_stop_names
+from dask_train.fitting.settings import FitSettings, of_run, of_trial
+from dask_train.fitting.spec import VALIDATION
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
+from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
+from dask_train.linear_model.validating import ScoredRows
 from dask_train.report.account import MetricCurves
 from dask_train.shared_data.published import PublishedDataset
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import ModelSettings
-from dask_train.training.settings import RunSettings
 
 # Parameters that may be others where a fit resumes.
 _FREE = frozenset({"max_iter", "warm_start", "workers"})
@@ -69,73 +71,95 @@ class LinearResult(FitResult):
         return [model, ("steps", steps), *others]
 
 
-@takes(ModelSettings, RunSettings, without=("streaming", "gpus"))
-def fit_linear(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitResult | Run[FitResult]:
-    """Fit a linear model on the Dask cluster that holds the rows; :func:`dask_train.fit` calls it.
+class LinearModels(ModelKind):
+    """Estimators of :mod:`dask_train.linear_model`, which are fitted in place.
 
-    Parameters
-    ----------
-    model
-        An estimator of :mod:`dask_train.linear_model`. It is fitted in place.
-    x, y
-        As of the estimator's own ``fit``; or a frame, with ``label`` and perhaps ``features``.
-    **given
-        Fields of :class:`ModelSettings` and :class:`~dask_train.training.settings.RunSettings`. ``workers`` is by
-        default that of the estimator. ``stop`` looks at ``loss``, what is minimised, which is reported after each step.
-        A checkpoint is kept as ``checkpoint`` says, by default one per minute, and where the fit ends or is stopped.
-        What resumes takes the very steps that are left, with as many workers that have the same rows to the last bit.
-        ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
-
-    Returns
-    -------
-    LinearResult, or Run where ``wait`` is false.
-
-    Raises
-    ------
-    ValueError, TypeError
-        An argument or the data is invalid, also where a worker sees it.
-    PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
-        How the run ended; see :func:`dask_train.train`.
+    ``x`` and ``y`` are as of the estimator's own ``fit``; or a frame, with ``label`` and perhaps ``features``.
+    ``workers`` is by default that of the estimator. ``stop`` looks at ``loss``, what is minimised, which is reported
+    after each step. A checkpoint is kept as ``checkpoint`` says, by default one per minute, and where the fit ends or
+    is stopped. What resumes takes the very steps that are left, with as many workers that have the same rows to the
+    last bit. ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
     """
-    settings = ModelSettings.of(given)
-    run = RunSettings.of(given, progress=settings.progress, gpus=None).named("fit")
-    _check(model, run)
-    rows = _rows(x, y, settings)
-    workers = model.workers if settings.workers is None else settings.workers
-    with nullcontext() if run.client is None else run.client.as_current():
-        posed: Posed = model._posed(*rows, workers)
-    task = LoopTask(**of_run(run), configuration=_configuration(model, posed) if run.checkpoint else {})
-    started: FitResult | Run[FitResult] = posed.start(
-        run,
-        workers,
-        finish=partial(_fitted, model=model, posed=posed, targets=_targets(x, settings.label)),
-        task=task,
-        params=params_of_estimator(model),
-    )
-    return started
 
+    name = "linear"
+    settings = FitSettings
+    not_taken = ("streaming", "gpus", "validation_data")
+    of_trial = ()
 
-def _check(model: LinearEstimator, run: RunSettings) -> None:
-    """Check that a run's settings can be those of a linear model.
+    def workers(self, model: LinearEstimator, settings: Any) -> int | None:
+        """Return how many were asked for, by the estimator if not by the call."""
+        given = super().workers(model, settings)
+        own: int | None = model.workers
+        return own if given is None else given
 
-    Raises
-    ------
-    ValueError
-        One can't.
-    """
-    kept, name = run.checkpoint, type(model).__name__
-    if not hasattr(model, "solver") and (given := [each for each in ("stop", "checkpoint") if getattr(run, each)]):
-        raise ValueError(
-            f"{name} is fitted in one pass over the rows, so there is no step at which {' or '.join(given)} could act. "
-            "Leave it out."
+    def traits(self, call: FitCall) -> list[str]:
+        """Return whether the model has no steps."""
+        return [] if hasattr(call.model, "solver") else ["one pass"]
+
+    def scores(self, call: FitCall) -> set[str]:  # noqa: ARG002 - all have the same
+        """Return the only one, what is minimised."""
+        return {"loss"}
+
+    def rows(self, call: FitCall) -> FitRows:
+        """Return the problem that the estimator poses of its rows."""
+        client, workers = call.run.client, call.workers
+        with nullcontext() if client is None else client.as_current():
+            posed: Posed = call.model._posed(*_rows(call.x, call.y, call.settings), workers)
+        return FitRows(data=posed, inputs=posed.inputs(workers))
+
+    def prepared(self, call: FitCall, rows: FitRows) -> dict[str, Any]:
+        """Return what a checkpoint has to have been made with."""
+        return _configuration(call.model, rows.data) if call.run.checkpoint else {}
+
+    def one_per_dask_worker(self, call: FitCall) -> bool:  # noqa: ARG002 - as of all
+        """Return that it is, as of the estimator's own ``fit``."""
+        return True
+
+    def work(self, call: FitCall, rows: FitRows, prepared: dict[str, Any]) -> FitWork:
+        """Return what solves the problem."""
+        model, posed = call.model, rows.data
+        return FitWork(
+            functions=posed.role(LoopTask(**of_run(call.run), configuration=prepared)),
+            params=params_of_estimator(model),
+            finish=partial(_fitted, model=model, posed=posed, targets=_targets(call.x, call.settings.label)),
         )
-    if kept is not None and kept.best is not None:
-        raise ValueError(
-            "checkpoint has best=, and a linear model is the best one where its solver ends. Leave best out of "
-            "dt.Checkpoint."
+
+    def framework(self, *, in_place: bool = False) -> Linear:  # noqa: ARG002 - not yet
+        """Return that of ``fit`` of linear models."""
+        return Linear()
+
+    def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:  # noqa: ARG002 - none is of a trial
+        """Check a model as ``fit`` does; the best model is a copy of it."""
+        if rows.validation is None:
+            raise ValueError(
+                "A search scores linear models on rows that are not trained on: their own loss has the penalty in it. "
+                "Pass validation_data, or validation_split."
+            )
+        places, of_validation = _places("data", rows.data), _places("validation_data", rows.validation)
+        features = rows.data.columns.matrix
+        if (given := rows.validation.columns.matrix.row_shape) != features.row_shape:
+            raise ValueError(f"validation_data has {given[0]} features, and the data {features.row_shape[0]}.")
+        targets, given = rows.data.columns[places[1]].row_shape, rows.validation.columns[of_validation[1]].row_shape
+        if targets != given:
+            raise ValueError(f"A row of validation_data has targets of shape {given}, and one of the data {targets}.")
+        copied, schema = deepcopy(model), rows.data.schema
+        of_frame = schema if schema is not None and isinstance(schema.features, list) else None
+        names = None if of_frame is None else [each.name for each in of_frame.columns]
+        posed = copied._posed_for(
+            features.row_shape[0],
+            names,
+            np.empty((0, *targets)),
+            rows.labels,
         )
-    run.needs(["worker"])
-    check_stop_names(run.stop, validates=False, known={"loss"})
+
+        def taken(trained: dict[str, Any]) -> Any:
+            posed.take(trained[FOUND])
+            return copied
+
+        validation = ScoredRows(dataset=VALIDATION, places=of_validation)
+        task = LoopTask(**of_trial())
+        role = LinearRole(problem=posed.problem, task=task, places=places, validation=validation)
+        return TrialSpec(work=role, model=taken)
 
 
 def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
@@ -215,3 +239,34 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple
         schema=None if schema is None else replace(schema, targets=targets),
         **known,
     )
+
+
+def _places(what: str, data: FitData) -> tuple[int, ...]:
+    """Return the numbers of the columns of features, targets and perhaps weights.
+
+    Raises
+    ------
+    ValueError
+        They are no matrix with targets, or there are categories.
+    """
+    columns, schema = data.columns, data.schema
+    known = () if schema is None else (*schema.columns, *schema.targets)
+    if odd := [each.name for each in known if isinstance(each, CategoryColumn)]:
+        raise ValueError(
+            f"{what}: column {odd[0]!r} holds categories, which trials of linear models do not take. Make numbers of "
+            "it, or text of labels; or pass scoring=, with which the model makes indicators of them."
+        )
+    places = [place for place in (columns.features, columns.labels, columns.weights) if place is not None]
+    numbers = [place for place in places if isinstance(place, int)]
+    is_plain = columns.labels is not None and len(numbers) == len(places) and not columns.are_decoded
+    if not is_plain or len(columns.matrix.row_shape) != 1 or np.dtype(columns.matrix.dtype).kind not in "biuf":
+        raise ValueError(
+            f"{what}: a linear model takes a matrix of numbers and a column of targets. Pass arrays X and y, or a "
+            "frame with label='name' and features as a list of names."
+        )
+    if len(numbers) == 3 and (shape := columns[numbers[2]].row_shape):
+        raise ValueError(f"{what}: weights are one per row, and a row of these has the shape {shape}.")
+    return tuple(numbers)
+
+
+LINEAR_MODELS = LinearModels()

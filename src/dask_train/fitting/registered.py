@@ -1,26 +1,20 @@
-"""``fit`` of a kind of model that another package, or the user, describes by a trainer."""
+"""Kinds of model that another package, or the user, describes by a trainer."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dask_train.arguments import takes
 from dask_train.checkpoint.policy import check_best_of_train
-from dask_train.cluster.arrivals import default_fit_workers
-from dask_train.cluster.clients import client_or_local
-from dask_train.driver.handle import Run
 from dask_train.driver.result import Result
-from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import FitData, fit_data, inputs_of
-from dask_train.fitting.kinds import FIT_BY_CLASS, SEARCH
+from dask_train.fitting.data import FitData
+from dask_train.fitting.kinds import KINDS
+from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult, loop_result
-from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec
 from dask_train.fitting.settings import of_run, of_trial
-from dask_train.fitting.stop_checks import check_stop_names
 from dask_train.frameworks.base import Framework
 from dask_train.frameworks.registry import find_framework
 from dask_train.report.fit_progress import FitDisplay
@@ -29,9 +23,6 @@ from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import LoopSettings
 from dask_train.trainers.trainer import Trainer, TrainSpec
-from dask_train.training.in_process import run_in_process
-from dask_train.training.launch import launch
-from dask_train.training.settings import RunSettings
 
 
 def register_trainer(trainer: Trainer) -> None:
@@ -62,47 +53,7 @@ def register_trainer(trainer: Trainer) -> None:
     if not issubclass(trainer.settings, LoopSettings):
         raise TypeError(f"settings of {trainer!r} is {trainer.settings!r}; extend dask_train.trainers.LoopSettings.")
     name = f"{kind.__module__}.{kind.__qualname__}"
-    FIT_BY_CLASS[name], SEARCH[name] = _fit_of(trainer), SearchedByTrainer(trainer)
-
-
-def _fit_of(trainer: Trainer) -> Callable[..., FitResult | Run[FitResult]]:
-    """Return the function of ``fit`` for the models of a trainer."""
-
-    @takes(trainer.settings, RunSettings, without=("streaming",))
-    def fit_registered(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitResult | Run[FitResult]:
-        return _fit(trainer, model, x, y, given)
-
-    return fit_registered
-
-
-def _fit(trainer: Trainer, model: Any, x: Any, y: Any, given: dict[str, Any]) -> Any:
-    settings = trainer.settings.of(given)
-    run = RunSettings.of(given, progress=settings.progress).named("fit")
-    run.needs(["worker"])
-    check_stop_names(run.stop, validates=False)
-    if run.checkpoint is not None:
-        fit_checks.check_best_of_fit(run.checkpoint, validates=False, ps=0)
-        check_best_of_train(replace(run.checkpoint, restore_best=False))
-    data = fit_data("data", x, y, settings.sample_weight, features=settings.features, label=settings.label)
-    inputs = inputs_of(data, None)
-    spec = trainer.spec(model, settings, _num_features(data))
-    workers = 1 if settings.in_process else settings.workers
-    if not settings.in_process:
-        run = replace(run, client=client_or_local(run.client, workers or 0))
-        workers = workers or default_fit_workers(run.client, run.on, run.gpus)
-    assert workers is not None
-    fit_checks.check_share(settings.rows, workers)
-    kind = type(model)
-    start: Any = run_in_process if settings.in_process else launch
-    return start(
-        _role(model, spec, settings, data, of_run(run)),
-        {"worker": 0 if settings.in_process else workers},
-        inputs,
-        run,
-        params={"model": kind.__name__, **{name: value for name, value in settings.of_loop.items() if value}},
-        display=partial(FitDisplay, epochs=settings.epochs),
-        finish=partial(_trained, trainer=trainer, model=model, schema=data.schema),
-    )
+    KINDS[name] = TrainerKind(trainer)
 
 
 def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: FitData, of_run: Mapping[str, Any]) -> SpecRole:
@@ -113,8 +64,8 @@ def _role(model: Any, spec: TrainSpec, settings: LoopSettings, data: FitData, of
     return SpecRole(spec, LoopTask(**settings.of_loop, **of_run, configuration=configuration))
 
 
-class SearchedByTrainer(SearchedKind):
-    """Models of a trainer as a search trains them.
+class TrainerKind(ModelKind):
+    """Models of a trainer.
 
     Parameters
     ----------
@@ -122,17 +73,43 @@ class SearchedByTrainer(SearchedKind):
         What is known of them.
     """
 
+    name = "registered"
+    not_taken = ("streaming",)
+
     def __init__(self, trainer: Trainer) -> None:
         self._trainer, self.settings = trainer, trainer.settings
 
-    def framework(self) -> Framework:
-        """Return that of NumPy arrays, as ``fit`` takes it."""
+    def framework(self, *, in_place: bool = False) -> Framework:  # noqa: ARG002 - none is replaced so
+        """Return that of NumPy arrays."""
         return find_framework(None)
+
+    def check_best(self, call: FitCall) -> None:
+        """Check that the direction of the best score is given, too: which way it goes is not known of these scores."""
+        super().check_best(call)
+        if call.run.checkpoint is not None:
+            check_best_of_train(replace(call.run.checkpoint, restore_best=False))
+
+    def prepared(self, call: FitCall, rows: FitRows) -> TrainSpec:
+        """Let the trainer check a model."""
+        return self._trainer.spec(call.model, call.settings, _num_features(rows.data))
+
+    def work(self, call: FitCall, rows: FitRows, prepared: TrainSpec) -> FitWork:
+        """Return what the workers of a fit do."""
+        model, settings = call.model, call.settings
+        return FitWork(
+            functions=_role(model, prepared, settings, rows.data, of_run(call.run)),
+            params={
+                "model": type(model).__name__,
+                **{name: value for name, value in settings.of_loop.items() if value},
+            },
+            display=partial(FitDisplay, epochs=settings.epochs),
+            finish=partial(_trained, trainer=self._trainer, model=model, schema=rows.data.schema),
+        )
 
     def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
         """Let the trainer check a model; the best model is a copy of it."""
         spec = self._trainer.spec(model, settings, _num_features(rows.data))
-        fit_checks.check_share(settings.rows, rows.workers)
+        self.check_together(model, settings, rows.workers)
         return TrialSpec(
             work=_role(model, spec, settings, rows.data, of_trial()), model=lambda trained: self._taken(model, trained)
         )

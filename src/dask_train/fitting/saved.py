@@ -15,7 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from dask_train.collections.schema.files import SCHEMA_FILE
 from dask_train.collections.schema.frame_schema import FrameSchema, schema_to_json
-from dask_train.fitting.kinds import FIT_BY_CLASS, is_keras_model, kind_of
+from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of
 from dask_train.stores import checked_options, reaching
 
 
@@ -27,7 +27,7 @@ def saved(model: Any, folder: Path) -> Path:
     pathlib.Path
         The file in the folder.
     """
-    if kind_of(model, FIT_BY_CLASS) == "torch.nn.Module":
+    if kind_of(model, KINDS) == "torch.nn.Module":
         import torch
 
         path = folder / "state_dict.pt"
@@ -127,7 +127,7 @@ def _before(fs: Any, place: str, target: str) -> str | None:
 
 def _written(model: Any, folder: Path) -> tuple[Path, dict[str, str]]:
     """Return the file of a model in its own format, and what opens it."""
-    kind = kind_of(model, FIT_BY_CLASS)
+    kind = kind_of(model, KINDS)
     if is_keras_model(model):
         file = folder / "model.keras"
         model.save(file)

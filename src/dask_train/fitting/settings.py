@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
-from dask_train.arguments import checked_by, fraction, positive_int, whole_number
+from dask_train.arguments import checked_by, fraction, positive_int, unlisted, whole_number
 from dask_train.checkpoint.policy import Checkpoint
 from dask_train.cluster.devices import Gpus
 from dask_train.collections.schema.frame_schema import FrameSchema
@@ -47,6 +47,11 @@ class FitSettings(ModelSettings):
 
     validation_data: Any = None
 
+    @property
+    def validates(self) -> bool:
+        """Return whether rows besides those to train on are scored."""
+        return self.validation_data is not None
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EpochSettings(LoopSettings, FitSettings):
@@ -57,6 +62,11 @@ class EpochSettings(LoopSettings, FitSettings):
     validation_batch_size: int | None = positive_int(None)
     validation_freq: int | Sequence[int] = checked_by(check_validation_freq, 1)
     schema: FrameSchema | str | os.PathLike[str] | None = None
+
+    @property
+    def validates(self) -> bool:
+        """Return whether rows besides those to train on are scored."""
+        return super().validates or bool(self.validation_split)
 
     def display(self, progress: bool | None, **settings: Any) -> FitDisplay | EpochLines:
         """Return what shows a run; lines are not drawn anew, so the settings of a display are not for them."""
@@ -77,13 +87,22 @@ class EpochSettings(LoopSettings, FitSettings):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KerasSettings(EpochSettings):
-    """Settings of a fit of a Keras model."""
+    """Settings of a fit of a Keras model.
+
+    Attributes
+    ----------
+    new_learning_rate
+        Resume with the compiled learning rate in place of the checkpoint's.
+    callbacks, class_weight, initial_epoch, ps, scorer
+        As in :func:`dask_train.fit`.
+    """
 
     callbacks: Any = None
     class_weight: Mapping[int, float] | None = None
     initial_epoch: int = whole_number(0)
     ps: int = 0
     scorer: int = 0
+    new_learning_rate: bool = unlisted(False)
 
     def __post_init__(self) -> None:
         """Check all fields, and what they mean together.

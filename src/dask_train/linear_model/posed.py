@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from dask_train.linear_model.ranks import Ranks
 from dask_train.report.progress import RunDisplay
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.task import LoopTask
-from dask_train.training.in_process import is_zero, run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
@@ -43,6 +42,27 @@ class Posed:
     problem: Callable[[Ranks], Any]
     take: Callable[[Any], None]
 
+    @property
+    def is_packed(self) -> bool:
+        """Return whether features are sparse, whose partitions travel as bytes."""
+        features = self.columns[0]
+        return bool(issparse(features) or issparse(meta_from_array(features)))
+
+    def inputs(self, workers: int | None) -> RunInputs:
+        """Return the rows as a run takes them; sparse ones in memory are cut for so many workers."""
+        data: Any = self.columns
+        if issparse(data[0]):
+            rows = -(-data[0].shape[0] // (workers or 1))
+            data = [da.from_array(each, chunks=(rows, *each.shape[1:]), asarray=False) for each in data]
+        if self.is_packed:
+            data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(data), strict=True)]
+        return RunInputs(data=data)
+
+    def role(self, task: LoopTask | None = None) -> LinearRole:
+        """Return what the workers do; ``task`` is the loop of a run that the user holds."""
+        is_held = task is not None
+        return LinearRole(problem=self.problem, task=task or LoopTask(), is_packed=self.is_packed, is_held=is_held)
+
     @frees_its_thread
     def start(
         self,
@@ -50,30 +70,24 @@ class Posed:
         workers: int | None,
         *,
         finish: Callable[[Result], Any],
-        task: LoopTask | None = None,
-        display: Callable[..., RunDisplay] = RunDisplay,
-        params: Mapping[str, Any] | None = None,
+        display: Callable[..., RunDisplay],
     ) -> Any:
-        """Start the run that solves the problem, and return what it comes to.
+        """Start a run without a handle that solves the problem, and return what it comes to.
 
         Parameters
         ----------
         run
             Settings.
         workers
-            Number of role processes; None for one per Dask worker, 0 for this process.
+            Number of role processes; None for one per Dask worker.
         finish
             Makes the result of the run's.
-        task
-            Loop of a run that the user holds. Default: of one without a handle.
         display
             Shows how the run goes.
-        params
-            For the loggers.
 
         Returns
         -------
-        What ``finish`` makes, or a Run where ``run.wait`` is false.
+        What ``finish`` makes.
 
         Raises
         ------
@@ -82,24 +96,14 @@ class Posed:
         DaskTrainError
             As :func:`dask_train.train` raises it.
         """
-        data: Any = self.columns
-        if issparse(data[0]):
-            rows = -(-data[0].shape[0] // (workers or 1))
-            data = [da.from_array(each, chunks=(rows, *each.shape[1:]), asarray=False) for each in data]
-        is_packed = issparse(meta_from_array(data[0]))
-        if is_packed:
-            data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(data), strict=True)]
-        held = task is not None
-        begin: Any = run_in_process if is_zero(workers) else launch
-        return begin(
-            LinearRole(problem=self.problem, task=task or LoopTask(), is_packed=is_packed, is_held=held),
+        return launch(
+            self.role(),
             None if workers is None else {"worker": workers},
-            RunInputs(data=data),
+            self.inputs(workers),
             run,
             framework=Linear(),
             finish=finish,
             display=display,
-            params=params,
         )
 
     def taken(self, result: Result) -> Outcome | None:

@@ -10,7 +10,7 @@ from dask_train.checkpoint.policy import Checkpoint
 from dask_train.collections.schema.category import listed
 from dask_train.collections.schema.frame_schema import FrameSchema, only_categories
 from dask_train.extras import check_installed, install_command
-from dask_train.fitting.kinds import SEARCH, is_keras_model, kind_of, named
+from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of, named
 from dask_train.shared_data.segments import SharedSegments
 
 # A word of these in a metric's name: less of it is better. They are of the metrics of Keras, XGBoost and LightGBM:
@@ -68,15 +68,15 @@ def check_built(model: Any) -> None:
     TypeError
         It is something else.
     """
-    if is_keras_model(model) or kind_of(model, SEARCH) is not None:
+    if is_keras_model(model) or kind_of(model, KINDS) is not None:
         return
     kind = type(model).__name__
     if hasattr(model, "fit") and hasattr(model, "get_params"):
         raise OtherKindError(
-            f"build returned a {kind}, and without scoring= or cv= a search is over Keras models{named(SEARCH)}. Say "
+            f"build returned a {kind}, and without scoring= or cv= a search is over Keras models{named(KINDS)}. Say "
             "how estimators are scored, such as scoring='accuracy' or 'r2', on validation_data= or the folds of cv=."
         )
-    raise TypeError(f"build returned a {kind}; it returns a compiled Keras model{named(SEARCH)}, or one and a dict.")
+    raise TypeError(f"build returned a {kind}; it returns a compiled Keras model{named(KINDS)}, or one and a dict.")
 
 
 def check_study(direction: Any, seed: Any, timeout_s: Any) -> None:

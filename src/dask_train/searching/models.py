@@ -1,4 +1,4 @@
-"""A search with Optuna over models that train in loops, of any kind in :data:`dask_train.fitting.kinds.SEARCH`."""
+"""A search with Optuna over models that train in loops, of any kind in :data:`dask_train.fitting.kinds.KINDS`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dask_train.arguments import is_default, positive_int
-from dask_train.collections.schema.conformer import Conformer
 from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import FitData, check_same_classes, fit_data, split_off, validation_of
+from dask_train.fitting.data import FitData, check_same_classes
+from dask_train.fitting.model_kind import TrialRows, rows_of
 from dask_train.fitting.schemas import schema_for
-from dask_train.fitting.searched import TrialRows
 from dask_train.fitting.settings import EpochSettings, KerasSettings
 from dask_train.searching.checks import check_loss, check_search
 from dask_train.searching.model_trials import TrialLoop
@@ -49,13 +48,8 @@ class ModelSearchSettings(EpochSettings, StudySettings):
         ValueError, TypeError
             They can't be put together, or the metric is of validation that there is not.
         """
-        like = Conformer(schema_for(None, self.schema))
-        data = fit_data("data", x, y, self.sample_weight, features=self.features, label=self.label, like=like)
-        validation: FitData | None = None
-        if self.validation_data is not None:
-            validation = validation_of(self.validation_data, self.features, self.label, self.sample_weight, data.schema)
-        elif self.validation_split:
-            data, validation = split_off(data, self.validation_split)
+        named: dict[str, Any] = {"features": self.features, "label": self.label}
+        data, validation = rows_of(self, x, y, **named, known=schema_for(None, self.schema))
         if self.metric.startswith("val_") and validation is None:
             raise ValueError(
                 f"metric={self.metric!r} is of validation: pass validation_data or validation_split; for "

@@ -13,7 +13,7 @@ from typing import Any
 
 from dask_train.checkpoint.best import is_better
 from dask_train.errors import RoleFailedError
-from dask_train.fitting.searched import TrialSpec
+from dask_train.fitting.model_kind import TrialSpec
 from dask_train.input_errors import warn_at_the_call
 from dask_train.masking import masked
 from dask_train.searching.checks import OtherKindError

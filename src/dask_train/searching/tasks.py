@@ -8,7 +8,7 @@ from reprlib import repr as short
 from typing import Any
 
 from dask_train.fitting.kinds import searched_kind_of, searched_kinds_here
-from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec, settings_of
+from dask_train.fitting.model_kind import ModelKind, TrialRows, TrialSpec
 from dask_train.frameworks.base import Framework
 from dask_train.searching.checks import OtherKindError, check_built
 
@@ -38,7 +38,7 @@ class TrialTasks:
     rows: TrialRows
     given: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    kind: SearchedKind | None = field(default=None, init=False)
+    kind: ModelKind | None = field(default=None, init=False)
 
     def task(self, trial: Any) -> TrialSpec:
         """Return what is to be trained for a trial of Optuna.
@@ -60,7 +60,8 @@ class TrialTasks:
                 "of its first one. Search each kind by itself."
             )
         self.kind = kind
-        return kind.trial(model, settings_of(kind, model, {**self.defaults, **self.given}, of_trial), self.rows)
+        settings = kind.settings_of_trial(model, {**self.defaults, **self.given}, of_trial)
+        return kind.trial(model, settings, self.rows)
 
     def _built(self, trial: Any) -> tuple[Any, dict[str, Any]]:
         made = self.build(trial)
@@ -70,7 +71,7 @@ class TrialTasks:
             raise TypeError(f"build returned a tuple of {len(made)}; it returns a model, or a model and a dict.")
         return made[0], dict(made[1])
 
-    def _check_given(self, kind: SearchedKind, model: Any) -> None:
+    def _check_given(self, kind: ModelKind, model: Any) -> None:
         known = {*_OF_ANY_SEARCH, *(each.name for each in fields(kind.settings))}
         if "validation_data" in known:
             known.add("validation_split")

@@ -11,7 +11,7 @@ from typing import Any
 
 from dask_train.driver.handle import Run
 from dask_train.fitting.data import FitData
-from dask_train.fitting.searched import TrialSpec
+from dask_train.fitting.model_kind import TrialSpec
 from dask_train.report.search_progress import SearchDisplay
 from dask_train.searching.checks import check_best
 from dask_train.searching.going_on import SearchState, check_goes_on

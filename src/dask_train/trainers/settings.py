@@ -29,6 +29,11 @@ class ModelSettings(CheckedSettings):
         return self.workers == 0
 
     @property
+    def validates(self) -> bool:
+        """Return whether rows besides those to train on are scored."""
+        return False
+
+    @property
     def progress(self) -> bool | None:
         """Return whether to show how the run goes; None means in terminals and notebooks."""
         return progress_of(self.verbose)

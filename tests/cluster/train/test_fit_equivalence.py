@@ -20,8 +20,8 @@ from keras import layers
 import dask_train as dt
 from dask_train.data.columns import Columns
 from dask_train.data.structure import filled
-from dask_train.fitting.api import keras_framework
 from dask_train.fitting.backends import BACKENDS
+from dask_train.fitting.keras_models import keras_framework
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.roles.sent_callbacks import send_callbacks
 from dask_train.fitting.spec import VALIDATION, FitTask

@@ -16,8 +16,8 @@ from loading import loaded
 
 import dask_train as dt
 from dask_train.data.columns import Columns
-from dask_train.fitting.api import keras_framework
 from dask_train.fitting.backends import StepError
+from dask_train.fitting.keras_models import keras_framework
 from dask_train.fitting.roles.entry import FitRole
 from dask_train.fitting.spec import FitTask
 from dask_train.keras_models.serialization import model_to_parts

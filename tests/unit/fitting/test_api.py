@@ -11,7 +11,8 @@ import pytest
 from keras import layers
 
 import dask_train as dt
-from dask_train.fitting import api
+from dask_train.fitting import keras_models
+from dask_train.fitting import start as api
 
 X, Y = np.zeros((20, 4), "f4"), np.arange(20) % 3
 
@@ -112,7 +113,7 @@ def test_roles_tell_of_a_stall_later_than_the_run_does(started):
     ],
 )
 def test_what_can_not_be_is_told_before_a_model_is_taken_apart(started, settings, told, monkeypatch):
-    monkeypatch.setattr(api, "taken_apart", lambda model: pytest.fail("nothing is sent"))
+    monkeypatch.setattr(keras_models, "taken_apart", lambda model: pytest.fail("nothing is sent"))
     with pytest.raises(ValueError, match=told):
         dt.fit(network(), X, Y, **{"workers": 2, **settings})
     assert vars(started) == {}
@@ -125,6 +126,7 @@ def test_what_can_not_be_is_told_before_a_model_is_taken_apart(started, settings
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": -1}, "batch_size is -1"),
         ({"shuffle": "batch"}, "shuffle is 'batch'"),
+        ({"workers": 40}, "40 workers share it"),
     ],
 )
 def test_what_needs_no_cluster_to_be_refused_starts_none(started, settings, told, monkeypatch):
@@ -135,7 +137,7 @@ def test_what_needs_no_cluster_to_be_refused_starts_none(started, settings, told
 
 def test_a_loss_that_several_workers_can_not_share_is_asked_for_where_there_are_several(started, monkeypatch):
     asked = []
-    monkeypatch.setattr(api, "check_losses", lambda *given: asked.append(given))
+    monkeypatch.setattr(keras_models, "check_losses", lambda *given: asked.append(given))
     for more in ({"workers": 1}, {"workers": 2, "ps": 1}, {"workers": 0}):
         dt.fit(network(), X, Y, **more)
     assert asked == []

@@ -20,7 +20,7 @@ import dask_train as dt
 from dask_train.collections.partition.part import part
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import Several, columns_for, fit_data
-from dask_train.fitting.server_checks import check_served
+from dask_train.fitting.refusals import check_served
 
 X, Y = np.zeros((40, 4), "f4"), np.zeros(40, "i8")
 
@@ -74,7 +74,7 @@ class Started(Exception):  # noqa: N818 - an event
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch):
     """Nothing may be started."""
-    from dask_train.fitting import api as fitting
+    from dask_train.fitting import start as fitting
 
     def refuse(*_, **__):
         raise Started

@@ -11,8 +11,8 @@ from sklearn.metrics import log_loss
 
 from dask_train import linear_model
 from dask_train.fitting.data import fit_data
-from dask_train.fitting.linear_searched import LINEAR_MODELS
-from dask_train.fitting.searched import TrialRows
+from dask_train.fitting.linear import LINEAR_MODELS
+from dask_train.fitting.model_kind import TrialRows
 from dask_train.role.time_spent import TimeSpent
 
 RANDOM = np.random.default_rng(0)

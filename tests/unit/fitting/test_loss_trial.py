@@ -16,7 +16,8 @@ import numpy as np
 from keras import layers, ops
 
 import dask_train as dt
-from dask_train.fitting import api, loss_trial
+from dask_train.fitting import loss_trial
+from dask_train.fitting import start as api
 from dask_train.fitting.roles import applying
 
 pytestmark = pytest.mark.backends

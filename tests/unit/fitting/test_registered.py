@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dask_train as dt
@@ -52,7 +53,7 @@ def _registered(monkeypatch):
     module.Model = Model
     monkeypatch.setitem(sys.modules, "models_of_mine", module)
     monkeypatch.setattr(Model, "__module__", "models_of_mine")
-    before = [(served, dict(served)) for served in (kinds.FIT_BY_CLASS, kinds.SEARCH)]
+    before = [(served, dict(served)) for served in (kinds.KINDS,)]
     dt.register_trainer(Totals())
     yield
     for served, known in before:
@@ -66,6 +67,15 @@ def test_it_is_trained_in_this_process():
     assert model.total == 40.0
     assert result.history == {"total": [20.0, 40.0]}
     assert (result.ledger.trained, result.ledger.dropped) == (20, 0)
+
+
+def test_categories_mean_in_another_fit_what_they_meant_in_the_first():
+    frame = pd.DataFrame({"a": pd.Categorical(["u", "v", "v"], categories=["u", "v"]), "b": [0, 0, 0]})
+    dt.fit(model := Model(), frame, features=["a", "b"], workers=0)
+    assert model.total == 2.0
+    other = frame.assign(a=frame["a"].cat.reorder_categories(["v", "u"]))
+    dt.fit(model, other, features=["a", "b"], workers=0)
+    assert model.total == 2.0, "the same rows, whatever the order of categories"
 
 
 def test_what_the_trainer_refuses_starts_nothing():

@@ -5,7 +5,16 @@ from __future__ import annotations
 import keras
 import pytest
 
-from dask_train.fitting.replacement_checks import check_replaced
+from dask_train.fitting.keras_models import KERAS_MODELS
+from dask_train.fitting.model_kind import FitCall
+from dask_train.fitting.refusals import check_refusals
+from dask_train.fitting.settings import KerasSettings
+from dask_train.training.settings import RunSettings
+
+
+def check_replaced(model, ps, scorer):
+    run, settings = RunSettings(recovery="in_place"), KerasSettings(ps=ps, scorer=scorer)
+    check_refusals(KERAS_MODELS, FitCall(model=model, x=None, y=None, settings=settings, run=run, workers=2))
 
 
 class OwnStep(keras.Sequential):

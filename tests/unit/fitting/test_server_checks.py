@@ -5,12 +5,17 @@ from __future__ import annotations
 import keras
 import pytest
 
-from dask_train.fitting.server_checks import (
-    check_callbacks_with_servers,
-    check_in_process,
-    check_served,
-    check_servers,
-)
+from dask_train.fitting.keras_models import KERAS_MODELS
+from dask_train.fitting.model_kind import FitCall
+from dask_train.fitting.refusals import check_callbacks_with_servers, check_refusals, check_served, check_servers
+from dask_train.fitting.settings import KerasSettings
+from dask_train.training.settings import RunSettings
+
+
+def check_in_process(ps, scorer):
+    settings = KerasSettings(ps=ps, scorer=scorer, workers=0)
+    call = FitCall(model=model(3), x=None, y=None, settings=settings, run=RunSettings(), workers=0)
+    check_refusals(KERAS_MODELS, call)
 
 
 @pytest.mark.parametrize(("ps", "scorer", "validates"), [(0, 0, False), (3, 0, True), (0, 1, True), (2, 1, True)])

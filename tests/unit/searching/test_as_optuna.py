@@ -7,7 +7,7 @@ import functools
 import optuna
 import pytest
 
-from dask_train.fitting.searched import TrialSpec
+from dask_train.fitting.model_kind import TrialSpec
 from dask_train.searching.optuna_study import OptunaStudy
 from dask_train.searching.worker import TrialDone
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from dask_train.errors import DaskTrainError
-from dask_train.fitting.searched import TrialSpec
+from dask_train.fitting.model_kind import TrialSpec
 from dask_train.searching.best_epoch import BestEpoch
 from dask_train.searching.checks import OtherKindError, check_built
 from dask_train.searching.opening import open_study

@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 
 from dask_train.fitting.data import fit_data
 from dask_train.fitting.kinds import searched_kinds_here
-from dask_train.fitting.searched import TrialRows
+from dask_train.fitting.model_kind import TrialRows
 from dask_train.fitting.torch_module.opened import Opened
 from dask_train.fitting.torch_module.values import plain
 from dask_train.searching.checks import OtherKindError
@@ -144,9 +144,9 @@ def test_processes_are_planned_for_libraries_that_were_imported(monkeypatch):
     importlib.import_module("dask_train.linear_model")  # whose classes come when they are used
     for name in ("keras", "lightgbm", "torch", "xgboost"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    assert [type(each).__name__ for each in searched_kinds_here()] == ["SearchedLinearModels"]
+    assert [type(each).__name__ for each in searched_kinds_here()] == ["LinearModels"]
     monkeypatch.setitem(sys.modules, "keras", keras)
-    assert [type(each).__name__ for each in searched_kinds_here()] == ["SearchedKerasModels", "SearchedLinearModels"]
+    assert [type(each).__name__ for each in searched_kinds_here()] == ["KerasModels", "LinearModels"]
 
 
 def test_processes_are_of_the_kind_of_the_first_model():

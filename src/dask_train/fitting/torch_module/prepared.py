@@ -8,8 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from dask_train.fitting import checks as fit_checks
-from dask_train.fitting.data import FitData
+from dask_train.fitting.model_kind import FitRows, TrialRows
 from dask_train.fitting.spec import InPlace
 from dask_train.fitting.torch_module import checkpoints, checks
 from dask_train.fitting.torch_module.settings import STEP, ModuleSettings
@@ -18,30 +17,22 @@ from dask_train.fitting.torch_module.task import ModuleTask, ModuleTraining
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedModule:
-    """A module with what it is trained with and on.
+    """A module with what it is trained with.
 
     Attributes
     ----------
-    model
-        As the user has passed it.
     training
         The module within, with its loss, optimizer, scheduler and metrics.
-    settings, data, validation
-        How, and on which rows, it is trained.
     optimizer, scheduler
         Made to see that they can be.
     """
 
-    model: Any = field(repr=False)
     training: ModuleTraining = field(repr=False)
-    settings: ModuleSettings
-    data: FitData
-    validation: FitData | None
     optimizer: Any = field(repr=False)
     scheduler: Any = field(repr=False)
 
     @classmethod
-    def checked(cls, model: Any, settings: ModuleSettings, data: FitData, validation: FitData | None) -> Self:
+    def checked(cls, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows) -> Self:
         """Check the module, its loss, optimizer, scheduler and metrics, and that the rows go through them.
 
         Raises
@@ -50,59 +41,50 @@ class PreparedModule:
             One can't be, or the rows do not fit.
         """
         module: torch.nn.Module = checks.check_module(model)
-        loss, optimizer, metrics = settings.loss, settings.optimizer, checks.named_metrics(settings.metrics)
+        loss, metrics = settings.loss, checks.named_metrics(settings.metrics)
         checks.check_loss(loss, module)
-        checks.check_rows(module, loss, metrics, data, "The data")
-        if validation is not None:
-            checks.check_rows(module, loss, metrics, validation, "The validation data", trains=False)
-        made = checks.check_optimizer(optimizer, module)
-        scheduler = settings.scheduler
-        return cls(
-            model=model,
-            training=ModuleTraining(
-                module=module, loss=loss, optimizer=optimizer, scheduler=scheduler, metrics=metrics
-            ),
-            settings=settings,
-            data=data,
-            validation=validation,
-            optimizer=made,
-            scheduler=checks.check_scheduler(scheduler, settings.scheduler_interval, made),
+        checks.check_rows(module, loss, metrics, rows.data, "The data")
+        if rows.validation is not None:
+            checks.check_rows(module, loss, metrics, rows.validation, "The validation data", trains=False)
+        made = checks.check_optimizer(settings.optimizer, module)
+        training = ModuleTraining(
+            module=module, loss=loss, optimizer=settings.optimizer, scheduler=settings.scheduler, metrics=metrics
         )
+        scheduler = checks.check_scheduler(settings.scheduler, settings.scheduler_interval, made)
+        return cls(training=training, optimizer=made, scheduler=scheduler)
 
-    def task(self, workers: int, of_run: Mapping[str, Any]) -> ModuleTask:
+    def task(
+        self, model: Any, settings: ModuleSettings, rows: FitRows | TrialRows, of_run: Mapping[str, Any]
+    ) -> ModuleTask:
         """Return what each worker is sent.
 
         Parameters
         ----------
-        workers
-            How many there will be.
+        model, settings, rows
+            As they were checked.
         of_run
             Fields of the task that its run knows.
 
         Raises
         ------
         ValueError, TypeError
-            That many workers can't train it together, or it can't be sent.
+            It can't be sent.
         """
-        settings, data, validation = self.settings, self.data, self.validation
-        fit_checks.check_share(settings.rows, workers)
-        checks.check_together(self.training.module, workers)
-        in_place = settings.in_process
+        in_place, columns, schema = settings.in_process, rows.data.columns, rows.data.schema
         header, arrays = (b"", []) if in_place else checks.sent(self.training)
-        keeps_schema = of_run.get("checkpoint") is not None and data.schema is not None
         return ModuleTask(
             header={"training": header},
             arrays=arrays,
             in_place=InPlace(model=self.training) if in_place else None,
-            columns=data.columns,
-            validation_columns=None if validation is None else validation.columns,
+            columns=columns,
+            validation_columns=None if rows.validation is None else rows.validation.columns,
             **settings.of_task,
             **of_run,
             random=checks.random_state(),
             by_step=settings.scheduler_interval == STEP,
-            was_compiled=checks.loses_compiled_code(self.model, in_place=in_place),
+            was_compiled=checks.loses_compiled_code(model, in_place=in_place),
             configuration={
-                **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, data.columns),
-                "frame": data.schema.to_json() if keeps_schema and data.schema is not None else None,
+                **checkpoints.configuration_of(self.training, self.optimizer, self.scheduler, columns),
+                "frame": None if schema is None or of_run.get("checkpoint") is None else schema.to_json(),
             },
         )

@@ -26,12 +26,7 @@ def check_plain(model: Any, library: str) -> None:
 
 
 def check_best(kept: Checkpoint | None, *, validates: bool) -> None:
-    """Refuse best checkpoints that no score tells, or that early stopping keeps already."""
-    if kept is not None and kept.restore_best:
-        raise ValueError(
-            "restore_best=True: boosted trees keep the rounds up to the best one by themselves. Pass "
-            "early_stopping_rounds to the estimator, or xgboost.callback.EarlyStopping(..., save_best=True)."
-        )
+    """Refuse best checkpoints that no score tells."""
     if kept is not None and kept.best is not None and not validates:
         raise ValueError(
             f"The best checkpoint is to be known by {kept.best!r}, which nothing computes: pass validation_data or "
@@ -116,18 +111,4 @@ def check_enough(num_parts: int | None, workers: int) -> None:
         raise ValueError(
             f"workers={workers}, and the data has {num_parts} partitions with rows: if it is streamed each worker "
             "needs one at least. Cut it into more partitions, or pass a smaller number."
-        )
-
-
-def check_streamed(model: Any) -> None:
-    """Refuse what is not done with rows that are streamed."""
-    if is_ranker(model):
-        raise ValueError(
-            f"streaming with {type(model).__name__}: a query's rows have to be together, and those of data that is "
-            "streamed are never all in memory. Leave streaming out, and use more hosts, or float32."
-        )
-    if model.device not in (None, "cpu"):
-        raise ValueError(
-            f"streaming with device={model.device!r}: bins of rows that are streamed are made by CPUs, from files. "
-            "Leave device out, or streaming."
         )

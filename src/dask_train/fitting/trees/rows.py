@@ -39,7 +39,7 @@ def tree_data(
     *,
     features: Any = None,
     label: Any = None,
-    workers: int = 1,
+    workers: int | None = 1,
     known: FrameSchema | None = None,
 ) -> FitData:
     """Features, targets and what else goes with rows as one data set; nothing of a collection is computed.
@@ -55,7 +55,7 @@ def tree_data(
     features, label
         Of a frame, in place of ``y``: names of columns. Then others are names, too.
     workers
-        NumPy arrays and frames of pandas are cut for that many.
+        NumPy arrays and frames of pandas are cut for that many. None: they are only looked at.
     known
         What is known of the columns of frames, which are made like that.
 
@@ -118,7 +118,7 @@ def _check_named(what: str, x: Any, y: Any, others: Mapping[str, Any], label: An
         raise ValueError(f"{what}: {odd[0]} is one of a frame's columns here; name it.")
 
 
-def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers: int) -> FitData:
+def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers: int | None) -> FitData:
     form = open_form(what, value, picks)
     frame = form["values"][0]
     if not any(map(dask.is_dask_collection, form["values"])) and not isinstance(frame, list):
@@ -129,8 +129,10 @@ def _made(what: str, value: Any, picks: Picks | None, names: list[str], workers:
             read(what, one, form["values"]) if one["columns"] else np.asarray(form["values"][one["piece"]])
             for one in plan["reads"]
         ]
-        rows = max(1, -(-len(arrays[0]) // workers))
-        source = as_source(what, tuple(da.from_array(each, chunks=(rows, *each.shape[1:])) for each in arrays))
+        rows = max(1, -(-len(arrays[0]) // (workers or 1)))
+        name = False if workers is None else None  # the name of rows that are computed is a hash of all of them
+        cut = [da.from_array(each, chunks=(rows, *each.shape[1:]), name=name) for each in arrays]
+        source = as_source(what, tuple(cut))
         columns = plan["reads"][0]["columns"]
     else:
         source = as_source(what, value, picks=picks)

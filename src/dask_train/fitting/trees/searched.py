@@ -1,105 +1,15 @@
-"""Boosted trees as a search trains them."""
+"""What a search refuses of boosted trees, and their rows in shared memory as estimators take them."""
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.data.columns import Columns, SourceColumn
 from dask_train.fitting.data import FitData
-from dask_train.fitting.searched import SearchedKind, TrialRows, TrialSpec
-from dask_train.fitting.settings import of_trial
-from dask_train.fitting.spec import VALIDATION
-from dask_train.fitting.trees.checks import (
-    check_plain,
-    check_rows,
-    check_same_features,
-    check_xgboost,
-)
-from dask_train.fitting.trees.result import take_over
-from dask_train.fitting.trees.role import TreesRole
-from dask_train.fitting.trees.settings import LightGBMSettings, TreesSettings, XGBoostSettings
-from dask_train.fitting.trees.task import EvalSet, TreesTask
-from dask_train.frameworks.base import Framework
-from dask_train.frameworks.registry import find_framework
-
-# What each library calls the first set that it scores.
-_VALIDATION_OF = {"xgboost": "validation_0", "lightgbm": "valid_0"}
 
 
-@dataclass(frozen=True)
-class SearchedTrees(SearchedKind):
-    """Estimators of XGBoost or LightGBM.
-
-    Attributes
-    ----------
-    library
-        ``"xgboost"`` or ``"lightgbm"``.
-    settings
-        Arguments of ``dt.fit`` that these estimators take.
-    of_trial
-        Arguments of the estimator's own ``fit`` that are not of rows.
-    """
-
-    library: str
-    settings: type[TreesSettings]
-    of_trial: tuple[str, ...] = ()
-
-    def framework(self) -> Framework:
-        """Return that of the library."""
-        return find_framework(self.library)
-
-    def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:
-        """Check an estimator as ``fit`` does; the best model is a copy of it that predicts with its best round."""
-        if rows.validation is None:
-            raise ValueError(
-                "A search scores trees on rows that are not trained on. Pass validation_data, or validation_split."
-            )
-        columns = _matrix_of("data", rows.data)
-        check_plain(model, self.library)
-        _check_prefix(model)
-        self._check(model, settings, columns, rows.workers)
-        check_rows(model, self.library, columns)
-        task = TreesTask(
-            library=self.library,
-            estimator=deepcopy(model),
-            columns=columns,
-            evals=(self._eval_set(rows.validation, columns),),
-            settings={name: getattr(settings, name) for name in self.of_trial},
-            **of_trial(),
-        )
-
-        def taken(trained: dict[str, Any]) -> Any:
-            copied = deepcopy(task.estimator)
-            take_over(copied, trained["estimator"])
-            return copied
-
-        return TrialSpec(work=TreesRole(task), model=taken)
-
-    def _eval_set(self, validation: FitData, of_data: Columns) -> EvalSet:
-        """Return the rows that each round is scored on."""
-        columns = _matrix_of("validation_data", validation)
-        check_same_features("validation_data", columns, of_data)
-        return EvalSet(name=_VALIDATION_OF[self.library], prefix="val_", dataset=VALIDATION, columns=columns)
-
-    def _check(self, model: Any, settings: Any, columns: Columns, workers: int) -> None:
-        """Check what is of the library alone, which has to be imported."""
-        if self.library == "lightgbm":
-            from dask_train.fitting.trees.lightgbm_checks import check_metrics
-
-            check_metrics(model.get_params(), settings.eval_metric)
-            return
-        from dask_train.fitting.trees.xgboost_checks import check_params
-        from dask_train.fitting.trees.xgboost_ranks import check_together
-
-        check_xgboost(model, None)
-        check_params(model.get_xgb_params(), columns.matrix.row_shape[0])
-        check_together(model.get_params(), workers)
-
-
-def _matrix_of(what: str, data: FitData) -> Columns:
+def matrix_of(what: str, data: FitData) -> Columns:
     """Return the columns of rows in shared memory as estimators of trees take them, with names and categories.
 
     Raises
@@ -128,7 +38,7 @@ def _matrix_of(what: str, data: FitData) -> Columns:
     return columns.with_origins({columns.features: origins})
 
 
-def _check_prefix(model: Any) -> None:
+def check_prefix(model: Any) -> None:
     """Refuse what leaves no model of an earlier round within that of the last one, and rankers.
 
     Raises
@@ -153,7 +63,3 @@ def _check_prefix(model: Any) -> None:
             "EarlyStopping(save_best=True) removes rounds after the best one, and a search chooses the best round by "
             "metric=. Leave save_best out."
         )
-
-
-XGBOOST = SearchedTrees("xgboost", XGBoostSettings)
-LIGHTGBM = SearchedTrees("lightgbm", LightGBMSettings, ("eval_metric", "categorical_feature", "callbacks"))

@@ -38,6 +38,11 @@ class TreesSettings(FitSettings):
     eval_set: Sequence[tuple[Any, Any]] | None = None
     eval_qid: Sequence[Any] | None = None
 
+    @property
+    def validates(self) -> bool:
+        """Return whether rows are scored."""
+        return super().validates or bool(self.eval_set)
+
     def display(self, progress: bool | None, *, rounds: int, **settings: Any) -> RoundsDisplay | EpochLines:
         """Return what shows a run: with ``verbose=2`` a line for each round."""
         if self.verbose == 2 and progress:

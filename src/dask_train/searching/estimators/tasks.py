@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dask_train.fitting.searched import TrialSpec
+from dask_train.fitting.model_kind import TrialSpec
 from dask_train.searching.estimators.folds import Folds
 from dask_train.searching.estimators.scoring import scoring_of
 from dask_train.searching.estimators.trial import EstimatorTask, check_rounds

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import dask_train as dt
+from dask_train.fitting import start
 from dask_train.fitting.torch_module import api
 
 _random = np.random.default_rng(0)
@@ -32,13 +33,14 @@ class Compiled(torch.nn.Module):
 def launched(monkeypatch):
     """What was to be launched on a cluster of three Dask workers: the task, and the keywords."""
     found = {}
-    monkeypatch.setattr(api, "client_or_local", lambda *_: "a client")
-    monkeypatch.setattr(api, "default_fit_workers", lambda *_: 3)
 
     def launch(role, roles, inputs, run, **more):
         found.update(more, task=role.task, roles=roles, data=inputs.data, datasets=inputs.datasets)
 
-    monkeypatch.setattr(api, "launch", launch)
+    for verb in (start, api):
+        monkeypatch.setattr(verb, "client_or_local", lambda *_: "a client")
+        monkeypatch.setattr(verb, "default_fit_workers", lambda *_: 3)
+        monkeypatch.setattr(verb, "launch", launch)
     return found
 
 
@@ -69,7 +71,7 @@ def test_where_nothing_is_said_batches_are_alike_and_each_host_has_its_workers(l
     ],
 )
 def test_what_needs_no_cluster_to_be_refused_starts_none(launched, settings, told, monkeypatch):
-    monkeypatch.setattr(api, "client_or_local", lambda *_: pytest.fail("a cluster of this machine is started"))
+    monkeypatch.setattr(start, "client_or_local", lambda *_: pytest.fail("a cluster of this machine is started"))
     with pytest.raises(ValueError, match=told):
         fit(**settings)
     assert launched == {}

@@ -138,7 +138,7 @@ REFUSED = [
     ({"metrics": [torchmetrics.classification.BinaryAccuracy()]}, ValueError, "does not fit module 'Linear', its loss"),
     ({"x": np.zeros((20, 5))}, ValueError, r"does not fit module .* rows of float64 \(5,\) and rows of int64 numbers"),
     ({"x": ROWS[:, :3]}, ValueError, r"does not fit module .* rows of float64 \(3,\) and rows of int64 numbers"),
-    ({"x": ROWS, "y": LABELS.reshape(10, 2)}, ValueError, "does not fit module .*multi-target not supported"),
+    ({"x": ROWS[:10], "y": LABELS.reshape(10, 2)}, ValueError, "does not fit module .*multi-target not supported"),
     ({"x": ROWS, "y": LABELS, "metrics": {"of three": lambda out, y: out[:, 3]}}, ValueError, "index 3 is out of bou"),
     ({"model": scripted()}, TypeError, "whose code torch has compiled"),
     ({"model": torch.nn.DataParallel(net())}, TypeError, "Pass the module in it"),
@@ -156,7 +156,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "error", "text"), REFUSED, ids=[text[:30] for *_, text in REFUSED])
 def test_what_can_not_be(arguments, error, text, monkeypatch):
-    monkeypatch.setattr("dask_train.fitting.torch_module.api.client_or_local", lambda *_: None)
+    monkeypatch.setattr("dask_train.fitting.start.client_or_local", lambda *_: None)
     given = {"model": net(), "x": X, "y": Y, "loss": CLASSES, "optimizer": torch.optim.SGD, "workers": 2, **arguments}
     if given["optimizer"] is with_hook:
         given["optimizer"] = with_hook(given["model"])
@@ -214,7 +214,7 @@ def test_rows_of_arrays_are_those_that_are_tried():
 
 
 def test_a_check_leaves_a_module_and_random_numbers_as_they_were(monkeypatch):
-    monkeypatch.setattr("dask_train.fitting.torch_module.api.client_or_local", lambda *_: None)
+    monkeypatch.setattr("dask_train.fitting.start.client_or_local", lambda *_: None)
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(), net())
     module[1].eval()
     before = {name: one.clone() for name, one in module.state_dict().items()}

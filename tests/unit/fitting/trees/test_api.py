@@ -11,7 +11,7 @@ import xgboost
 import xgboost.dask
 
 import dask_train as dt
-from dask_train.fitting.trees import api
+from dask_train.fitting import start as api
 
 X, Y = np.zeros((8, 2)), np.arange(8) % 2
 

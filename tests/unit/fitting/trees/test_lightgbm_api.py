@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dask_train as dt
-from dask_train.fitting.trees import api
+from dask_train.fitting import start as api
 
 X, Y = np.zeros((8, 2)), np.arange(8) % 2
 SETS = [(X + 1, Y), (X, Y), (X + 2, Y)]

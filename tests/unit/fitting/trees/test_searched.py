@@ -10,8 +10,9 @@ import xgboost
 from alone import FRAME, LABELS, Alone, X, cut
 
 from dask_train.fitting.data import fit_data
-from dask_train.fitting.searched import TrialRows
-from dask_train.fitting.trees.searched import LIGHTGBM, XGBOOST
+from dask_train.fitting.model_kind import TrialRows
+from dask_train.fitting.trees.lightgbm_api import LIGHTGBM
+from dask_train.fitting.trees.xgboost_api import XGBOOST
 
 VALIDATION = X[:200, :3], LABELS[:200]
 

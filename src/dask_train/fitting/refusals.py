@@ -1,0 +1,200 @@
+"""What ``fit`` refuses since a kind of model, or its library, can't do it: one table, and checks of parameter servers.
+
+What is invalid of whatever kind is refused by the settings themselves, and rows that do not fit a model by its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dask_train.fitting.model_kind import FitCall, ModelKind
+
+# What calls ask for, by the words of the table.
+_ASKED: dict[str, Callable[[FitCall], Any]] = {
+    "workers=0": lambda call: call.workers == 0,
+    "ps": lambda call: getattr(call.settings, "ps", 0),
+    "scorer": lambda call: getattr(call.settings, "scorer", 0),
+    "qid": lambda call: getattr(call.settings, "qid", None) is not None,
+    "streaming": lambda call: call.run.window is not None,
+    "stop": lambda call: call.run.stop is not None,
+    "checkpoint": lambda call: call.run.checkpoint is not None,
+    "best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.best is not None,
+    "restore_best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.restore_best,
+    "in place": lambda call: call.in_place,
+}
+# Kinds by their names; what is refused if all of it is asked for, or is so of the model (:meth:`ModelKind.traits`); and
+# the error. It is formatted with the call, the name of the model's class, the last of those words, and its value.
+_BESIDE = (
+    "{word}={value!r} with workers=0, which trains in this process: {word} would need one of its own. Leave {word} "
+    "out, or pass workers=1 or more."
+)
+_AT_A_STEP = "{model} is fitted in one pass over the rows, so there is no step at which {word} could act. Leave it out."
+_ALL_START = " Leave recovery= out: then all start again, from the last checkpoint."
+_ALONE = (
+    "recovery='in_place' is for workers that sum in every step and validate themselves, and {word}={value} was passed."
+    + _ALL_START
+)
+_OWN_STEP = (
+    "recovery='in_place' needs Keras' own train_step and compute_metrics, and model {call.model.name!r} has a {word} "
+    "of its own, which may apply gradients more than once." + _ALL_START
+)
+_IN_MEMORY = ", and data that is streamed is never all in memory. Leave either out."
+REFUSED: tuple[tuple[str, str, str], ...] = (
+    ("keras", "workers=0, ps", _BESIDE),
+    ("keras", "workers=0, scorer", _BESIDE),
+    ("keras", "in place, ps", _ALONE),
+    ("keras", "in place, scorer", _ALONE),
+    ("keras", "in place, train_step", _OWN_STEP),
+    ("keras", "in place, compute_metrics", _OWN_STEP),
+    (
+        "keras",
+        "in place, jax",
+        "recovery='in_place' is for Keras on TensorFlow and torch, and this is JAX." + _ALL_START,
+    ),
+    ("linear", "one pass, stop", _AT_A_STEP),
+    ("linear", "one pass, checkpoint", _AT_A_STEP),
+    (
+        "linear",
+        "best",
+        "checkpoint has best=, and a linear model is the best one where its solver ends. Leave best out of "
+        "dt.Checkpoint.",
+    ),
+    (
+        "xgboost lightgbm",
+        "restore_best",
+        "restore_best=True: boosted trees keep the rounds up to the best one by themselves. Pass early_stopping_rounds "
+        "to the estimator, or xgboost.callback.EarlyStopping(..., save_best=True).",
+    ),
+    (
+        "xgboost",
+        "streaming, ranker",
+        "streaming with {model}: a query's rows have to be together, and those of data that is streamed are never all "
+        "in memory. Leave streaming out, and use more hosts, or float32.",
+    ),
+    (
+        "xgboost",
+        "streaming, device",
+        "streaming with device={call.model.device!r}: bins of rows that are streamed are made by CPUs, from files. "
+        "Leave device out, or streaming.",
+    ),
+    ("lightgbm", "streaming, qid", "streaming with qid: a query's rows have to be together" + _IN_MEMORY),
+    (
+        "lightgbm",
+        "streaming, linear_tree",
+        "streaming with linear_tree: LightGBM keeps all features for the models in leaves" + _IN_MEMORY,
+    ),
+    (
+        "lightgbm",
+        "streaming, scores its rows",
+        "streaming with the rows to train on in eval_set: the first worker scores whole sets, from memory" + _IN_MEMORY,
+    ),
+)
+
+
+def check_refusals(kind: ModelKind, call: FitCall) -> None:
+    """Check that a call asks for nothing that its kind of model can't do.
+
+    Raises
+    ------
+    ValueError
+        It does.
+    """
+    asked = {word for word, is_asked in _ASKED.items() if is_asked(call)}
+    asked.update(kind.traits(call))
+    for names, words, why in REFUSED:
+        if kind.name in names.split() and asked.issuperset(words.split(", ")):
+            word = words.rpartition(", ")[2]
+            value = getattr(call.settings, word, None)
+            raise ValueError(why.format(call=call, model=type(call.model).__name__, word=word, value=value))
+
+
+def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:
+    """Check how many parameter servers and scorers there can be.
+
+    Raises
+    ------
+    ValueError
+        There can't be that many.
+    """
+    for name, value in (("ps", ps), ("scorer", scorer)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError(f"{name} is {value!r}; it is a whole number from 0.")
+    if scorer and not (validates and scorer == 1):
+        raise ValueError(
+            f"scorer={scorer!r}: one scorer validates beside training. Pass scorer=1 with validation_data, or leave it "
+            "out."
+        )
+
+
+def check_served(model: Any, ps: int) -> None:
+    """Check that ``ps`` parameter servers can share a model.
+
+    :func:`~dask_train.fitting.checks.check_rows` has built it, where it could.
+
+    Raises
+    ------
+    ValueError
+        They can't.
+    """
+    from dask_train.fitting.roles.shards import check_sharing
+    from dask_train.keras_models.state import held_optimizers, is_built
+
+    if not ps:
+        return
+    if not is_built(model):
+        raise ValueError(f"Model {model.name!r} has no weights yet. Build it first, or give it an Input, to use ps.")
+    if len(model.trainable_variables) < ps:
+        raise ValueError(
+            f"ps={ps} servers share {len(model.trainable_variables)} trainable weights of model {model.name!r}: some "
+            "would have none. Use a smaller ps, or 0."
+        )
+    for optimizer, _ in held_optimizers(model) if ps > 1 else ():
+        check_sharing(_like(optimizer, model.trainable_variables))
+
+
+def _like(optimizer: Any, variables: Sequence[Any]) -> Any:
+    """Return an optimizer that is built: that one, or one like it."""
+    if optimizer.built:
+        return optimizer
+    twin = type(optimizer).from_config(optimizer.get_config())
+    twin.build(list(variables))
+    return twin
+
+
+def check_callbacks_with_servers(callbacks: Sequence[Any], ps: int, scorer: int) -> None:
+    """Callbacks that make sense where others train on while they act, or validate elsewhere.
+
+    Raises
+    ------
+    ValueError
+        One does not.
+    """
+    import keras
+
+    for callback in callbacks if ps or scorer else ():
+        name = type(callback).__name__
+        if isinstance(callback, keras.callbacks.SwapEMAWeights):
+            raise ValueError(
+                f"Callback {name} puts moving averages in place of the weights for a while, and "
+                + (
+                    "with parameter servers other workers train on meanwhile. "
+                    if ps
+                    else "a scorer does not see them. "
+                )
+                + "Leave it out: with use_ema=True training ends with the averages; or train with ps=0, scorer=0."
+            )
+        if scorer and (monitor := _monitored(callback)).startswith("val_"):
+            raise ValueError(
+                f"Callback {name} looks at {monitor!r} when an epoch ends, and a scorer finds it later, while training "
+                f"continues. Leave scorer out; or, to stop, pass stop=dt.Patience({monitor!r}, 3) in its place."
+            )
+
+
+def _monitored(callback: Any) -> str:
+    """Return which log one of Keras' own callbacks decides by, if any."""
+    from keras.callbacks import EarlyStopping, ModelCheckpoint, ReduceLROnPlateau
+
+    decides = isinstance(callback, EarlyStopping | ReduceLROnPlateau)
+    decides = decides or (isinstance(callback, ModelCheckpoint) and callback.save_best_only)
+    return str(callback.monitor) if decides else ""

@@ -1,0 +1,106 @@
+"""Start a fit: the steps that all kinds of model share, once and in one order.
+
+Whatever needs no cluster is refused before there is one: a local cluster is started last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dask_train.arguments import takes
+from dask_train.cluster.arrivals import default_fit_workers, default_workers
+from dask_train.cluster.clients import client_or_local
+from dask_train.fitting.checks import check_share
+from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
+from dask_train.fitting.refusals import check_refusals
+from dask_train.fitting.stop_checks import check_stop_names
+from dask_train.training.in_process import run_in_process
+from dask_train.training.launch import check_replaces, launch
+from dask_train.training.settings import RunSettings
+
+
+def fit_function(kind: ModelKind) -> Callable[..., Any]:
+    """Return the function of ``dt.fit`` for a kind of model, whose signature lists the arguments that it takes."""
+
+    @takes(kind.settings, RunSettings, without=kind.not_taken)
+    def fit(model: Any, x: Any = None, y: Any = None, **given: Any) -> Any:
+        return start_fit(kind, model, x, y, given)
+
+    return fit
+
+
+def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, Any]) -> Any:
+    """Check a fit, and start its run.
+
+    Parameters
+    ----------
+    kind
+        That of the model.
+    model, x, y
+        As the user passed them.
+    given
+        Arguments by name: fields of the kind's settings and of :class:`RunSettings`.
+
+    Returns
+    -------
+    FitResult, or Run where ``wait`` is false; awaitables of them with an asynchronous client.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument is invalid, or the data does not fit the model; nothing has been started.
+    PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
+        How the run ended; see :func:`dask_train.train`.
+    """
+    call = _checked(kind, model, x, y, given)
+    rows = kind.rows(call)
+    prepared = kind.prepared(call, rows)
+    call, rows = _with_workers(kind, call, rows)
+    work = kind.work(call, rows, prepared)
+    run = replace(call.run, resizes=partial(check_share, call.settings.rows) if kind.grows else None)
+    start: Any = run_in_process if call.workers == 0 else launch
+    return start(
+        work.functions,
+        kind.roles(call),
+        rows.inputs,
+        run,
+        framework=kind.framework(in_place=call.in_place),
+        params=work.params,
+        display=work.display,
+        finish=work.finish,
+    )
+
+
+def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, Any]) -> FitCall:
+    """Return a call whose settings are checked, by themselves and against the model."""
+    settings = kind.settings.of(given)
+    fixed = {"gpus": None} if "gpus" in kind.not_taken else {}
+    run = RunSettings.of(given, progress=settings.progress, **fixed).named("fit")
+    call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=kind.workers(model, settings))
+    kind.check(call)
+    check_refusals(kind, call)
+    check_replaces(run.recovery, kind.framework(in_place=call.in_place))
+    run.needs(kind.roles(call))
+    check_stop_names(run.stop, validates=settings.validates, known=kind.scores(call), unit=kind.unit)
+    kind.check_best(call)
+    return call
+
+
+def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCall, FitRows]:
+    """Return a call whose number of workers is known, with the rows as these share them.
+
+    If no number was asked for the cluster tells it, and is started if there is none.
+    """
+    if call.workers is None:
+        run = replace(call.run, client=client_or_local(call.run.client, 0))
+        if kind.one_per_dask_worker(call):
+            workers = default_workers(run.client, run.on)
+        else:
+            workers = default_fit_workers(run.client, run.on, run.gpus)
+        rows, workers = kind.shared(call, rows, workers)
+        call = replace(call, run=run, workers=workers)
+    kind.check_together(call.model, call.settings, call.workers or 1)
+    return call, rows
