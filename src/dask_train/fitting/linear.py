@@ -124,7 +124,10 @@ def _check(model: LinearEstimator, run: RunSettings) -> None:
         One can't.
     """
     kept, name = run.checkpoint, type(model).__name__
-    if not hasattr(model, "solver") and (given := [each for each in ("stop", "checkpoint") if getattr(run, each)]):
+    given = [each for each in ("stop", "checkpoint") if getattr(run, each)]
+    if run.recovery is not None and run.recovery.scope == "in_place":
+        given.append("recovery='in_place'")
+    if not hasattr(model, "solver") and given:
         raise ValueError(
             f"{name} is fitted in one pass over the rows, so there is no step at which {' or '.join(given)} could act. "
             "Leave it out."

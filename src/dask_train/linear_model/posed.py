@@ -15,7 +15,7 @@ from dask_train.cluster.in_tasks import frees_its_thread
 from dask_train.collections.blocks import delayed_blocks
 from dask_train.driver.result import Result
 from dask_train.linear_model.packed import packed
-from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
+from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
 from dask_train.linear_model.ranks import Ranks
 from dask_train.report.progress import RunDisplay
 from dask_train.trainers.common.outcome import Outcome
@@ -90,13 +90,20 @@ class Posed:
         if is_packed:
             data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(data), strict=True)]
         held = task is not None
+        in_place = run.recovery is not None and run.recovery.scope == "in_place"
         begin: Any = run_in_process if is_zero(workers) else launch
         return begin(
-            LinearRole(problem=self.problem, task=task or LoopTask(), is_packed=is_packed, is_held=held),
+            LinearRole(
+                problem=self.problem,
+                task=task or LoopTask(),
+                is_packed=is_packed,
+                is_held=held,
+                in_place=in_place,
+            ),
             None if workers is None else {"worker": workers},
             RunInputs(data=data),
             run,
-            framework=Linear(),
+            framework=LinearInPlace() if in_place else Linear(),
             finish=finish,
             display=display,
             params=params,
