@@ -99,7 +99,7 @@ class LinearRole(LoopRole, Refusing):
         with self._met(session) as group:
             takes_place = isinstance(group, ReplaceableGroup) and group.received is not None
             if takes_place:
-                session._account.seal()  # the lost one has come back from these rows, and no step is repeated
+                session._count_no_rows()  # the lost one has come back from them, and no step is repeated
             ranks = self._ranks(session, group)
             task = self.task
             if task.checkpoint is not None and not takes_place:

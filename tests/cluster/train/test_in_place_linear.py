@@ -70,8 +70,3 @@ def test_sparse_rows_are_those_of_the_lost_worker(client, until):
     assert pids(until(run, 20))[0] == before[0]
     assert len(run.result().attempts) == 2
     assert (found.coef_.tobytes(), found.n_iter_) == (whole.coef_.tobytes(), whole.n_iter_)
-
-
-def test_models_without_steps_are_refused(client):
-    with pytest.raises(ValueError, match=r"Ridge is fitted in one pass .* recovery='in_place' could act"):
-        dt.fit(ours.Ridge(), np.ones((4, 2)), np.ones(4), recovery="in_place", client=client)
