@@ -21,6 +21,7 @@ from dask_train.linear_model.penalised_squares import PenalisedSquares
 from dask_train.linear_model.rank_role import FOUND, LinearRole
 from dask_train.linear_model.solving import SOLVERS, WITH_L1
 from dask_train.role.time_spent import TimeSpent
+from dask_train.trainers.common.step_loop import StepLoop
 from dask_train.trainers.common.task import LoopTask
 
 _found = importlib.util.spec_from_file_location(
@@ -43,16 +44,18 @@ class Session:
 
     num_rows, peers, meeting, size, world_size = len(X), {}, None, SIZE, SIZE
 
-    def __init__(self, rank, attempt, run, folder, y):
+    def __init__(self, rank, attempt, run, folder, y, resumes):
         self.rank = self.world_rank = rank
-        self.attempt, self._meeting, self._folder, self._y = attempt, run, folder, y
+        self.attempt, self._meeting, self._y = attempt, run, y
         self.scores, self.is_counted = [], True
         self._link = SimpleNamespace(spent=TimeSpent(), start_all_again=run.start_all_again, wanted_size=0)
         self._link.note = self._link.moved = lambda *_, **__: None
         self.partition_numbers = np.arange(len(CUT[rank])) + 10 * rank
         if folder is not None:
-            self.scratch = folder / f"scratch-{rank}-{attempt}"
+            self.scratch = folder.with_name(f"{folder.name}-scratch-{rank}-{attempt}-{resumes}")
             self.scratch.mkdir(parents=True)
+            place = CheckpointPlace(url=str(folder), run=run_of(resumes), resume=resumes)
+            self._checkpoints = CheckpointFolder(place, attempt)
 
     def partitions(self):
         yield from ((X[rows], self._y[rows]) for rows in CUT[self.rank])
@@ -70,8 +73,15 @@ class Session:
         return False
 
     def checkpoints(self):
-        place = CheckpointPlace(url=str(self._folder), run="this", resume=False)
-        return CheckpointFolder(place, self.attempt)
+        return self._checkpoints
+
+    def open_checkpoint(self, *, own):
+        loaded = self._checkpoints.load(self.scratch, own=own)
+        return loaded and loaded.folder
+
+
+def run_of(resumes):
+    return "next" if resumes else "this"
 
 
 @contextmanager
@@ -93,14 +103,15 @@ def losing(course, *losses):
     assert not left, "all were lost that should be"
 
 
-def fitted(in_threads, problem, *losses, y=Y, folder=None, meddle=lambda session: None):
+def fitted(in_threads, problem, *losses, y=Y, folder=None, resumes=False, meddle=lambda session: None):
     """What ranks come to; how often each began anew; the calls of each; why all were to start again."""
     course, reasons, counted = Course(SIZE), [], []
     kept = None if folder is None else Checkpoint(folder, every_steps=2, every_s=None)
-    role = LinearRole(problem=problem, task=LoopTask(checkpoint=kept, run="this"), in_place=True)
+    task = LoopTask(checkpoint=kept, run=run_of(resumes), resume=resumes)
+    role = LinearRole(problem=problem, task=task, in_place=True)
 
     def life(rank):
-        session = Session(rank, course.attempts[rank], course.of(rank), folder, y)
+        session = Session(rank, course.attempts[rank], course.of(rank), folder, y, resumes)
         meddle(session)
         try:
             outcome = role(session)
@@ -210,6 +221,10 @@ def test_several_targets_go_on_with_the_one_in_hand(in_threads, solver, max_iter
     lose_each(in_threads, squares(solver, max_iter, tol), 4, y=TARGETS)
 
 
+def test_who_comes_sums_the_hessian_matrix_of_squares_with_the_others_which_have_summed_it_before(in_threads):
+    lose_each(in_threads, squares("admm", 3), 9, y=TARGETS[:, :1])  # once more behind the second step
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("solver", WITH_L1)
 def test_several_targets_go_on_where_a_rank_is_lost_before_any_call(in_threads, solver):
@@ -221,6 +236,32 @@ def test_a_fit_goes_on_that_keeps_checkpoints(in_threads, tmp_path, solver):
     folders = (tmp_path / str(number) for number in range(1000))
     # The more of them are written, the more calls there are: how many depends on how long each takes.
     lose_each(in_threads, logistic(solver), 3, folder=lambda: next(folders), first=FIRST + 1, share=0.6)
+
+
+def test_a_fit_resumes_from_a_checkpoint_of_one_that_has_come_in_place_of_the_first_rank(in_threads, tmp_path):
+    wanted = fitted(in_threads, logistic("lbfgs"))
+    cut = fitted(in_threads, logistic("lbfgs", max_iter=7), (0, 20), folder=tmp_path / "kept")
+    assert (cut.reasons, cut.attempts, cut.found[0][-1]) == ([], [1, 0, 0], 7)
+    run = fitted(in_threads, logistic("lbfgs"), (0, 9), (1, 15), folder=tmp_path / "kept", resumes=True)
+    check_same(run, wanted)
+    assert run.attempts == [1, 1, 0]
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "admm"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_fit_goes_on_where_a_rank_is_lost_before_it_has_mirrored_a_step(in_threads, monkeypatch, solver, rank):
+    wanted, mirror, left = fitted(in_threads, logistic(solver)), StepLoop.mirror_step, [rank]
+
+    def mirror_step(loop):
+        if loop.position.steps == 4 and loop._agreement.rank in left:
+            left.clear()
+            raise Lost
+        mirror(loop)
+
+    monkeypatch.setattr(StepLoop, "mirror_step", mirror_step)
+    run = fitted(in_threads, logistic(solver))
+    check_same(run, wanted)
+    assert run.attempts == [int(each == rank) for each in range(SIZE)]
 
 
 def test_a_fit_goes_on_where_several_are_lost(in_threads):
