@@ -21,6 +21,7 @@ DOCUMENTED = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
 OURS = {
     "_close",
     "_context",
+    "_count_no_rows",
     "_data",
     "_example",
     "_failure",

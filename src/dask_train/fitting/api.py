@@ -203,7 +203,8 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     recovery
         Recovery from a lost worker. Default: all start again from the last checkpoint of this call. None: an error. Or
         a :class:`~dask_train.RecoveryPolicy`. ``"in_place"`` replaces it within the step, while the others keep
-        theirs: for torch modules, and for Keras models on TensorFlow and torch, on CPUs of one host.
+        theirs: for torch modules, Keras models on TensorFlow and torch, and linear models with a solver, on CPUs of one
+        host.
     on
         Addresses of Dask workers to choose from. Default: all.
     resources

@@ -23,10 +23,11 @@ from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, 
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.settings import FitSettings, of_run, of_trial
 from dask_train.fitting.spec import VALIDATION
+from dask_train.frameworks.base import Framework
 from dask_train.input_errors import warn_at_the_call
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
-from dask_train.linear_model.rank_role import FOUND, Linear, LinearRole
+from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
 from dask_train.linear_model.validating import ScoredRows
 from dask_train.report.account import MetricCurves
 from dask_train.shared_data.published import PublishedDataset
@@ -119,14 +120,14 @@ class LinearModels(ModelKind):
         """Return what solves the problem."""
         model, posed = call.model, rows.data
         return FitWork(
-            functions=posed.role(LoopTask(**of_run(call.run), configuration=prepared)),
+            functions=posed.role(LoopTask(**of_run(call.run), configuration=prepared), in_place=call.in_place),
             params=params_of_estimator(model),
             finish=partial(_fitted, model=model, posed=posed, targets=_targets(call.x, call.settings.label)),
         )
 
-    def framework(self, *, in_place: bool = False) -> Linear:  # noqa: ARG002 - not yet
+    def framework(self, *, in_place: bool = False) -> Framework:
         """Return that of ``fit`` of linear models."""
-        return Linear()
+        return LinearInPlace() if in_place else Linear()
 
     def trial(self, model: Any, settings: Any, rows: TrialRows) -> TrialSpec:  # noqa: ARG002 - none is of a trial
         """Check a model as ``fit`` does; the best model is a copy of it."""

@@ -56,6 +56,12 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("linear", "one pass, checkpoint", _AT_A_STEP),
     (
         "linear",
+        "one pass, in place",
+        "{model} is fitted in one pass over the rows, so there is no step at which recovery='in_place' could act. "
+        "Leave it out.",
+    ),
+    (
+        "linear",
         "best",
         "checkpoint has best=, and a linear model is the best one where its solver ends. Leave best out of "
         "dt.Checkpoint.",

@@ -79,6 +79,7 @@ def admm(
     num_ranks = int(ranks.all_reduce(np.array(1)))
     l2, l1 = objective.penalty, objective.l1
     own = _Own(objective, None if hessians is None else hessians[1])
+    steps.enter()
     if steps.state is None:
         every = objective.evaluate(start, 2)[2] if hessians is None else hessians[0]
         agreed, near, scale = start, _FIRST * _curvature(every) / num_ranks, _FIRST

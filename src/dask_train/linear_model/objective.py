@@ -82,7 +82,7 @@ class Objective:
         found = self._ranks.all_reduce(self.own(coef, 1 if known else order))
         if known:
             found.append(self._constant)
-        elif order > 1 and type(self.family) is Family:
+        elif order > 1 and type(self.family) is Family and not self._ranks.steps.replaceable:
             self._constant = found[2]
         found[0] = np.asarray(found[0] + 0.5 * self.penalty @ coef**2)
         if order > 0:

@@ -58,10 +58,23 @@ class Posed:
             data = [dask.delayed(packed, pure=False)(*parts) for parts in zip(*delayed_blocks(data), strict=True)]
         return RunInputs(data=data)
 
-    def role(self, task: LoopTask | None = None) -> LinearRole:
-        """Return what the workers do; ``task`` is the loop of a run that the user holds."""
-        is_held = task is not None
-        return LinearRole(problem=self.problem, task=task or LoopTask(), is_packed=self.is_packed, is_held=is_held)
+    def role(self, task: LoopTask | None = None, *, in_place: bool = False) -> LinearRole:
+        """Return what the workers do.
+
+        Parameters
+        ----------
+        task
+            The loop of a run that the user holds. Default: none does.
+        in_place
+            Whether a lost worker is to be replaced while the others wait.
+        """
+        return LinearRole(
+            problem=self.problem,
+            task=task or LoopTask(),
+            is_packed=self.is_packed,
+            is_held=task is not None,
+            in_place=in_place,
+        )
 
     @frees_its_thread
     def start(

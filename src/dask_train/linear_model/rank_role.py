@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dask_train.collectives import ProcessGroup
+from dask_train.collectives.replaceable import ReplaceableGroup
 from dask_train.frameworks.base import Framework
+from dask_train.frameworks.fitting import FitFramework
+from dask_train.linear_model.group_ranks import GroupRanks
 from dask_train.linear_model.packed import unpacked
 from dask_train.linear_model.ranks import Ranks, SessionRanks
 from dask_train.linear_model.run_steps import LedAgreement, RunSteps
-from dask_train.linear_model.steps import UNASKED
 from dask_train.linear_model.validating import ScoredRows, picked
 from dask_train.role.refusals import Refusing
 from dask_train.role.session import Session
-from dask_train.trainers.common.agreement import SessionAgreement
+from dask_train.trainers.common.agreement import Agreement, GroupAgreement, SessionAgreement
 from dask_train.trainers.common.entry import LoopRole, Shown
+from dask_train.trainers.common.group import process_group
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.step_loop import StepLoop
 from dask_train.trainers.common.task import LoopTask
@@ -39,6 +44,15 @@ class Linear(Framework):
     )
 
 
+class LinearInPlace(FitFramework):
+    """The adapter of fits whose lost workers are replaced in place."""
+
+    name, imports = Linear.name, Linear.imports
+
+    def __init__(self) -> None:
+        super().__init__(Linear(), in_place=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinearRole(LoopRole, Refusing):
     """Called with a session, it solves a problem; the first rank returns what was found.
@@ -57,6 +71,8 @@ class LinearRole(LoopRole, Refusing):
         The numbers of the columns that are features, targets and perhaps weights. Default: all, in this order.
     validation
         What is scored in the end, as the only epoch of a trial of a search. Default: nothing.
+    in_place
+        Whether a lost rank is replaced while the others wait; needs the adapter :class:`LinearInPlace`.
     """
 
     problem: Callable[[Ranks], Any]
@@ -65,6 +81,7 @@ class LinearRole(LoopRole, Refusing):
     is_held: bool = True
     places: tuple[int, ...] | None = None
     validation: ScoredRows | None = None
+    in_place: bool = False
 
     __name__ = "linear-model"
     ends_with_all = True
@@ -79,44 +96,76 @@ class LinearRole(LoopRole, Refusing):
         CheckpointError
             The last checkpoint is of another fit.
         """
+        with self._met(session) as group:
+            takes_place = isinstance(group, ReplaceableGroup) and group.received is not None
+            if takes_place:
+                session._count_no_rows()  # the lost one has come back from them, and no step is repeated
+            ranks = self._ranks(session, group)
+            task = self.task
+            if task.checkpoint is not None and not takes_place:
+                task = replace(task, configuration={**task.configuration, "data": _told_apart(ranks, ranks.parts)})
+            loop = StepLoop(task, session, self._agreement(session, group))
+            if shown is not None:
+                shown(loop)
+            try:
+                outcome = self._solved(session, ranks, loop)
+                if isinstance(group, ReplaceableGroup):
+                    group.confirm()  # one that is lost before needs the others
+                return outcome
+            finally:
+                loop.settle()
+
+    def _solved(self, session: Session, ranks: SessionRanks, loop: StepLoop) -> Outcome | None:
+        # To agree costs a symmetric solver another sum in each step, and in `fit` of an estimator it would not be used.
+        if self.is_held or not self._is_symmetric:
+            mine = session.partition_numbers.tobytes() if self.in_place else None
+            keeps = self.task.checkpoint is not None
+            ranks.steps = RunSteps(loop, has_own=self._is_symmetric, keeps=keeps, partitions=mine)
+        found = self.problem(ranks)
+        loop.rounds_done()
+        if self.validation is not None:
+            loop.fit_done(**self.validation.scores(self.problem, found, session))
+        return loop.outcome(lambda: {FOUND: found})
+
+    @property
+    def _is_symmetric(self) -> bool:
+        return getattr(self.problem, "solver", None) == "admm"
+
+    @contextmanager
+    def _met(self, session: Session) -> Iterator[ProcessGroup | None]:
+        """Meet the other ranks, if lost ones are replaced; else they meet with the first call."""
+        if not self.in_place:
+            yield None
+            return
+        with process_group(self.task, session) as group:
+            yield group
+
+    def _ranks(self, session: Session, group: ProcessGroup | None) -> SessionRanks:
         partitions = session.partitions()
         parts = list(unpacked(partitions) if self.is_packed else partitions)
         if self.places is not None:
             parts = [picked(part, self.places) for part in parts]
-        task, keeps = self.task, self.task.checkpoint is not None
-        if keeps:
-            task = replace(task, configuration={**task.configuration, "data": _told_apart(session, parts)})
-        is_symmetric = getattr(self.problem, "solver", None) == "admm"
-        loop = StepLoop(task, session, (SessionAgreement if is_symmetric else LedAgreement)(session))
-        if shown is not None:
-            shown(loop)
-        try:
-            # To agree costs a symmetric solver another sum in each step, and in `fit` of an estimator it would not be
-            # used.
-            asks = self.is_held or not is_symmetric
-            steps = RunSteps(loop, has_own=is_symmetric, keeps=keeps) if asks else UNASKED
-            found = self.problem(SessionRanks(session, parts, steps))
-            loop.rounds_done()
-            if self.validation is not None:
-                loop.fit_done(**self.validation.scores(self.problem, found, session))
-            return loop.outcome(lambda: {FOUND: found})
-        finally:
-            loop.settle()
+        return SessionRanks(session, parts) if group is None else GroupRanks(session, parts, group)
+
+    def _agreement(self, session: Session, group: ProcessGroup | None) -> Agreement:
+        if group is not None:
+            return GroupAgreement(group)
+        return (SessionAgreement if self._is_symmetric else LedAgreement)(session)
 
     def as_of(self, outcome: Outcome, epoch: int) -> dict[str, Any]:  # noqa: ARG002 - there is one
         """Return what was found."""
         return outcome.header
 
 
-def _told_apart(session: Session, parts: Sequence[Any]) -> dict[str, Any]:
+def _told_apart(ranks: Any, parts: Sequence[Any]) -> dict[str, Any]:
     """Return sums of the bits of each column over all ranks, which are the same however the rows are cut."""
     mine = np.zeros(3, np.uint64)
     for columns in parts:
         with np.errstate(over="ignore"):
             mine[: len(columns)] += np.array([_sum_of_bits(column) for column in columns], np.uint64)
-    sums = session.all_reduce(mine).tolist()
+    sums = ranks.all_reduce(mine).tolist()
     bits = {name: f"{found:016x}" for name, found in zip(("X", "y", "sample_weight"), sums, strict=True)}
-    return {"rows": session.num_rows, **bits}
+    return {"rows": ranks.num_rows, **bits}
 
 
 def _sum_of_bits(column: Any) -> int:

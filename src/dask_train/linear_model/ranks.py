@@ -71,15 +71,20 @@ class SessionRanks:
         Its partitions, which have been read. They are taken out of the list.
     steps : SolverSteps
         What happens between two steps of the solver; nothing by default.
+
+    Attributes
+    ----------
+    parts, steps
+        As above; parts are those that are left.
     """
 
     def __init__(self, session: Any, parts: list[Any], steps: SolverSteps = UNASKED) -> None:
-        self._session, self._parts, self.steps = session, parts, steps
+        self._session, self.parts, self.steps = session, parts, steps
 
     def partitions(self) -> Iterator[Any]:
         """Yield this rank's own, once: what is made of them may take their place in memory."""
-        while self._parts:
-            yield self._parts.pop(0)
+        while self.parts:
+            yield self.parts.pop(0)
 
     def __getattr__(self, name: str) -> Any:
         """Return what a session has besides."""
@@ -89,7 +94,17 @@ class SessionRanks:
 Evaluate = Callable[[np.ndarray, int], list[np.ndarray]]
 
 
-def led(ranks: Ranks, size: int, evaluate: Evaluate, solve: Callable[[Evaluate], Sequence[Any]]) -> np.ndarray | Any:
+# What the leading rank asks for in place of derivatives of an order.
+_END, _STEP = -1, -2
+
+
+def led(
+    ranks: Ranks,
+    size: int,
+    evaluate: Evaluate,
+    solve: Callable[[Evaluate], Sequence[Any]],
+    steps: SolverSteps = UNASKED,
+) -> np.ndarray | Any:
     """Return what a solver finds that runs in the first rank, while the others sum with it.
 
     A solver is then a function of what is summed, and takes each decision once: processors of several kinds may round
@@ -105,6 +120,8 @@ def led(ranks: Ranks, size: int, evaluate: Evaluate, solve: Callable[[Evaluate],
         Sums something of coefficients, of the order that is given with them, over all ranks.
     solve
         Is given a function like it, and returns coefficients, the number of steps, and whether it has converged.
+    steps
+        What happens between two of its steps, which others are told of where they have a part in it.
 
     Returns
     -------
@@ -117,8 +134,13 @@ def led(ranks: Ranks, size: int, evaluate: Evaluate, solve: Callable[[Evaluate],
         return found
 
     if ranks.world_rank == 0:
-        coef, steps, converged = solve(lambda coef, order: evaluate(told(order, coef)[1 : size + 1], order))
-        return told(-1, np.concatenate([coef, [steps, converged]]))[1:]
-    while (order := int((word := told(0, np.zeros(size)))[0])) >= 0:
-        evaluate(word[1 : size + 1], order)
+        steps.lead(lambda step, loss: told(_STEP, np.array([step, loss])))
+        coef, taken, converged = solve(lambda coef, order: evaluate(told(order, coef)[1 : size + 1], order))
+        return told(_END, np.concatenate([coef, [taken, converged]]))[1:]
+    steps.catch_up()
+    while (order := int((word := told(0, np.zeros(size)))[0])) != _END:
+        if order == _STEP:
+            steps.passed(int(word[1]), float(word[2]), ())
+        else:
+            evaluate(word[1 : size + 1], order)
     return word[1:]

@@ -88,6 +88,8 @@ def _solved(
     sample: Sample | None = None,
 ) -> Found:
     hessians: tuple[np.ndarray, np.ndarray] | None = None
+    if solver != "admm":  # which begins with the Hessian matrices of a sample, also where it resumes
+        ranks.steps.enter()
     if sample is not None and (ranks.steps.state is None or solver == "admm"):
         part = problem.of(sample)
         near, _, _ = _minimum(ranks, part, solver, start, max(tol, sample.tol), max_iter, UNASKED)
@@ -118,7 +120,7 @@ def _minimum(
             return SMOOTH[solver](evaluate, start, tol, max_iter, steps=steps)
         return COMPOSITE[solver](evaluate, start, tol, max_iter, problem.l1, steps=steps)
 
-    found = led(ranks, problem.size, problem.evaluate, solve)
+    found = led(ranks, problem.size, problem.evaluate, solve, steps)
     return found[: problem.size], int(found[-2]), bool(found[-1])
 
 

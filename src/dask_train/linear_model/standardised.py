@@ -106,7 +106,7 @@ def _moments(ranks: Ranks, objective: Objective) -> tuple[np.ndarray, np.ndarray
     """Means, 0 if there is no intercept, mean squares and variances of all features."""
     num_features = objective.num_features
     sums = np.zeros((2, num_features))
-    for x, _, weight in objective.blocks():
+    for x, _, weight in () if ranks.steps.knows_next else objective.blocks():
         squares = x.multiply(x) if hasattr(x, "multiply") else x * x
         sums += [np.asarray(x.T @ weight).ravel(), np.asarray(squares.T @ weight).ravel()]
     means, squares = ranks.all_reduce(sums) / objective.total
@@ -120,7 +120,7 @@ def _variance(ranks: Ranks, objective: Objective, means: np.ndarray, squares: np
     if (found > 1e-8 * squares).all():
         return found
     own = np.zeros(objective.num_features)
-    for x, _, weight in objective.blocks():
+    for x, _, weight in () if ranks.steps.knows_next else objective.blocks():
         own += weight @ (dense(x) - means) ** 2
     again: np.ndarray = ranks.all_reduce(own) / objective.total
     return again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class SolverSteps:
         Whether states are asked for at all.
     stopped
         Whether the run is to stop.
+    replaceable
+        Whether one rank alone may resume, in place of a lost one: then none may leave a call out because of what it
+        knows of an earlier one.
     """
 
     first: int = 0
@@ -34,6 +37,7 @@ class SolverSteps:
     own: Any = None
     keeps: bool = False
     stopped: bool = False
+    replaceable: bool = False
 
     def begin(self) -> Found | None:
         """Begin the next solver's run; return what it has found where that is known already."""
@@ -60,6 +64,26 @@ class SolverSteps:
 
     def end(self, found: Found) -> None:
         """End the solver's run; of one that has converged nothing else is kept."""
+
+    # Where one rank alone may resume
+
+    def lead(self, tell: Callable[[int, float], object]) -> None:
+        """Have ``tell`` called with step and loss before each sync point that others pass when they are told."""
+
+    def catch_up(self) -> None:
+        """Pass the sync point behind which this rank begins, if it does and is told of later ones only."""
+
+    def enter(self) -> None:
+        """Note that one which resumes makes none of the collective calls from here to the step at which it does."""
+
+    @property
+    def knows_next(self) -> bool:
+        """Return whether the next call's result is remembered, so that this rank's part in it does not count."""
+        return False
+
+    def remembered(self, call: str, make: Callable[[], Any]) -> Any:  # noqa: ARG002 - nothing is remembered here
+        """Return what a collective call comes to: ``make()``, or what others remember that have made it already."""
+        return make()
 
 
 # Of a solver that is not asked between its steps.

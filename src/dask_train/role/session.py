@@ -80,6 +80,10 @@ class Session(Collective, Checkpointing):
         if self._data is not None:
             self._data.continue_turn()
 
+    def _count_no_rows(self) -> None:
+        """Let what is read from now on not count as trained: the role whose place this takes has come back from it."""
+        self._account.seal()
+
     @property
     def global_rows(self) -> int:
         """Rows of the current global batch over all ranks, for weights; 0 before the first."""

@@ -46,8 +46,9 @@ class RecoveryPolicy:
     ----------
     scope
         ``"role"``: only the lost role starts again, and the others never pause. ``"gang"``: all start again, as the
-        next attempt. ``"in_place"``, for ``dt.fit`` of torch modules and Keras models: a new process takes the place of
-        the lost worker within the step, and the others keep theirs. Where that can't be, all start again in any case.
+        next attempt. ``"in_place"``, for ``dt.fit`` of torch modules, Keras models and linear models: a new process
+        takes the place of the lost worker within the step, and the others keep theirs. Where that can't be, all start
+        again in any case.
     max_restarts
         Number of restarts in a run; the loss after that ends it. Default: 3.
     retry_errors

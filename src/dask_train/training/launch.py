@@ -300,9 +300,9 @@ def check_replaces(policy: RecoveryPolicy | None, adapter: Framework) -> None:
     """
     if policy is not None and policy.scope == "in_place" and not adapter.replaces_in_place:
         raise ValueError(
-            "recovery='in_place' replaces lost workers of dt.fit that train a torch module or a Keras model, and this "
-            f"run is of framework {adapter.name!r}. Leave recovery= out: then all start again, from the last "
-            "checkpoint."
+            "recovery='in_place' replaces lost workers of dt.fit that train a torch module, a Keras model or a linear "
+            f"model, and this run is of framework {adapter.name!r}. Leave recovery= out: then all start again, from "
+            "the last checkpoint."
         )
 
 

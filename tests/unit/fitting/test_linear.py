@@ -102,6 +102,7 @@ def test_columns_of_a_frame_are_named(tmp_path):
     [
         ({"model": Ridge(), "checkpoint": "there"}, "Ridge is fitted in one pass over the rows"),
         ({"model": Ridge(), "stop": "loss < 1"}, "there is no step at which stop could act"),
+        ({"model": Ridge(), "recovery": "in_place"}, "there is no step at which recovery='in_place' could act"),
         ({"checkpoint": dt.Checkpoint("there", best="loss", mode="min")}, "Leave best out"),
         ({"stop": "los < 1"}, r"scores are loss. Did you mean 'loss'\?"),
         ({"stop": "val_loss < 1"}, "val_loss, which nothing computes"),

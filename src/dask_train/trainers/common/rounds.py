@@ -58,9 +58,14 @@ class RoundLoop(SyncedLoop):
         bool
             Whether training ends here, for all ranks.
         """
-        self._note(self.position.epoch, scores)
         done = self.position.epoch + 1
         self.position = Position(done, 0, done)
+        self._at_border()
+        return self._end_round(scores)
+
+    def _end_round(self, scores: dict[str, Any]) -> bool:
+        done = self.position.epoch
+        self._note(done - 1, scores)
         self._report(self.unit, done, scores)
         return self._pass_sync_point(epoch_ends=False)
 
