@@ -19,6 +19,7 @@ from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
 from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, split_off, validation_of
+from dask_train.fitting.following import most_workers, number_to_begin_with, with_bounds
 from dask_train.fitting.kinds import FIT_BY_CLASS, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
@@ -126,7 +127,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
     schema: FrameSchema | str | os.PathLike[str] | None = None,
-    workers: int | None = None,
+    workers: int | tuple[int, int] | None = None,
     ps: int = 0,
     scorer: int = 0,
     seed: int = 0,
@@ -204,7 +205,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         Default: what the model was fitted with in this process; else it learns columns and categories of ``x``.
     workers
         Number of processes. Default: one per host, with all of its cores; one per GPU that ``gpus`` gives; one per Dask
-        worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow.
+        worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow. ``(2, 8)``
+        follows the cluster: one process per Dask worker of the run's host, at least 2 and at most 8, which join and
+        leave while others train; for models and settings of ``recovery="in_place"``, which it implies.
     ps
         Number of parameter servers, which share the weights. Default: 0, synchronous training.
     scorer
@@ -291,7 +294,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     >>> dt.fit(module, X, y, loss=torch.nn.CrossEntropyLoss(), optimizer=partial(torch.optim.Adam, lr=1e-3))
     >>> dt.fit(xgboost.XGBClassifier(), frame, label="outcome", validation_data=later)
     """
-    given = dict(locals())
+    given = with_bounds(locals())
     settings, is_new = KerasSettings.of(given), resume == fit_checks.NEW_LEARNING_RATE
     given |= {"checkpoint": check_checkpoint(checkpoint, resume, words=(fit_checks.NEW_LEARNING_RATE,))}
     given |= {"resume": bool(resume), "progress": settings.progress}
@@ -307,7 +310,7 @@ def _fit(
     fit_checks.check_model(model)
     in_place = run.recovery is not None and run.recovery.scope == "in_place"
     if in_place:
-        check_replaced(model, ps, scorer)
+        check_replaced(model, ps, scorer, run.follows)
     callbacks = fit_checks.check_callbacks(settings.callbacks)
     features, label = columns_for(model, x, y, settings.features, settings.label)
     like = Conformer(learnt_for(model, settings.schema))
@@ -329,10 +332,11 @@ def _fit(
     workers = 1 if in_process else settings.workers
     if not in_process:
         run = replace(run, client=client_or_local(run.client, workers or 0))
+        workers = number_to_begin_with(run, workers)
         if workers is None:
             workers = default_workers(run.client, run.on) if ps else default_fit_workers(run.client, run.on, run.gpus)
     assert workers is not None
-    fit_checks.check_share(settings.rows, workers)
+    fit_checks.check_share(settings.rows, most_workers(run, workers))
     fit_checks.check_together(model, workers, ps=ps)
     run = replace(run, resizes=partial(fit_checks.check_share, settings.rows))
     header, arrays = ({}, []) if in_process and run.checkpoint is None else taken_apart(model)

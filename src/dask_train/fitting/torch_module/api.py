@@ -14,6 +14,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData, check_some_rows, fit_data, inputs_of, split_off, validation_of
+from dask_train.fitting.following import most_workers, number_to_begin_with, with_bounds
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for, schema_for
 from dask_train.fitting.settings import of_run
@@ -85,6 +86,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     from dask_train.fitting.torch_module.prepared import PreparedModule
     from dask_train.fitting.torch_module.result import module_trained
 
+    given = with_bounds(given)
     settings = ModuleSettings.of(given)
     run = RunSettings.of(given, progress=settings.progress).named("fit")
     module = checks.check_module(model)
@@ -110,8 +112,9 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     workers = 1 if settings.in_process else settings.workers
     if not settings.in_process:
         run = replace(run, client=client_or_local(run.client, workers or 0))
-        workers = workers or default_fit_workers(run.client, run.on, run.gpus)
+        workers = number_to_begin_with(run, workers) or default_fit_workers(run.client, run.on, run.gpus)
     assert workers is not None
+    fit_checks.check_share(settings.rows, most_workers(run, workers))
     run = replace(run, resizes=partial(fit_checks.check_share, settings.rows))
     task = prepared.task(workers, of_run(run))
     start: Any = run_in_process if settings.in_process else launch

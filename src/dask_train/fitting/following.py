@@ -1,0 +1,60 @@
+"""A fit whose number of workers follows the Dask workers: what is asked for, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dask_train.cluster.arrivals import followed_workers
+from dask_train.run.bounds import WorkerBounds
+from dask_train.run.recovery import check_recovery
+from dask_train.training.settings import DEFAULT, RunSettings
+
+
+def with_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a fit, with ``workers`` as the least number and ``follows`` as both where two are given.
+
+    Such a run replaces lost workers in place, also where ``recovery`` was left out.
+
+    Raises
+    ------
+    ValueError
+        The two numbers are no bounds, or another argument does not go with them.
+    """
+    workers = given.get("workers")
+    if not isinstance(workers, tuple | list):
+        return dict(given)
+    bounds, recovery = WorkerBounds.of(workers), given.get("recovery", DEFAULT)
+    policy = check_recovery("in_place" if recovery == DEFAULT else recovery)
+    if policy is None or policy.scope != "in_place":
+        raise ValueError(
+            f"workers={tuple(bounds)} needs recovery='in_place', and recovery={recovery!r} was passed: workers join "
+            "and leave where lost ones are replaced. Leave recovery= out, or pass a single number of workers."
+        )
+    for name in ("streaming", "ps", "scorer"):
+        if given.get(name):
+            raise ValueError(
+                f"workers={tuple(bounds)} is for workers that keep the rows in memory, sum in every step and validate "
+                f"themselves, and {name}={given[name]!r} was passed. Leave {name}= out, or pass a single number of "
+                "workers."
+            )
+    return {**given, "workers": bounds.low, "recovery": policy, "follows": bounds}
+
+
+def number_to_begin_with(run: RunSettings, workers: int | None) -> int | None:
+    """Return how many workers a fit begins with: of one that follows, as many as find room now within its bounds.
+
+    Raises
+    ------
+    PlacementError
+        No Dask worker has come within ``train.placement.timeout``.
+    """
+    if run.follows is None:
+        return workers
+    assert run.client is not None
+    return followed_workers(run.client, run.on, run.needs(["worker"]).get("worker", {}), run.follows)
+
+
+def most_workers(run: RunSettings, workers: int) -> int:
+    """Return the largest number of workers that a fit may have."""
+    return workers if run.follows is None else run.follows.high

@@ -1,0 +1,49 @@
+"""A fit whose number of workers follows the Dask workers: what is made of its arguments, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_train.fitting.following import most_workers, with_bounds
+from dask_train.run.bounds import WorkerBounds
+from dask_train.run.recovery import RecoveryPolicy
+from dask_train.training.settings import DEFAULT, RunSettings
+
+
+def test_a_single_number_stays_as_it_is():
+    given = {"workers": 3, "recovery": None, "ps": 2}
+    assert with_bounds(given) == given
+    assert most_workers(RunSettings(), 3) == 3
+
+
+@pytest.mark.parametrize("recovery", [{}, {"recovery": DEFAULT}, {"recovery": "in_place"}])
+def test_two_numbers_replace_lost_workers_in_place(recovery):
+    given = with_bounds({"workers": [2, 8], "epochs": 3, **recovery})
+    assert given == {
+        "workers": 2,
+        "epochs": 3,
+        "recovery": RecoveryPolicy(scope="in_place"),
+        "follows": WorkerBounds(2, 8),
+    }
+    assert most_workers(RunSettings.of(given), 3) == 8
+
+
+def test_a_policy_of_ones_own_is_kept():
+    policy = RecoveryPolicy(scope="in_place", max_restarts=9)
+    assert with_bounds({"workers": (2, 8), "recovery": policy})["recovery"] is policy
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"recovery": None}, r"workers=\(2, 8\) needs recovery='in_place', and recovery=None was passed"),
+        ({"recovery": "gang"}, "recovery='gang' was passed"),
+        ({"recovery": RecoveryPolicy()}, "needs recovery='in_place'"),
+        ({"streaming": True}, "streaming=True was passed"),
+        ({"ps": 1}, "ps=1 was passed. Leave ps= out"),
+        ({"scorer": 1}, "scorer=1 was passed"),
+    ],
+)
+def test_what_does_not_go_with_them(settings, why):
+    with pytest.raises(ValueError, match=why):
+        with_bounds({"workers": (2, 8), **settings})
