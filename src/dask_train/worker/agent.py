@@ -154,7 +154,8 @@ class Agent:
             for child in self.children.values():
                 child.output.collect()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_leaving.wait(), LOOK_S)
+                async with asyncio.timeout(LOOK_S):
+                    await self._is_leaving.wait()
         await self._leave()
         self._over.set()
 
@@ -170,7 +171,8 @@ class Agent:
         if self.brief.leave_within_s is None:
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._all_are_gone(), self.brief.leave_within_s)
+            async with asyncio.timeout(self.brief.leave_within_s):
+                await self._all_are_gone()
         for child in self.children.values():
             child.kill()
         with suppress(TimeoutError):
