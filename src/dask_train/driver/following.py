@@ -36,8 +36,11 @@ async def follow(driver: Driver) -> None:
             return
         if count != known:
             tried_at = float("-inf")
-        elif is_due and is_steady(driver.state) and await _is_refused(driver, wanted, count):
+        elif is_due and is_steady(driver.state) and (refusal := await _refusal(driver, wanted, count)):
             tried_at = driver.now()
+            # Else a Dask worker of those that join has left, and another number is tried.
+            if await _num_places(driver, count, LEAVE_S) == count and refusal not in driver.history.notices:
+                driver.history.notice(refusal)
 
 
 def is_steady(state: RunState) -> bool:
@@ -52,23 +55,19 @@ async def _trains(driver: Driver) -> bool:
     return not driver.over and driver.follows is not None
 
 
-async def _is_refused(driver: Driver, wanted: int, count: int) -> bool:
-    """Change the number of workers; return whether that can't be while the run trains."""
+async def _refusal(driver: Driver, wanted: int, count: int) -> str:
+    """Change the number of workers; return why that can't be while the run trains, empty if it can."""
     try:
         async with driver.resizing:
             if driver.follows is None:  # the user has asked for a number meanwhile
-                return False
+                return ""
             await change(driver, wanted)
     except ClosedError:
-        return False
+        return ""
     except PlacementError as error:
-        if not is_steady(driver.state):  # it starts again, or comes to its end
-            return False
-        if str(error) not in driver.history.notices:
-            driver.history.notice(str(error))
-        return True
+        return str(error) if is_steady(driver.state) else ""  # it starts again, or comes to its end
     say(f"{driver.job.id} continues with {wanted} workers: {count} Dask workers of its host can carry one each.")
-    return False
+    return ""
 
 
 async def _num_places(driver: Driver, known: int, timeout_s: float) -> int:

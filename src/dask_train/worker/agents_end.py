@@ -10,7 +10,7 @@ from dask_train.cluster.worker_plugin import OwnPlugin
 from dask_train.worker.agent import registry
 
 # How long agents may take to end their roles, and to tell it; Dask's nanny waits 4 s for the whole end.
-END_S = 3.0
+END_S = 2.5
 
 
 class AgentsEnd(OwnPlugin):

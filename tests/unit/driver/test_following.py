@@ -90,10 +90,16 @@ def test_a_number_that_goes_back_in_time_changes_nothing():
 
 
 def test_what_can_not_be_is_told_once_and_tried_again_later_or_for_another_number():
-    driver = Driver(3, 3, *[3] * 8, 4, 4, refuses="there is no room")
+    driver = Driver(3, 3, 3, *[3] * 8, 3, 4, 4, 4, refuses="there is no room")
     assert followed(driver) == [3, 3, 4]
     assert len(driver.history.notices) == 2
     assert "continues with 2 workers, and not with 3. There is no room." in driver.history.notices[0]
+
+
+def test_what_can_not_be_since_a_dask_worker_has_left_is_not_told():
+    driver = Driver(3, 3, 2, 2, refuses="worker 2 is lost")
+    assert followed(driver) == [3]
+    assert driver.history.notices == []
 
 
 def test_it_ends_where_the_user_has_asked_for_a_number():
