@@ -19,7 +19,7 @@ from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting import server_checks
 from dask_train.fitting.data import FitData, columns_for, fit_data, inputs_of, split_off, validation_of
-from dask_train.fitting.following import most_workers, number_to_begin_with, with_bounds
+from dask_train.fitting.following import check_most, number_to_begin_with, with_bounds
 from dask_train.fitting.kinds import FIT_BY_CLASS, by_kind_of_model
 from dask_train.fitting.logged import params_of
 from dask_train.fitting.loss_trial import check_losses
@@ -311,6 +311,7 @@ def _fit(
     in_place = run.recovery is not None and run.recovery.scope == "in_place"
     if in_place:
         check_replaced(model, ps, scorer, run.follows)
+    check_most(run, settings.rows)
     callbacks = fit_checks.check_callbacks(settings.callbacks)
     features, label = columns_for(model, x, y, settings.features, settings.label)
     like = Conformer(learnt_for(model, settings.schema))
@@ -336,7 +337,7 @@ def _fit(
         if workers is None:
             workers = default_workers(run.client, run.on) if ps else default_fit_workers(run.client, run.on, run.gpus)
     assert workers is not None
-    fit_checks.check_share(settings.rows, most_workers(run, workers))
+    fit_checks.check_share(settings.rows, workers)
     fit_checks.check_together(model, workers, ps=ps)
     run = replace(run, resizes=partial(fit_checks.check_share, settings.rows))
     header, arrays = ({}, []) if in_process and run.checkpoint is None else taken_apart(model)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dask_train.cluster.arrivals import followed_workers
+from dask_train.fitting.checks import check_share
 from dask_train.run.bounds import WorkerBounds
 from dask_train.run.recovery import check_recovery
 from dask_train.training.settings import DEFAULT, RunSettings
@@ -55,6 +56,13 @@ def number_to_begin_with(run: RunSettings, workers: int | None) -> int | None:
     return followed_workers(run.client, run.on, run.needs(["worker"]).get("worker", {}), run.follows)
 
 
-def most_workers(run: RunSettings, workers: int) -> int:
-    """Return the largest number of workers that a fit may have."""
-    return workers if run.follows is None else run.follows.high
+def check_most(run: RunSettings, rows: int) -> None:
+    """Check that each worker has a row of a global batch when a fit that follows has as many as it may.
+
+    Raises
+    ------
+    ValueError
+        Batches have too few rows.
+    """
+    if run.follows is not None:
+        check_share(rows, run.follows.high)

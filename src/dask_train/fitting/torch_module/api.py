@@ -14,7 +14,7 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.driver.handle import Run
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.data import FitData, check_some_rows, fit_data, inputs_of, split_off, validation_of
-from dask_train.fitting.following import most_workers, number_to_begin_with, with_bounds
+from dask_train.fitting.following import check_most, number_to_begin_with, with_bounds
 from dask_train.fitting.result import FitResult
 from dask_train.fitting.schemas import learnt_for, schema_for
 from dask_train.fitting.settings import of_run
@@ -91,6 +91,7 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
     run = RunSettings.of(given, progress=settings.progress).named("fit")
     module = checks.check_module(model)
     run.needs(["worker"])
+    check_most(run, settings.rows)
     metrics = checks.named_metrics(settings.metrics)
     like = Conformer(learnt_for(model, settings.schema))
     columns: dict[str, Any] = {"features": settings.features, "label": settings.label}
@@ -114,7 +115,6 @@ def fit_module(model: Any, x: Any = None, y: Any = None, **given: Any) -> FitRes
         run = replace(run, client=client_or_local(run.client, workers or 0))
         workers = number_to_begin_with(run, workers) or default_fit_workers(run.client, run.on, run.gpus)
     assert workers is not None
-    fit_checks.check_share(settings.rows, most_workers(run, workers))
     run = replace(run, resizes=partial(fit_checks.check_share, settings.rows))
     task = prepared.task(workers, of_run(run))
     start: Any = run_in_process if settings.in_process else launch
