@@ -299,7 +299,9 @@ def test_dask_workers_that_carry_roles_or_could(cluster):
     cluster.scheduler.workers["a"].status.name = "paused"
     assert cluster.gang.num_places(run, {}, None, "h") == 3, "what is paused goes on soon"
     assert cluster.gang.num_places(None, {}, None, "h") == 2
-    cluster.ask("r2", 9, on=["c"])
+    assert cluster.granted("r2", 1, on=["c"]) == ["c"]
+    assert cluster.gang.num_places(run, {}, None, "h") == 3, "it has a free thread"
+    assert not cluster.ask("r3", 2, on=["c"]).granted
     assert cluster.gang.num_places(run, {}, None, "h") == 2, "another run waits for room"
     cluster.scheduler.workers["a"].status.name = "closing"
     assert cluster.gang.num_places(run, {}, None, "h") == 1
