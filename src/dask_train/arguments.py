@@ -87,7 +87,7 @@ def check_counts(**counts: Any) -> None:
     """
     for name, value in counts.items():
         if value is not None:
-            _check_whole_number(name, value, 1)
+            check_whole_number(name, value, 1)
 
 
 def check_flags(**flags: Any) -> None:
@@ -130,7 +130,7 @@ def positive_int(default: Any = MISSING) -> Any:
 
 def whole_number(default: Any = MISSING, *, least: int | None = None) -> Any:
     """Declare a field that is a whole number, of at least ``least``."""
-    return _field(lambda name, value: _check_whole_number(name, value, least), default)
+    return _field(lambda name, value: check_whole_number(name, value, least), default)
 
 
 def fraction(default: Any = MISSING) -> Any:
@@ -212,7 +212,14 @@ def _field(check: Check, default: Any) -> Any:
     return field(default=default, metadata={"check": check})
 
 
-def _check_whole_number(name: str, value: Any, least: int | None) -> None:
+def check_whole_number(name: str, value: Any, least: int | None) -> None:
+    """Check that an argument is a whole number of Python, of at least ``least``.
+
+    Raises
+    ------
+    ValueError
+        It is something else.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
         is_of_numpy = isinstance(value, Integral) and not isinstance(value, int)
         plain = f" Pass int({name})." if is_of_numpy and (least is None or int(value) >= least) else ""

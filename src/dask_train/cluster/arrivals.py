@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed import Client
@@ -14,6 +14,7 @@ from dask_train.cluster.peer import POLL_S, Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.config import Deadlines
 from dask_train.errors import PlacementError
+from dask_train.run.bounds import WorkerBounds
 
 
 def default_workers(client: Client, on: Sequence[str] | None) -> int:
@@ -49,6 +50,32 @@ def default_fit_workers(client: Client, on: Sequence[str] | None, gpus: Gpus = N
         return count_devices(offers.values(), gpus) or max(1, num_hosts)
     has_devices = any("gpu" in worker or "GPU" in worker["resources"] for worker in workers)
     return max(1, len(workers if on is None else on)) if has_devices or not workers else num_hosts
+
+
+def followed_workers(client: Client, on: Sequence[str] | None, needs: Mapping[str, float], bounds: WorkerBounds) -> int:
+    """Count the workers with which a run begins whose number follows the Dask workers.
+
+    That is one for each Dask worker that has room now, on the host with most of these, within the bounds; the least
+    number where the client is asynchronous, so that they can't be counted before the call returns.
+
+    Raises
+    ------
+    PlacementError
+        No Dask worker has come within ``train.placement.timeout``.
+    """
+    peer = Peer(client)
+    if peer.asynchronous:
+        return bounds.low
+    if on is None:
+        wait_for_first(peer)
+    return bounds.nearest(peer.run(_room, peer, on, needs))
+
+
+async def _room(peer: Peer, on: Sequence[str] | None, needs: Mapping[str, float]) -> int:
+    await ensure_plugin(peer)
+    places = {"on": None if on is None else list(on), "host": "", "needs": dict(needs)}
+    answer = await peer.ask("train_run_room", run="", places=places, known=-1, timeout_s=0.0)
+    return int(answer["count"])
 
 
 def _present(client: Client, on: Sequence[str] | None) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from dask_train.printing import say
 from dask_train.process import messages
 from dask_train.process.messages import Message, RoleProcess, to_plain
 from dask_train.run import commands, events
-from dask_train.run.state import name_of
+from dask_train.run.state import ALIVE, name_of
 from dask_train.shared_data.run_data import DataSetOnDask
 from dask_train.shared_data.streaming import StreamOnDask
 from dask_train.version import __version__
@@ -40,6 +40,9 @@ QUIET_S, LIVELY_S = 2.0, 0.5
 # A brief that holds a model of more bytes than this goes to its Dask worker by itself: what is in a task's arguments
 # stays with the scheduler for as long as the task runs.
 LARGE_BYTES = 1 << 20
+# How long roles on a Dask worker that leaves may take to end with a step, if the run follows the Dask workers: of the
+# 4 s that Dask's nanny waits, enough has to be left for their ends.
+LEAVE_S = 1.0
 # How long a Dask worker may take to say whether it can map memory of this process.
 REACH_S = 10.0
 
@@ -77,6 +80,7 @@ class Dispatch:
             patience_s=plan.progress_s,
             stop_s=plan.stop_s,
             needs_devices=self._job.gpus == 1,
+            leave_within_s=(0.0 if self._job.follows is None else LEAVE_S) if plan.in_place else None,
         )
         self._lent = {role: function.lent() for role, function in self._job.functions.items()}
         self._is_large = any(function.segments for function in self._job.functions.values())
@@ -246,7 +250,7 @@ class Dispatch:
 
     async def _watch_agent(self, address: str, future: Future) -> None:
         try:
-            await future
+            has_told = await future
         except asyncio.CancelledError:
             return
         except Exception as error:
@@ -254,13 +258,18 @@ class Dispatch:
             why = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
             self._agent_ended(address, future, f"{why}.")
         else:
-            self._agent_ended(address, future, "it was told to.")
+            self._forget_agent(address, future)
+            if not has_told:
+                self._agent_ended(address, future, "it was told to.")
 
-    def _agent_ended(self, address: str, future: Future, error: str) -> None:
-        """Forget the agent: the next role that starts there gets another one."""
+    def _forget_agent(self, address: str, future: Future) -> None:
+        """Let the next role that starts there get another one."""
         if address in self._agents and self._agents[address][1] is future:
             del self._agents[address]
             self._told = {told for told in self._told if told[0] != address}
+
+    def _agent_ended(self, address: str, future: Future, error: str) -> None:
+        self._forget_agent(address, future)
         self._course.happened(events.AgentFailed(time=self._course.now(), address=address, error=error))
 
     async def _place(self, command: commands.PlaceRoles) -> None:
@@ -268,8 +277,7 @@ class Dispatch:
         deadline = time.monotonic() + command.timeout_s
         wanted = [[role, rank, self._job.needs.get(role, {})] for role, rank in command.roles]
         request = uuid.uuid4().hex
-        asked = f"{self._wanted(command)} can't be placed"
-        beside = None if command.beside is None else self._course.state.roles[command.beside].address
+        asked, host = f"{self._wanted(command)} can't be placed", self._host_for(command)
         while True:
             left_s = deadline - time.monotonic()
             answer = await self._peer.ask(
@@ -279,7 +287,7 @@ class Dispatch:
                 roles=wanted,
                 on=self._job.on,
                 timeout_s=max(0.0, min(PLACE_POLL_S, left_s)),
-                host="" if beside is None else self._hosts.get(beside, ""),
+                host=host,
                 devices=await self._devices.request(self._job.on),
             )
             status = answer["status"]
@@ -307,6 +315,20 @@ class Dispatch:
                 events.NoRoom(time=self._course.now(), wanted=f"{asked}.", why=why, change=change, roles=command.roles)
             )
             return
+
+    def _host_for(self, command: commands.PlaceRoles) -> str:
+        """Return the host on which roles are to be; empty for any: where no other one is placed yet."""
+        roles = self._course.state.roles
+        if command.beside is not None:
+            return self.host_of(roles[command.beside].address)
+        if self._job.follows is None:
+            return ""
+        others = [role.address for key, role in roles.items() if key not in command.roles and role.phase in ALIVE]
+        return next(filter(None, map(self.host_of, others)), "")
+
+    def host_of(self, address: str) -> str:
+        """Return the host of a Dask worker that has been given a role; empty for others."""
+        return self._hosts.get(address, "")
 
     def _wanted(self, command: commands.PlaceRoles) -> str:
         if len(command.roles) == 1:

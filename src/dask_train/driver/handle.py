@@ -204,7 +204,7 @@ class Run(Generic[R]):
 
         Workers that join get weights and optimizer state from the others, which keep theirs; those that leave do so in
         order. Global batches stay the same: each row is still trained once in an epoch. It waits until the run has that
-        many workers.
+        many workers. From then on, a run of ``workers=(2, 8)`` does not follow the Dask workers any more.
 
         Parameters
         ----------

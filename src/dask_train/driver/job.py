@@ -12,6 +12,7 @@ from dask_train.data.parcel import Parcel
 from dask_train.frameworks.base import Framework
 from dask_train.logging.base import Start
 from dask_train.process.launch import Preload
+from dask_train.run.bounds import WorkerBounds
 from dask_train.run.state import RunPlan
 from dask_train.run.stopping import StopRule
 from dask_train.settings.process import Settings
@@ -53,6 +54,8 @@ class Job:
         What the run was asked to do, by name: for places of scores, and to compare runs.
     resizes
         Raises where that many workers can't train what the run trains; None: their number stays.
+    follows
+        Bounds of the number of workers where it follows the Dask workers; None: it does not.
     refuses
         Tells errors of its roles that are raised as they are; None: none are.
     """
@@ -73,6 +76,7 @@ class Job:
     client_s: float = 300.0
     params: Mapping[str, Any] = field(default_factory=dict)
     resizes: Callable[[int], None] | None = None
+    follows: WorkerBounds | None = None
     refuses: Callable[[BaseException], bool] | None = None
 
     def started(self) -> Start:

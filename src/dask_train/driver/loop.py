@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -47,10 +47,21 @@ UNANSWERED_S = 0.5
 
 
 class Driver(Course):
-    """Drives one run."""
+    """Drives one run.
 
-    def __init__(self, peer: Peer, job: Job, data: RunData) -> None:
+    Parameters
+    ----------
+    peer, job, data
+        As :class:`Course` has them.
+    beside
+        What else is done with the driver while the run lasts. Default: nothing.
+    """
+
+    def __init__(
+        self, peer: Peer, job: Job, data: RunData, beside: Sequence[Callable[[Driver], Awaitable[None]]] = ()
+    ) -> None:
         super().__init__(peer, job, data)
+        self._beside = beside
         self.finish: commands.Finish | None = None
         self.dispatch = Dispatch(self)
         self._heard = Heard(self, self.dispatch)
@@ -58,6 +69,7 @@ class Driver(Course):
         self._rule_seen = 0
         self._num_waits = 0
         self.resizing = asyncio.Lock()  # one change of the number of workers after the other
+        self.follows = job.follows  # None once the user has asked for a number
         self._noted: dict[str, Any] = {}
         self._unsent: dict[commands.Key, list[bytes]] = {}  # for roles that have not been started yet
         self.trials: deque[dict[str, Any]] = deque(maxlen=TOLD_TRIALS)  # of a search, that it was handed last
@@ -74,8 +86,10 @@ class Driver(Course):
         todo = self._todo
         try:
             await self._open()
-            for work in (self._follow(), self._tick(), self._note(), self.dispatch.run(), self._compute()):
+            for work in (self._hear(), self._tick(), self._note(), self.dispatch.run(), self._compute()):
                 self.spawn(work)
+            for begin in self._beside:
+                self.spawn(begin(self))
             while True:
                 for command in todo:
                     self._carry_out(command)
@@ -111,6 +125,7 @@ class Driver(Course):
             "settings": setting_texts(self.job.params),
         }
         lease = {"lease_s": self.job.client_s, "keys": self.data.own_keys()}
+        lease |= {"in_place": self.job.plan.in_place, "follows": self.follows is not None}
         answer = await self.peer.ask("train_run_open", run=self.job.id, client=self.peer.id, info=info, **lease)
         if answer["status"] != "OK":
             raise DaskTrainError(
@@ -225,7 +240,7 @@ class Driver(Course):
         else:
             self.happened(events.DataReady(time=self.now()))
 
-    async def _follow(self) -> None:
+    async def _hear(self) -> None:
         since = 0
         progress_s = min(PROGRESS_S, PROGRESS_PART * self.job.plan.progress_s) if self.job.stop is None else 0.0
         polls = {"run": self.job.id, "timeout_s": self.peer.poll_s, "progress_s": progress_s}

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dask_train.driver.loop import Driver
 from dask_train.errors import ClosedError, PlacementError
 from dask_train.run import events
+from dask_train.run.bounds import LEAST
 from dask_train.run.resizing import ROLE
 from dask_train.run.state import Phase, ResizePhase, SizeChange
 
-# Fewer are not resized: one worker computes its steps in another way than several.
-LEAST = 2
 _FOR = (
     "run.resize() is for dt.fit(..., recovery='in_place') of torch modules and Keras models with several workers, "
     "without streaming="
@@ -40,7 +39,20 @@ def check_resize(driver: Driver, workers: int) -> None:
 
 
 async def resize(driver: Driver, workers: int, timeout_s: float) -> None:
-    """Change the number of workers of a run, and wait until it has it; one request after the other.
+    """Change the number of workers of a run as its user asks, which does not follow the Dask workers any more.
+
+    Raises
+    ------
+    PlacementError, ClosedError
+        As of :func:`change`.
+    """
+    driver.follows = None
+    async with driver.resizing:
+        await change(driver, workers, timeout_s)
+
+
+async def change(driver: Driver, workers: int, timeout_s: float = 0.0) -> None:
+    """Change the number of workers of a run, and wait until it has it; with its lock, so one request after the other.
 
     Raises
     ------
@@ -49,21 +61,20 @@ async def resize(driver: Driver, workers: int, timeout_s: float) -> None:
     ClosedError
         It is over.
     """
-    async with driver.resizing:
-        await _until(driver, lambda: driver.state.phase is Phase.RUNNING and driver.state.met)
-        before = driver.state.resize
-        number = 0 if before is None else before.number + 1
-        time = driver.now()
-        driver.happened(events.ResizeAsked(time=time, number=number, size=workers, timeout_s=timeout_s))
-        await _until(driver, lambda: _is_settled(driver.state.resize, number))
-        assert driver.state.resize is not None
-        if why := driver.state.resize.why:
-            count = driver.state.plan.counts[ROLE]
-            raise PlacementError(
-                f"Run {driver.job.id} continues with {count} workers, and not with {workers}.",
-                f"{why[:1].upper()}{why[1:].rstrip('.')}.",
-                "Wait for room, add Dask workers on the host of the run, or pass timeout_s= to wait for them here.",
-            )
+    await _until(driver, lambda: driver.state.phase is Phase.RUNNING and driver.state.met)
+    before = driver.state.resize
+    number = 0 if before is None else before.number + 1
+    time = driver.now()
+    driver.happened(events.ResizeAsked(time=time, number=number, size=workers, timeout_s=timeout_s))
+    await _until(driver, lambda: _is_settled(driver.state.resize, number))
+    assert driver.state.resize is not None
+    if why := driver.state.resize.why:
+        count = driver.state.plan.counts[ROLE]
+        raise PlacementError(
+            f"Run {driver.job.id} continues with {count} workers, and not with {workers}.",
+            f"{why[:1].upper()}{why[1:].rstrip('.')}.",
+            "Wait for room, add Dask workers on the host of the run, or pass timeout_s= to wait for them here.",
+        )
 
 
 def _is_settled(resize: SizeChange | None, number: int) -> bool:

@@ -101,7 +101,7 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
     features: str | Sequence[str] | Mapping[str, Any] | None = None,
     label: str | Sequence[str] | Mapping[str, Any] | None = None,
     schema: FrameSchema | str | os.PathLike[str] | None = None,
-    workers: int | None = None,
+    workers: int | tuple[int, int] | None = None,
     ps: int = 0,
     scorer: int = 0,
     seed: int = 0,
@@ -179,7 +179,9 @@ def fit(  # noqa: PLR0913 - Keras' own arguments, and ours
         Default: what the model was fitted with in this process; else it learns columns and categories of ``x``.
     workers
         Number of processes. Default: one per host, with all of its cores; one per GPU that ``gpus`` gives; one per Dask
-        worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow.
+        worker with ``ps``. 0 trains in this process, as one worker would, where a debugger can follow. ``(2, 8)``
+        follows the cluster: one process per Dask worker of the run's host, at least 2 and at most 8, which join and
+        leave while others train; for models and settings of ``recovery="in_place"``, which it implies.
     ps
         Number of parameter servers, which share the weights. Default: 0, synchronous training.
     scorer

@@ -24,20 +24,19 @@ _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "in place": lambda call: call.in_place,
 }
 # Kinds by their names; what is refused if all of it is asked for, or is so of the model (:meth:`ModelKind.traits`); and
-# the error. It is formatted with the call, the name of the model's class, the last of those words, and its value.
+# the error. It is formatted with the call, the name of the model's class, the last of those words, and its value; and
+# with the argument that asks to replace workers in place, and what to pass instead.
 _BESIDE = (
     "{word}={value!r} with workers=0, which trains in this process: {word} would need one of its own. Leave {word} "
     "out, or pass workers=1 or more."
 )
 _AT_A_STEP = "{model} is fitted in one pass over the rows, so there is no step at which {word} could act. Leave it out."
-_ALL_START = " Leave recovery= out: then all start again, from the last checkpoint."
 _ALONE = (
-    "recovery='in_place' is for workers that sum in every step and validate themselves, and {word}={value} was passed."
-    + _ALL_START
+    "{in_place} is for workers that sum in every step and validate themselves, and {word}={value} was passed. {change}"
 )
 _OWN_STEP = (
-    "recovery='in_place' needs Keras' own train_step and compute_metrics, and model {call.model.name!r} has a {word} "
-    "of its own, which may apply gradients more than once." + _ALL_START
+    "{in_place} needs Keras' own train_step and compute_metrics, and model {call.model.name!r} has a {word} of its "
+    "own, which may apply gradients more than once. {change}"
 )
 _IN_MEMORY = ", and data that is streamed is never all in memory. Leave either out."
 REFUSED: tuple[tuple[str, str, str], ...] = (
@@ -50,7 +49,7 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "keras",
         "in place, jax",
-        "recovery='in_place' is for Keras on TensorFlow and torch, and this is JAX." + _ALL_START,
+        "{in_place} is for Keras on TensorFlow and torch, and this is JAX. {change}",
     ),
     ("linear", "one pass, stop", _AT_A_STEP),
     ("linear", "one pass, checkpoint", _AT_A_STEP),
@@ -112,7 +111,15 @@ def check_refusals(kind: ModelKind, call: FitCall) -> None:
         if kind.name in names.split() and asked.issuperset(words.split(", ")):
             word = words.rpartition(", ")[2]
             value = getattr(call.settings, word, None)
-            raise ValueError(why.format(call=call, model=type(call.model).__name__, word=word, value=value))
+            in_place, change = _in_place(call)
+            named = {"model": type(call.model).__name__, "word": word, "value": value}
+            raise ValueError(why.format(call=call, in_place=in_place, change=change, **named))
+
+
+def _in_place(call: FitCall) -> tuple[str, str]:
+    if call.run.follows is not None:
+        return f"workers={tuple(call.run.follows)}", "Pass a single number of workers."
+    return "recovery='in_place'", "Leave recovery= out: then all start again, from the last checkpoint."
 
 
 def check_servers(ps: Any, scorer: Any, *, validates: bool) -> None:

@@ -142,7 +142,6 @@ class RunKeywords(TypedDict, total=False):
     sample_weight: Any
     validation_data: Any
     verbose: str | int | bool
-    workers: int | None
     streaming: bool | int
     stop: str | StopRule | Callable[[list[dict[str, Any]]], Any] | Sequence[Any] | None
     checkpoint: str | os.PathLike[str] | Checkpoint | None
@@ -157,6 +156,7 @@ class RunKeywords(TypedDict, total=False):
 class EpochKeywords(RunKeywords, total=False):
     """Keywords of models that go through rows in epochs of batches."""
 
+    workers: int | tuple[int, int] | None
     features: str | Sequence[str] | Mapping[str, Any] | None
     label: str | Sequence[str] | Mapping[str, Any] | None
     schema: FrameSchema | str | os.PathLike[str] | None
@@ -197,6 +197,7 @@ class ModuleKeywords(EpochKeywords, total=False):
 class TreesKeywords(RunKeywords, total=False):
     """Keywords of estimators of boosted trees."""
 
+    workers: int | None
     features: str | Sequence[str] | None
     label: str | None
     qid: Any

@@ -14,9 +14,11 @@ from dask_train.arguments import takes
 from dask_train.cluster.arrivals import default_fit_workers, default_workers
 from dask_train.cluster.clients import client_or_local
 from dask_train.fitting.checks import check_share
+from dask_train.fitting.following import check_most, number_to_begin_with, with_bounds
 from dask_train.fitting.model_kind import FitCall, FitRows, ModelKind
 from dask_train.fitting.refusals import check_refusals
 from dask_train.fitting.stop_checks import check_stop_names
+from dask_train.trainers.settings import LoopSettings
 from dask_train.training.in_process import run_in_process
 from dask_train.training.launch import check_replaces, launch
 from dask_train.training.settings import RunSettings
@@ -76,12 +78,15 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
 
 def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, Any]) -> FitCall:
     """Return a call whose settings are checked, by themselves and against the model."""
+    given = with_bounds(given) if kind.grows else given
     settings = kind.settings.of(given)
     fixed = {"gpus": None} if "gpus" in kind.not_taken else {}
     run = RunSettings.of(given, progress=settings.progress, **fixed).named("fit")
     call = FitCall(model=model, x=x, y=y, settings=settings, run=run, workers=kind.workers(model, settings))
     kind.check(call)
     check_refusals(kind, call)
+    if isinstance(settings, LoopSettings):
+        check_most(run, settings.rows)
     check_replaces(run.recovery, kind.framework(in_place=call.in_place))
     run.needs(kind.roles(call))
     check_stop_names(run.stop, validates=settings.validates, known=kind.scores(call), unit=kind.unit)
@@ -92,9 +97,12 @@ def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, An
 def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCall, FitRows]:
     """Return a call whose number of workers is known, with the rows as these share them.
 
-    If no number was asked for the cluster tells it, and is started if there is none.
+    If no number was asked for, or bounds of it, the cluster tells it, and is started if there is none.
     """
-    if call.workers is None:
+    if call.run.follows is not None:
+        run = replace(call.run, client=client_or_local(call.run.client, call.workers or 0))
+        call = replace(call, run=run, workers=number_to_begin_with(run))
+    elif call.workers is None:
         run = replace(call.run, client=client_or_local(call.run.client, 0))
         if kind.one_per_dask_worker(call):
             workers = default_workers(run.client, run.on)

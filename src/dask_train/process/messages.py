@@ -252,9 +252,10 @@ class Pictured(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Exited(Message):
-    """The process is gone."""
+    """The process is gone; ``leaves`` tells that it was ended since its Dask worker leaves the cluster in order."""
 
     cause: str
+    leaves: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,9 +118,13 @@ class RoleFailed(RoleEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class RoleExited(RoleEvent):
-    """The role process is gone without a last word."""
+    """The role process is gone without a last word.
+
+    ``leaves`` tells that it was ended since its Dask worker leaves the cluster in order.
+    """
 
     cause: str
+    leaves: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

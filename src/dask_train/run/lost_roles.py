@@ -65,13 +65,15 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
     did = "could not start:" if suspicion.launching else "raised"
     cause = f"{name_of(suspicion.key)} {did} {suspicion.error}"
     verdict = Verdict.LAUNCH if suspicion.launching else Verdict.ROLE_FAILED
-    _mend(turn, raised or [suspicion.key], cause, _blame(verdict, suspicion.key, cause), raised=True)
+    keys = raised or [suspicion.key]
+    _mend(turn, keys, cause, _blame(verdict, suspicion.key, cause), _failure(turn, keys, raised=True))
 
 
 def exited(turn: StateUpdate, event: events.RoleExited) -> None:
     """Note that a process is gone without a last word, unless it was asked to end."""
     if turn.roles[event.key].phase in ALIVE:
-        _lose(turn, [event.key], f"{name_of(event.key)} is lost: {event.cause}", in_place=True)
+        cause = f"{name_of(event.key)} is lost: {event.cause}"
+        _lose(turn, [event.key], cause, in_place=True, leaves=event.leaves)
 
 
 def worker_lost(turn: StateUpdate, event: events.DaskWorkerLost) -> None:
@@ -137,23 +139,21 @@ def give_up(turn: StateUpdate, key: Key, cause: str) -> None:
     _lose(turn, [key], f"{name_of(key)} is lost: {cause}")
 
 
-def _lose(turn: StateUpdate, keys: Sequence[Key], cause: str, *, in_place: bool = False) -> None:
+def _lose(turn: StateUpdate, keys: Sequence[Key], cause: str, *, in_place: bool = False, leaves: bool = False) -> None:
     ends_in_order = turn.phase in _GOING_DOWN or _needed_no_more(turn, keys)
     for key in keys:
         turn.move(key, RolePhase.GONE)
     if ends_in_order or not (keys := resizing.not_missed(turn, keys, cause)):
         return
-    _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), raised=False, in_place=in_place)
+    failure = _failure(turn, keys, in_place=in_place, leaves=leaves)
+    _mend(turn, keys, cause, _blame(Verdict.ROLE_LOST, keys[0], cause), failure)
 
 
-def _mend(
-    turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, *, raised: bool, in_place: bool = False
-) -> None:
+def _mend(turn: StateUpdate, keys: Sequence[Key], cause: str, ending: Finish, failure: Failure) -> None:
     """Replace what was lost, start all again, or end the run; when all have trained, only note it."""
     if turn.phase is Phase.COMPLETING:
         turn.note(cause)
         return
-    failure = _failure(turn, keys, raised=raised, in_place=in_place)
     decision = "end" if turn.plan.recovery is None else turn.plan.recovery.decide(failure)
     if decision == "end":
         turn.end(_with_earlier(ending, turn))
@@ -161,6 +161,7 @@ def _mend(
         return
     turn.losses = (*turn.losses, cause)
     turn.num_restarts += 1
+    turn.num_left += not failure.counts
     if decision == "in_place":
         _tell_of_loss(turn, keys)
     if decision in ("role", "in_place"):
@@ -190,17 +191,20 @@ def restart_needed(turn: StateUpdate, event: events.RestartNeeded) -> None:
     if event.key not in resizing.members(turn):
         return
     cause = f"{name_of(event.key)} could not continue in place: {event.why}."
-    _mend(turn, [event.key], cause, _blame(Verdict.ROLE_LOST, event.key, cause), raised=False, in_place=False)
+    _mend(turn, [event.key], cause, _blame(Verdict.ROLE_LOST, event.key, cause), _failure(turn, [event.key]))
 
 
-def _failure(turn: StateUpdate, keys: Sequence[Key], *, raised: bool = False, in_place: bool = False) -> Failure:
+def _failure(
+    turn: StateUpdate, keys: Sequence[Key], *, raised: bool = False, in_place: bool = False, leaves: bool = False
+) -> Failure:
     replaceable = all(key[0] in turn.plan.replaceable and not _agrees(turn, key) for key in keys)
     return Failure(
         role=keys[0][0],
         raised=raised,
         replaceable=replaceable,
-        num_restarts=turn.num_restarts,
+        num_restarts=turn.num_restarts - turn.num_left,
         in_place=in_place and _others_can_go_on(turn, keys),
+        counts=not leaves,
     )
 
 

@@ -25,9 +25,12 @@ class Failure:
     replaceable
         Whether the framework lets this role be replaced while the others continue.
     num_restarts
-        Number of recoveries of the run so far.
+        Number of recoveries of the run so far that count.
     in_place
         Whether the others can stay where they are, with a new role in place of the lost one. Default: false.
+    counts
+        Whether its recovery counts as a restart. Default: true. That of a role does not whose Dask worker has left the
+        cluster in order.
     """
 
     role: str
@@ -35,6 +38,7 @@ class Failure:
     replaceable: bool
     num_restarts: int
     in_place: bool = False
+    counts: bool = True
 
 
 @made_at_the_call
@@ -81,7 +85,8 @@ class RecoveryPolicy:
         'role', 'gang', 'in_place' or 'end'
             Only the lost role, all, the lost role while the others wait for it, or nothing.
         """
-        if failure.num_restarts >= self.max_restarts or (failure.raised and not self.retry_errors):
+        has_no_more = failure.counts and failure.num_restarts >= self.max_restarts
+        if has_no_more or (failure.raised and not self.retry_errors):
             return "end"
         if self.scope == "in_place" and failure.in_place:
             return "in_place"

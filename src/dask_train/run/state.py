@@ -204,6 +204,8 @@ class RunState:
         The cause of every loss so far, in order; as many as were recovered, and perhaps a last one.
     num_restarts
         Number of recoveries of the run.
+    num_left
+        Number of these whose Dask worker had left the cluster in order: no policy counts them.
     suspicion
         An exception that may be the echo of a loss that is not known yet.
     diagnosing
@@ -228,6 +230,7 @@ class RunState:
     progressed: float = 0.0
     losses: tuple[str, ...] = ()
     num_restarts: int = 0
+    num_left: int = 0
     suspicion: Suspicion | None = None
     diagnosing: bool = False
     client_waits: float | None = None

@@ -26,7 +26,7 @@ class StateUpdate:
         self.resize = state.resize
         self.progressed = state.progressed
         self.losses = state.losses
-        self.num_restarts = state.num_restarts
+        self.num_restarts, self.num_left = state.num_restarts, state.num_left
         self.suspicion = state.suspicion
         self.diagnosing = state.diagnosing
         self.client_waits = state.client_waits

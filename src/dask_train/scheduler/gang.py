@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,10 @@ PLUGIN = "dask-train"
 _LOCK = "train-roles-on-{}"
 
 
+# What a Dask worker tells when it is retired, and when it closes.
+LEAVING = ("closing_gracefully", "closing")
+
+
 @dataclass
 class PlacementRequest:
     """Room that a run waits for."""
@@ -29,6 +34,7 @@ class PlacementRequest:
     on: list[str] | None
     devices: DeviceRequest = field(default_factory=DeviceRequest)
     host: str = ""
+    shares: bool = False  # its roles may take the threads of others of its run
     granted: dict[Key, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.time)
@@ -40,6 +46,11 @@ class PlacementRequest:
     @property
     def with_device(self) -> list[bool]:
         return [role in self.devices.roles for (role, _), _ in self.roles]
+
+
+def is_leaving(ws: Any) -> bool:
+    """Return whether a Dask worker is being retired, or closes."""
+    return ws.status.name in LEAVING
 
 
 class Gang:
@@ -85,6 +96,8 @@ class Gang:
         if num_devices and capacities and (why := request.devices.never(num_devices, [c.address for c in capacities])):
             return why
         goes_on = bool(request.run.places)
+        # What is lost with a Dask worker that has left is replaced on those that are there.
+        request.shares = request.run.in_place and any(key in request.run.places for key, _ in request.roles)
         self._give_back(request.run, [key for key, _ in request.roles])
         if goes_on:
             self.waiting.insert(0, request)
@@ -97,20 +110,54 @@ class Gang:
         """Grant what fits, in order: a small run does not overtake a large one that waits."""
         while self.waiting:
             request = self.waiting[0]
-            capacities = self.capacities(request.on, request.host)
-            own = self._own(request, capacities) if request.run.shares else 0
-            num_threads = sum(capacity.threads for capacity in capacities)
-            room = self._device_room(request)
-            found = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device)
+            found = next(filter(None, (self._placed(request, among) for among in self._choices(request))), None)
             if found is None:
                 return
             self.waiting.pop(0)
-            request.run.shares = request.run.shares or len(request.needs) + own > num_threads
             for (key, need), granted in zip(request.roles, found, strict=True):
                 self._take(request.run, key, need, granted)
                 request.granted[key] = granted.address
             request.run.placed = request.run.placed or time.time()
             request.changed.set()
+
+    def _choices(self, request: PlacementRequest) -> list[list[Capacity]]:
+        """Return the Dask workers among which there may be room, in order.
+
+        A run that follows them takes those of one host, the one with most if it has none yet.
+        """
+        capacities = self.capacities(request.on, request.host)
+        if not request.run.follows:
+            return [capacities]
+        by_host: dict[str, list[Capacity]] = {}
+        for capacity in capacities:
+            if not capacity.why_not:
+                by_host.setdefault(capacity.host, []).append(capacity)
+        choices = sorted(by_host.values(), key=len, reverse=True)
+        large = [among for among in choices if sum(each.threads for each in among) >= len(request.needs)]
+        return large or choices
+
+    def _placed(self, request: PlacementRequest, capacities: list[Capacity]) -> list[RolePlace] | None:
+        own = self._own(request, capacities) if request.run.shares or request.shares else 0
+        room = self._device_room(request)
+        found = place(request.needs, capacities, own=own, devices=room, with_device=request.with_device)
+        if found is not None and len(request.needs) + own > sum(capacity.threads for capacity in capacities):
+            request.run.shares = True
+        return found
+
+    def num_places(self, run: KnownRun | None, needs: Mapping[str, float], on: list[str] | None, host: str = "") -> int:
+        """Count the Dask workers of a host that carry roles of a run, or could: of the one with most by default.
+
+        While other runs wait for room, only those count that carry some.
+        """
+        own = set() if run is None else {address for address, _ in run.places.values()}
+        is_wanted = any(request.run is not run for request in self.waiting)
+        found: Counter[str] = Counter()
+        for capacity in self.capacities(on, host):
+            if capacity.address in own:
+                found[capacity.host] += not is_leaving(self.scheduler.workers[capacity.address])
+            elif not (is_wanted or capacity.why_not) and capacity.used < capacity.threads and capacity.provides(needs):
+                found[capacity.host] += 1
+        return max(found.values(), default=0)
 
     def _device_room(self, request: PlacementRequest) -> DeviceRoom:
         room = DeviceRoom(request.devices)

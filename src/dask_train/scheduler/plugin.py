@@ -33,6 +33,11 @@ class TrainPlugin(SchedulerPlugin):
     def remove_worker(self, *, worker: str, **_: Any) -> None:
         self.run_requests.worker_left(worker)
 
+    def log_event(self, topic: str, msg: Any) -> None:
+        # The only call that a plug-in gets when a Dask worker is retired, or begins to close.
+        if isinstance(msg, dict) and msg.get("action") == "worker-status-change":
+            self.run_requests.worker_changed(topic, msg["status"])
+
     def remove_client(self, *, client: str, **_: Any) -> None:
         self.run_requests.client_left(client)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .computing import computes
 from .devices import DeviceRequest
-from .gang import Gang, PlacementRequest
+from .gang import LEAVING, Gang, PlacementRequest
 from .results import Results
 from .runs import MAX_BEHIND, KnownRun, Runs
 from .watched import Watched, changed_within
@@ -19,6 +19,9 @@ _GONE = {"status": "gone"}
 LEASE_LOOK_S = 1.0
 # How long a nanny may take to start a Dask worker again.
 NANNY_S = 10.0
+# How long agents may still tell how their roles have ended when their Dask worker has left in order. They are killed at
+# once, so that takes some tens of milliseconds.
+LAST_WORDS_S = 5.0
 
 
 class RunRequests:
@@ -29,7 +32,8 @@ class RunRequests:
         self.runs = Runs()
         self.gang = Gang(scheduler, self.runs)
         self.results = Results(scheduler)
-        self._arrivals = Watched()
+        self._moves = Watched()
+        self._leaving: set[str] = set()
         self._requests: dict[tuple[str, str], PlacementRequest] = {}
         self._watching: asyncio.Task[None] | None = None
         self._restarting: set[asyncio.Task[None]] = set()
@@ -37,12 +41,32 @@ class RunRequests:
     # What the scheduler tells
 
     def worker_came(self) -> None:
-        self._arrivals.wake()
+        self._moves.wake()
+        self.gang.serve()
+
+    def worker_changed(self, address: str, status: str) -> None:
+        if status in LEAVING:
+            self._leaving.add(address)
+        else:
+            self._leaving.discard(address)
+        self._moves.wake()
         self.gang.serve()
 
     def worker_left(self, address: str) -> None:
-        self.runs.worker_left(address)
+        in_order = address in self._leaving
+        self._leaving.discard(address)
+        for run in self.runs.by_id.values():
+            agents = self.runs.agents_on(run, address)
+            if in_order and run.in_place and set(agents) - run.finished:
+                asyncio.get_running_loop().call_later(LAST_WORDS_S, self._agents_left, run, address, agents)
+            else:
+                self.runs.agents_left(run, address, agents)
+        self._moves.wake()
         self.gang.serve()
+
+    def _agents_left(self, run: KnownRun, address: str, agents: list[str]) -> None:
+        has_come_back = address in self.scheduler.workers  # another one at a fixed port, perhaps with roles of the run
+        self.runs.agents_left(run, address, agents, is_news=not has_come_back)
 
     def client_left(self, client: str) -> None:
         for run in [run for run in self.runs.by_id.values() if run.client == client]:
@@ -65,11 +89,20 @@ class RunRequests:
     # From drivers
 
     async def train_run_open(
-        self, *, run: str, client: str, info: dict[str, Any], lease_s: float, keys: list[Any]
+        self,
+        *,
+        run: str,
+        client: str,
+        info: dict[str, Any],
+        lease_s: float,
+        keys: list[Any],
+        in_place: bool = False,
+        follows: bool = False,
     ) -> dict[str, Any]:
         if client not in self.scheduler.clients:  # it left while it asked, and no one would end the run
             return {"status": "no client"}
-        self.runs.by_id[run] = KnownRun(run, client, dict(info), lease_s=lease_s, keys=list(keys))
+        known = KnownRun(run, client, dict(info), lease_s=lease_s, keys=list(keys), in_place=in_place, follows=follows)
+        self.runs.by_id[run] = known
         self.runs.news(self.runs.by_id[run])
         if self._watching is None or self._watching.done():
             self._watching = asyncio.ensure_future(self._watch_clients())
@@ -123,10 +156,25 @@ class RunRequests:
             return _GONE
         return {"status": "waiting", "why": self.gang.why(known)}
 
+    async def train_run_room(self, *, run: str, places: dict[str, Any], known: int, timeout_s: float) -> dict[str, Any]:
+        """Count the Dask workers that carry roles of a run, or could; at once if they are not as many as ``known``.
+
+        ``places`` are what :meth:`Gang.num_places <.gang.Gang.num_places>` takes; ``run`` is empty for one to come.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            entry = self.runs.by_id.get(run)
+            if run and entry is None:
+                return _GONE
+            count = self.gang.num_places(entry, **places)
+            if count != known or not await changed_within(self._moves.changed, deadline - time.monotonic()):
+                return {"status": "OK", "count": count}
+
     async def train_run_free(self, *, run: str, roles: list[Any]) -> dict[str, Any]:
         entry = self.runs.by_id.get(run)
         if entry is not None:
             self.gang.free(entry, [(role, rank) for role, rank in roles])
+            self._moves.wake()
         return {"status": "OK"}
 
     async def train_run_agent(self, *, run: str, agent: str, address: str) -> dict[str, Any]:
@@ -178,6 +226,7 @@ class RunRequests:
         self.gang.free(run)
         self.runs.end(run, dict(summary))
         self.gang.serve()
+        self._moves.wake()
 
     # From agents
 
@@ -213,6 +262,16 @@ class RunRequests:
             if not await changed_within(entry.events.changed, deadline - time.monotonic()):
                 break
         return {"status": "OK" if run in self.runs.by_id else "gone"}
+
+    async def train_run_agent_ends(self, *, run: str, agent: str) -> dict[str, Any]:
+        """Note that an agent has told all, since its Dask worker leaves: the driver hears of that when it has left."""
+        entry = self.runs.by_id.get(run)
+        if entry is None or agent not in entry.agents:
+            return _GONE
+        entry.finished.add(agent)
+        if (address := entry.agents[agent]) not in self.scheduler.workers:
+            self._agents_left(entry, address, [agent])
+        return {"status": "OK"}
 
     async def train_run_who_has(self, *, keys: list[Any], some: bool = True, timeout_s: float = 0.0) -> dict[str, Any]:
         """Return where these results lie, or that they will never; as soon as ``some`` do, or none does any more."""
@@ -258,7 +317,7 @@ class RunRequests:
     async def train_workers_came(self, *, timeout_s: float) -> dict[str, Any]:
         """Return whether there is a Dask worker, as soon as there is one."""
         if not self.scheduler.workers:
-            await changed_within(self._arrivals.changed, timeout_s)
+            await changed_within(self._moves.changed, timeout_s)
         return {"status": "OK", "some": bool(self.scheduler.workers)}
 
     async def train_runs(self) -> dict[str, Any]:

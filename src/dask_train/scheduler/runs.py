@@ -80,6 +80,7 @@ class KnownRun:
     events: Mailbox = field(default_factory=Mailbox)
     inboxes: dict[str, Mailbox] = field(default_factory=dict)  # by agent
     agents: dict[str, str] = field(default_factory=dict)  # agent: Dask worker
+    finished: set[str] = field(default_factory=set)  # agents that have told all, as their Dask worker leaves
     num_told: dict[str, int] = field(default_factory=dict)  # how many events have come of each agent
     output: dict[Key, list[tuple[int, int, bytes]]] = field(default_factory=dict)  # see keep_output
     lease_s: float = 300.0
@@ -87,6 +88,8 @@ class KnownRun:
     keys: list[Any] = field(default_factory=list)  # what is computed for it alone
     over: bool = False
     shares: bool = False  # it has more roles than there are threads
+    follows: bool = False  # its number of workers follows the Dask workers of its host
+    in_place: bool = False  # lost roles are replaced while the others wait
 
     def told(self, agent: str, number: int, events: list[Any]) -> list[Any]:
         """Take over what is new of an agent's events, the first of which is its ``number``-th, from 0; what that is."""
@@ -191,12 +194,15 @@ class Runs:
         run.inboxes = {}
         self.news(run)
 
-    def worker_left(self, address: str) -> None:
-        """Tell the drivers whose roles, or agents, were there; its agents are not listened to any more."""
-        for run in self.by_id.values():
-            lost = [agent for agent, where in run.agents.items() if where == address]
-            for agent in lost:
-                del run.agents[agent]
-                run.inboxes.pop(agent).wake()
-            if lost or any(where == address for where, _ in run.places.values()):
-                run.events.put([worker_lost(address)])
+    def agents_on(self, run: KnownRun, address: str) -> list[str]:
+        """Return the agents of a run on a Dask worker."""
+        return [agent for agent, where in run.agents.items() if where == address]
+
+    def agents_left(self, run: KnownRun, address: str, agents: Sequence[str], *, is_news: bool = True) -> None:
+        """Tell a driver whose roles, or agents, were on a Dask worker; these agents are not listened to any more."""
+        known = [agent for agent in agents if run.agents.pop(agent, None) is not None]
+        for agent in known:
+            if (inbox := run.inboxes.pop(agent, None)) is not None:
+                inbox.wake()
+        if is_news and not run.over and (known or any(where == address for where, _ in run.places.values())):
+            run.events.put([worker_lost(address)])

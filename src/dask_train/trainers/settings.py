@@ -6,11 +6,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dask_train.arguments import CheckedSettings, checked_by, one_of, positive_int, whole_number
+from dask_train.arguments import (
+    CheckedSettings,
+    check_whole_number,
+    checked_by,
+    one_of,
+    positive_int,
+    whole_number,
+)
 from dask_train.report.progress import progress_of
 
 # Rows of a global batch where nothing else is said; as in Keras.
 BATCH_SIZE = 32
+
+
+def _check_workers(workers: Any) -> None:
+    if isinstance(workers, tuple | list):
+        raise ValueError(
+            f"workers is {workers!r}; two numbers are for torch modules and Keras models, whose number of workers may "
+            "follow the Dask workers. Pass a single one."
+        )
+    check_whole_number("workers", workers, 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,7 +37,7 @@ class ModelSettings(CheckedSettings):
     verbose: str | int | bool = checked_by(progress_of, "auto")
     features: str | Sequence[str] | Mapping[str, Any] | None = None
     label: str | Sequence[str] | Mapping[str, Any] | None = None
-    workers: int | None = whole_number(None, least=0)
+    workers: int | None = checked_by(_check_workers, None)
 
     @property
     def in_process(self) -> bool:

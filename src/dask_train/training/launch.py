@@ -18,6 +18,7 @@ from dask_train.cluster.clients import client_or_local
 from dask_train.cluster.peer import Peer
 from dask_train.cluster.plugin import ensure_plugin
 from dask_train.config import Deadlines, logging_timeout_s, template_idle_s
+from dask_train.driver.following import follow
 from dask_train.driver.handle import Run
 from dask_train.driver.job import Job
 from dask_train.driver.loop import Driver
@@ -116,6 +117,7 @@ def launch(
         preload=_preload(adapter),
         runs_on_host=run.runs_on_host,
         resizes=run.resizes if run.window is None else None,
+        follows=run.follows,
         gpus=run.gpus,
         client_s=Deadlines.from_dask_config().client_s,
         params={**counts, "framework": adapter.name, **(params or {})},
@@ -126,7 +128,8 @@ def launch(
     sent_to = Log(run.log, job.started(), log_s) if run.log else None
 
     def begun() -> Run[Any]:
-        driver = Driver(peer, job, RunData(peer, sources.by_role, run.window, sources.named))
+        data = RunData(peer, sources.by_role, run.window, sources.named)
+        driver = Driver(peer, job, data, beside=[] if job.follows is None else [follow])
         if sent_to is not None:
             driver.history.log_to(sent_to)
         begun = Run(driver, finish, display)

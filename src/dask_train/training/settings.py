@@ -15,6 +15,7 @@ from dask_train.logging.base import Logger
 from dask_train.logging.log import check_log
 from dask_train.report.progress import check_progress
 from dask_train.roles import check_run_name
+from dask_train.run.bounds import WorkerBounds
 from dask_train.run.recovery import RecoveryPolicy, check_recovery
 from dask_train.run.stopping import StopRule, check_stop
 from dask_train.shared_data.published import as_source
@@ -65,6 +66,8 @@ class RunSettings(CheckedSettings):
         Number of runs like this one that share the cores of each host.
     resizes
         Raises where that many workers can't train what the run trains. None: their number stays.
+    follows
+        Bounds of the number of workers where it follows the Dask workers. None: it does not.
     """
 
     streaming: bool | int = checked_by(check_streaming, False)
@@ -82,6 +85,7 @@ class RunSettings(CheckedSettings):
     progress: bool | None = unlisted(None)
     runs_on_host: int = unlisted(1)
     resizes: Callable[[int], None] | None = unlisted(None)
+    follows: WorkerBounds | None = unlisted(None)
 
     def __post_init__(self) -> None:
         """Check all fields, and what they mean together.

@@ -68,6 +68,8 @@ MAX_WAITING = 1000
 LAST_OUTPUT_BYTES = 64_000
 # How often output is taken over, and the Dask worker's health is looked at.
 LOOK_S = 0.2
+# How long the last words about roles may take that are ended since their Dask worker leaves.
+LAST_WORDS_S = 2.0
 
 Key = tuple[str, int]
 Q = TypeVar("Q", bound=Question)
@@ -80,6 +82,8 @@ class Agent:
     ----------
     gone
         Done when it has ended, and is no longer in the :func:`registry`; for any thread.
+    has_told
+        Whether it has told of all its roles that they are gone, since its Dask worker leaves the cluster.
     """
 
     def __init__(self, worker: Worker, brief: Brief, name: str) -> None:
@@ -95,9 +99,13 @@ class Agent:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting: set[asyncio.Task[None]] = set()  # never cancelled: a process must not start unseen
         self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_leaving = asyncio.Event()
+        self.has_told = False
 
     async def run(self) -> None:
         """Serve until the run is over, the Dask worker closes, or the scheduler is gone; then nothing is left."""
+        self._loop = asyncio.get_running_loop()
         for work in (self._take_commands(), self._send_events(), self._look()):
             self._spawn(work)
         try:
@@ -145,8 +153,37 @@ class Agent:
         while not self._worker_is_closing():
             for child in self.children.values():
                 child.output.collect()
-            await asyncio.sleep(LOOK_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._is_leaving.wait()
+        await self._leave()
         self._over.set()
+
+    def leave_soon(self) -> None:
+        """Notice at once that the Dask worker closes; from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._is_leaving.set)
+
+    async def _leave(self) -> None:
+        """End the roles that can be replaced in place, and tell that they are gone: only then can they be."""
+        self._is_leaving.set()
+        if self.brief.leave_within_s is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.brief.leave_within_s):
+                await self._all_are_gone()
+        for child in self.children.values():
+            child.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._all_are_gone()
+                await self._mail.finish()
+                self.has_told = True
+
+    async def _all_are_gone(self) -> None:
+        for child in list(self.children.values()):
+            await child.done.wait()
 
     def _tell(self, child: RoleChild, message: Message, *, within_s: float = 0.0) -> None:
         event = to_plain(message, RoleProcess(child.role, child.rank, child.attempt))
@@ -312,7 +349,8 @@ class Agent:
         if self.children.get((child.role, child.rank)) is child:
             self._data.gone(child.role, child.rank)
             self._account(child)
-            self._tell(child, Exited(cause=cause))
+            leaves = self.brief.leave_within_s is not None and self._is_leaving.is_set()
+            self._tell(child, Exited(cause="its Dask worker leaves the cluster." if leaves else cause, leaves=leaves))
 
     def _account(self, child: RoleChild) -> None:
         """Before a role's last word: which batches it took, and the end of its output."""

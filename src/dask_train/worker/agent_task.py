@@ -7,8 +7,11 @@ unpickles every task, and need not have dask-train.
 from __future__ import annotations
 
 
-def run_agent(run: str, agent: str, client_versions: dict[str, str], brief: bytes) -> None:
-    """Give the thread back to Dask, compare versions, and serve the run until it is over."""
+def run_agent(run: str, agent: str, client_versions: dict[str, str], brief: bytes) -> bool:
+    """Give the thread back to Dask, compare versions, and serve the run until it is over.
+
+    Returns whether it has told of all its roles that they are gone, since its Dask worker leaves the cluster.
+    """
     import asyncio
     import importlib.util
     import platform
@@ -29,15 +32,18 @@ def run_agent(run: str, agent: str, client_versions: dict[str, str], brief: byte
     import pickle
 
     from dask_train.worker.agent import Agent, registry
+    from dask_train.worker.agents_end import AgentsEnd
 
-    async def serve() -> None:
+    async def serve() -> bool:
         worker = get_worker()
         served = Agent(worker, pickle.loads(brief), agent)  # noqa: S301 - sent by the client, as every Dask task is
         registry(worker)[run] = served
+        AgentsEnd.of(worker)
         try:
             await served.run()
         finally:
             registry(worker).pop(run, None)
             served.gone.set_result(None)
+        return served.has_told
 
-    asyncio.run(serve())
+    return asyncio.run(serve())

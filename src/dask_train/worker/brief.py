@@ -41,6 +41,9 @@ class Brief:
         Whether a role that was given a device must use it.
     letterbox
         Where roles leave large results; None for a run that has none, or whose client is on another host.
+    leave_within_s
+        How long roles may take to end by themselves when the Dask worker leaves, in seconds; the driver is told how all
+        have ended. None: they are ended at once, and it is not told.
     """
 
     run: str
@@ -56,3 +59,4 @@ class Brief:
     stop_s: float
     needs_devices: bool = False
     letterbox: LetterboxPlace | None = None
+    leave_within_s: float | None = None

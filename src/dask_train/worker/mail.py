@@ -69,6 +69,8 @@ class Mail:
         self._output: list[Output] = []
         self._due = math.inf  # when what waits has to go, by the event loop's clock
         self._is_due_sooner = asyncio.Event()
+        self._is_sent = asyncio.Event()  # all that was put is with the scheduler
+        self._is_sent.set()
 
     async def _ask(self, handler: str, **message: Any) -> dict[str, Any]:
         """Ask the scheduler about this run; when it can't be reached for some seconds, the run is over here."""
@@ -96,6 +98,7 @@ class Mail:
     def put(self, event: Any, *, within_s: float) -> int:
         """Send an event after those before, with the next bundle, within a fixed time; return how many wait now."""
         self._events.append(event)
+        self._is_sent.clear()
         due = asyncio.get_running_loop().time() + within_s
         if due < self._due:
             self._due = due
@@ -118,7 +121,14 @@ class Mail:
             del self._output[: len(output)]  # not before it has arrived: where this is cut short, the end sends it
             if answer["status"] != "OK":
                 return
+            if not self._events:
+                self._is_sent.set()
             gone()
+
+    async def finish(self) -> None:
+        """Wait until the scheduler has all that was put, and tell it that nothing else comes."""
+        await self._is_sent.wait()
+        await self._ask("train_run_agent_ends")
 
     async def _until_due(self) -> None:
         loop = asyncio.get_running_loop()

@@ -116,8 +116,15 @@ def fitted(client, doors, **settings):
         metrics={"accuracy": torchmetrics.classification.MulticlassAccuracy(3, average="micro")},
         validation_data=(X[:50], Y[:50]),
         validation_batch_size=24,
-        **{"epochs": EPOCHS, "batch_size": BATCH_SIZE, "workers": 2, "seed": 5, "client": client, "verbose": 0},
-        **settings,
+        **{
+            "epochs": EPOCHS,
+            "batch_size": BATCH_SIZE,
+            "workers": 2,
+            "seed": 5,
+            "client": client,
+            "verbose": 0,
+            **settings,
+        },
     )
 
 

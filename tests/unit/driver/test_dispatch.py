@@ -14,6 +14,7 @@ from dask_train.driver.preflight import packed
 from dask_train.process import messages
 from dask_train.process.messages import RoleProcess
 from dask_train.run import events
+from dask_train.run.bounds import WorkerBounds
 from dask_train.run.commands import Verdict
 from dask_train.run.recovery import RecoveryPolicy
 
@@ -62,6 +63,29 @@ async def test_an_agent_that_fails_is_told_of_and_the_next_role_there_has_anothe
         assert [of.attempt for _, _, of in it.scheduler.sent(messages.StartProcess)] == [0, 1]
         it.driver.stop("enough")
     assert happened(it, events.AgentFailed)[0].error == "ZeroDivisionError: a bug of ours."
+
+
+async def test_an_agent_that_has_told_of_its_roles_ends_in_order_and_the_next_role_there_has_another(driven):
+    async with driven(plan={"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}) as it:
+        await it.running()
+        first = it.scheduler.agents["a"]
+        first.set_result(True)
+        it.scheduler.tells(messages.Exited(cause="its Dask worker leaves.", leaves=True), "worker", 0)
+        await it.scheduler.until(lambda: it.scheduler.agents["a"] is not first)
+        it.driver.stop("enough")
+    assert happened(it, events.AgentFailed) == []
+    assert happened(it, events.RoleExited)[0].leaves
+
+
+async def test_a_run_that_follows_dask_workers_stays_on_its_host(driven):
+    plan = {"recovery": RecoveryPolicy(), "replaceable": frozenset({"worker"})}
+    async with driven({"follows": WorkerBounds(2, 8)}, worker=2, plan=plan) as it:
+        await it.running()
+        assert it.scheduler.questions("train_run_open")[0]["follows"]
+        it.scheduler.tells(messages.Exited(cause="it was killed."), "worker", 0)
+        await started(it, num=3)
+        it.driver.stop("enough")
+    assert [asked["host"] for asked in it.scheduler.questions("train_run_place")] == ["", "host"]
 
 
 async def test_what_is_for_an_agent_on_a_lost_dask_worker_is_dropped_and_its_task_cancelled(driven):

@@ -12,8 +12,9 @@ from dask_train.fitting.settings import KerasSettings
 from dask_train.training.settings import RunSettings
 
 
-def check_replaced(model, ps, scorer):
-    run, settings = RunSettings(recovery="in_place"), KerasSettings(ps=ps, scorer=scorer)
+def check_replaced(model, ps, scorer, follows=None):
+    run = RunSettings(recovery="in_place", follows=follows)
+    settings = KerasSettings(ps=ps, scorer=scorer)
     check_refusals(KERAS_MODELS, FitCall(model=model, x=None, y=None, settings=settings, run=run, workers=2))
 
 
@@ -47,6 +48,11 @@ def test_steps_of_ones_own(cls, name):
 def test_other_roles(counts, told):
     with pytest.raises(ValueError, match=f"{told} was passed"):
         check_replaced(made(), *counts)
+
+
+def test_what_has_asked_for_it_is_named():
+    with pytest.raises(ValueError, match=r"^workers=\(2, 8\) needs .* Pass a single number of workers\.$"):
+        check_replaced(made(OwnStep), 0, 0, (2, 8))
 
 
 def test_jax(monkeypatch):

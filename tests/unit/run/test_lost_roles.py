@@ -477,6 +477,23 @@ def test_those_who_go_on_in_place_are_told_of_a_loss_and_where_its_successor_is(
     assert {told.attempts for told in run.log[-1][1]} == {(0, 1, 0)}
 
 
+def test_those_whose_dask_worker_leaves_in_order_are_replaced_and_no_policy_counts_that(a_run):
+    run = a_run(**{**IN_PLACE, "recovery": RecoveryPolicy(scope="in_place", max_restarts=1)}).running()
+    meets_on(run, "a", "a", "a")
+    for attempt in range(2):
+        said = run.happens(events.RoleExited, "worker/1", cause="its Dask worker leaves.", leaves=True)
+        assert said[-1] == "PlaceRoles worker/1"
+        run.placed("worker/1", on="b")
+        run.up("worker/1")
+        run.starts("worker/1")
+        meets_on(run, "a", "a", "a")
+        assert run["worker/1"].attempt == attempt + 1
+    assert (run.state.num_restarts, run.state.num_left) == (2, 2)
+    assert run.exits("worker/2")[-1] == "PlaceRoles worker/2"
+    run.exits("worker/0")
+    assert run.phase is Phase.ENDING
+
+
 def test_another_loss_while_they_meet_again_is_one_more_replacement(a_run):
     run = a_run(**IN_PLACE).running()
     meets_on(run, "a", "a", "a")

@@ -285,3 +285,44 @@ def test_room_on_one_host_is_on_no_other(cluster):
         assert cluster.gang.ask(request) == ""
     assert (list(found.granted.values()), more.granted) == (["b", "b"], {})
     assert "0 of 2 are free" in cluster.gang.why(more)
+
+
+def test_dask_workers_that_carry_roles_or_could(cluster):
+    cluster.scheduler.add("d", 1)
+    cluster.scheduler.workers["d"].host = "other"
+    run = cluster.run("r1")
+    assert cluster.gang.num_places(None, {}, None) == 3
+    assert cluster.gang.num_places(None, {}, None, "other") == 1
+    assert cluster.gang.num_places(None, {"GPU": 1}, None) == 0
+    assert cluster.gang.num_places(None, {}, ["a", "d"]) == 1
+    assert len(cluster.granted("r1", 2, on=["a", "b"])) == 2
+    cluster.scheduler.workers["a"].status.name = "paused"
+    assert cluster.gang.num_places(run, {}, None, "h") == 3, "what is paused goes on soon"
+    assert cluster.gang.num_places(None, {}, None, "h") == 2
+    assert cluster.granted("r2", 1, on=["c"]) == ["c"]
+    assert cluster.gang.num_places(run, {}, None, "h") == 3, "it has a free thread"
+    assert not cluster.ask("r3", 2, on=["c"]).granted
+    assert cluster.gang.num_places(run, {}, None, "h") == 2, "another run waits for room"
+    cluster.scheduler.workers["a"].status.name = "closing"
+    assert cluster.gang.num_places(run, {}, None, "h") == 1
+
+
+def test_a_run_that_follows_dask_workers_takes_those_of_one_host(cluster):
+    cluster.run("r1").follows = True
+    for name in ("d", "e"):
+        cluster.scheduler.add(name, 4)
+        cluster.scheduler.workers[name].host = "other"
+    assert sorted(cluster.granted("r1", 3)) == ["a", "b", "c"], "the host with most"
+    cluster.run("r2").follows = True
+    assert sorted(cluster.granted("r2", 7)) == [*"ddddeee"], "the host that has room for all"
+
+
+def test_roles_of_a_lost_dask_worker_share_the_threads_of_the_others(a_scheduler):
+    cluster = Cluster(a_scheduler(a=1, b=1))
+    cluster.run("r1").in_place = True
+    assert sorted(cluster.granted("r1", 2)) == ["a", "b"]
+    where = {address: key for key, (address, _) in cluster.run("r1").places.items()}
+    assert cluster.granted("r1", 1, first=2) == [], "one that joins does not"
+    cluster.gang.free(cluster.run("r1"), [("worker", 2)])
+    del cluster.scheduler.workers["b"]
+    assert cluster.granted("r1", 1, first=where["b"][1]) == ["a"]

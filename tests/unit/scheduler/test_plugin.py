@@ -44,6 +44,15 @@ def test_what_a_run_has_is_kept_from_others(plug):
     assert (plug.why_taken("a"), plug.run_requests.runs.by_id) == ("", {})
 
 
+def test_status_of_dask_workers_that_leave_in_order(plug):
+    plug.log_event("a", {"action": "worker-status-change", "status": "closing_gracefully"})
+    plug.log_event("all", {"action": "remove-worker"})
+    plug.log_event("a", "what a user logs")
+    assert plug.run_requests._leaving == {"a"}
+    plug.log_event("a", {"action": "worker-status-change", "status": "running"})
+    assert plug.run_requests._leaving == set()
+
+
 def test_dask_workers_that_come_and_go(plug):
     scheduler = plug.run_requests.scheduler
     place(plug, "r1")

@@ -28,9 +28,9 @@ class Desk:
         self.runs = self.requests.runs
         self.num_told: Counter[str] = Counter()
 
-    async def open(self, run: str = "r1", client: str = "me") -> dict[str, Any]:
+    async def open(self, run: str = "r1", client: str = "me", **more: bool) -> dict[str, Any]:
         return await self.requests.train_run_open(
-            run=run, client=client, info={"roles": {"worker": 2}}, lease_s=self.lease_s, keys=["part-1"]
+            run=run, client=client, info={"roles": {"worker": 2}}, lease_s=self.lease_s, keys=["part-1"], **more
         )
 
     async def place(
@@ -72,9 +72,13 @@ class Desk:
     async def end(self, run: str = "r1") -> None:
         await self.requests.train_run_end(run=run, summary={"outcome": "done"})
 
-    async def running(self) -> None:
+    async def room(self, known: int = -1, timeout_s: float = 0.0, run: str = "r1") -> dict[str, Any]:
+        places = {"on": None, "host": "h", "needs": {}}
+        return await self.requests.train_run_room(run=run, places=places, known=known, timeout_s=timeout_s)
+
+    async def running(self, **more: bool) -> None:
         """Run r1 has both its roles, and an agent g on a."""
-        await self.open()
+        await self.open(**more)
         assert (await self.place())["status"] == "OK"
         assert await self.agent() == "OK"
 
@@ -360,6 +364,75 @@ def test_a_dask_worker_that_leaves_is_told_and_its_agent_is_gone(desk):
         assert told == worker_lost("a")
         assert await desk.tell([{"kind": "ended"}]) == "gone"
         assert len((await desk.events(0))["events"]) == 1, "it is not listened to any more"
+
+    desk(story)
+
+
+def test_an_agent_may_tell_how_its_roles_ended_when_its_dask_worker_leaves_in_order(desk, monkeypatch):
+    monkeypatch.setattr(run_requests, "LAST_WORDS_S", 0.05)
+
+    async def story(desk):
+        await desk.running(in_place=True)
+        command = await waits(desk.next(timeout_s=LONG_S))
+        desk.requests.worker_changed("a", "closing_gracefully")
+        del desk.scheduler.workers["a"]
+        desk.requests.worker_left("a")
+        assert not command.done()
+        assert await desk.tell([{"kind": "exited"}]) == "OK"
+        assert (await desk.events(0))["events"] == [{"kind": "exited"}]
+        assert (await command)["status"] == "gone"
+        assert (await desk.events(1, timeout_s=LONG_S))["events"] == [worker_lost("a")]
+
+    desk(story)
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_an_agent_that_has_told_all_is_not_waited_for(desk, ends_first):
+    async def story(desk):
+        await desk.running(in_place=True)
+        desk.requests.worker_changed("a", "closing")
+        if ends_first:
+            assert (await desk.requests.train_run_agent_ends(run="r1", agent="g"))["status"] == "OK"
+        del desk.scheduler.workers["a"]
+        desk.requests.worker_left("a")
+        if not ends_first:
+            assert (await desk.events(0))["events"] == []
+            assert (await desk.requests.train_run_agent_ends(run="r1", agent="g"))["status"] == "OK"
+        assert (await desk.events(0))["events"] == [worker_lost("a")]
+        assert (await desk.requests.train_run_agent_ends(run="r1", agent="g"))["status"] == "gone"
+
+    desk(story)
+
+
+@pytest.mark.parametrize(("status", "in_place"), [("running", True), ("closing", False)])
+def test_others_are_not_heard_any_more(desk, status, in_place):
+    async def story(desk):
+        await desk.running(in_place=in_place)
+        desk.requests.worker_changed("a", status)
+        del desk.scheduler.workers["a"]
+        desk.requests.worker_left("a")
+        assert (await desk.events(0))["events"] == [worker_lost("a")]
+
+    desk(story)
+
+
+def test_a_run_hears_of_the_dask_workers_that_could_carry_its_roles(desk):
+    async def story(desk):
+        assert await desk.room(run="") == {"status": "OK", "count": 2}
+        await desk.running(follows=True)
+        assert await desk.room() == {"status": "OK", "count": 2}
+        asked = await waits(desk.room(2, timeout_s=LONG_S))
+        desk.scheduler.add("c", 1)
+        desk.requests.worker_came()
+        assert (await asked)["count"] == 3
+        asked = await waits(desk.room(3, timeout_s=LONG_S))
+        desk.scheduler.workers["b"].status.name = "closing_gracefully"
+        desk.requests.worker_changed("b", "closing_gracefully")
+        assert (await asked)["count"] == 2
+        assert (await desk.room(2, timeout_s=0.01))["count"] == 2
+        asked = await waits(desk.room(2, timeout_s=LONG_S))
+        await desk.end()
+        assert (await asked)["status"] == "gone"
 
     desk(story)
 

@@ -101,14 +101,22 @@ def test_a_dask_worker_that_left_is_told_to_those_it_concerns():
     runs.add_agent(runs.by_id["agent"], "one", "a")
     runs.add_agent(runs.by_id["agent"], "two", "b")
     inbox = runs.by_id["agent"].inboxes["one"].changed
-    runs.worker_left("a")
+    for run in runs.by_id.values():
+        runs.agents_left(run, "a", runs.agents_on(run, "a"))
     told = {name: run.events.since(0, 9) for name, run in runs.by_id.items()}
     event = worker_lost("a")
     assert told == {"role": [event], "agent": [event], "neither": []}
     assert inbox.is_set()
     assert (list(runs.by_id["agent"].agents), list(runs.by_id["agent"].inboxes)) == (["two"], ["two"])
-    runs.worker_left("a")
+    runs.agents_left(runs.by_id["agent"], "a", runs.agents_on(runs.by_id["agent"], "a"))
     assert len(runs.by_id["agent"].events.messages) == 1
+
+
+def test_a_dask_worker_that_came_back_is_no_news():
+    runs = make("agent")
+    runs.add_agent(runs.by_id["agent"], "one", "a")
+    runs.agents_left(runs.by_id["agent"], "a", ["one"], is_news=False)
+    assert (runs.by_id["agent"].agents, list(runs.by_id["agent"].events.messages)) == ({}, [])
 
 
 def test_a_run_is_asked_to_stop_as_long_as_it_goes_on():

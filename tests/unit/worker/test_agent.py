@@ -108,6 +108,9 @@ class Mail:
     def put_output(self, output: Any) -> None:
         self.output.append(output)
 
+    async def finish(self) -> None:
+        self.events.append((messages.Stop(reason="all is sent"), None))
+
     async def send_last_output(self) -> None:
         self.sent_last = True
 
@@ -153,7 +156,7 @@ class Data:
 class Served:
     """An agent that serves, and its mail and data."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         brief = Brief(
             run="run",
             counts={"worker": 2},
@@ -166,6 +169,7 @@ class Served:
             progress_every_s=1.5,
             patience_s=5.0,
             stop_s=0.2,
+            **settings,
         )
         status = SimpleNamespace(name="running")
         self.worker: Any = SimpleNamespace(
@@ -209,8 +213,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Served], Corout
     monkeypatch.setattr(Child, "made", [], raising=False)
 
     @asynccontextmanager
-    async def serving() -> AsyncIterator[Served]:
-        it = Served()
+    async def serving(**settings: Any) -> AsyncIterator[Served]:
+        it = Served(**settings)
         running = asyncio.ensure_future(it.agent.run())
         try:
             await asyncio.sleep(0)
@@ -220,9 +224,9 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Served], Corout
         finally:
             running.cancel()
 
-    def run(story: Callable[[Served], Coroutine[Any, Any, None]]) -> Served:
+    def run(story: Callable[[Served], Coroutine[Any, Any, None]], **settings: Any) -> Served:
         async def whole() -> Served:
-            async with serving() as it:
+            async with serving(**settings) as it:
                 await story(it)
             assert asyncio.all_tasks() == {asyncio.current_task()}
             assert it.data.asked[-1] == ("close",)
@@ -300,6 +304,63 @@ def test_before_its_last_word_come_a_roles_account_and_output(play):
     assert kinds == ["Accounted", "Ended", "Accounted", "Exited"]
     assert it.mail.output[0] == ("worker", 0, 0, 3, b"out")
     assert ("gone", "worker", 0) in it.data.asked
+
+
+def closes(it: Served) -> None:
+    it.worker.status.name = "closing_gracefully"
+    it.agent.leave_soon()
+
+
+def test_where_the_dask_worker_leaves_roles_end_and_are_told_of_before_the_agent_ends(play):
+    async def story(it):
+        await it.child(0)
+        (await it.child(1)).exits("it ended.")
+        closes(it)
+        await it.until(it.agent._over.is_set)
+        assert it.agent.has_told
+        assert it.told()[-1] == messages.Stop(reason="all is sent")
+
+    it = play(story, leave_within_s=0.0)
+    assert it.told(messages.Exited) == [
+        messages.Exited(cause="it ended."),
+        messages.Exited(cause="its Dask worker leaves the cluster.", leaves=True),
+    ]
+
+
+def test_roles_may_end_by_themselves_for_a_while(play):
+    async def story(it):
+        child = await it.child()
+        closes(it)
+        await it.until(it.agent._is_leaving.is_set)
+        child.says(messages.Ended(result=b""))
+        child.exits("it ended.")
+        await it.until(it.agent._over.is_set)
+        assert it.agent.has_told
+
+    it = play(story, leave_within_s=TEST_S)
+    assert len(it.told(messages.Ended)) == 1
+
+
+def test_roles_that_no_one_replaces_in_place_are_not_told_of(play):
+    async def story(it):
+        await it.child()
+        closes(it)
+        await it.until(it.agent._over.is_set)
+        assert it.told() == []
+
+    assert not play(story).agent.has_told
+
+
+def test_a_process_that_does_not_end_is_not_waited_for_long(play, monkeypatch):
+    monkeypatch.setattr(agent_module, "LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(Child, "dies_of_kill", False)
+
+    async def story(it):
+        await it.child()
+        closes(it)
+        await it.until(it.agent._over.is_set)
+
+    assert not play(story, leave_within_s=0.0).agent.has_told
 
 
 def test_reports_wait_for_company_and_nothing_else_does(play):

@@ -23,6 +23,7 @@ class Agent:
     """Notes who is in the registry while it runs; ``fails`` is what ends it."""
 
     fails: Exception | None = None
+    has_told = True
     made: list[Agent]
 
     def __init__(self, worker: Any, brief: Any, name: str) -> None:
@@ -39,7 +40,7 @@ class Agent:
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The task's Dask worker, and how often it has given its thread back."""
-    it = SimpleNamespace(worker=SimpleNamespace(), num_seceded=0)
+    it = SimpleNamespace(worker=SimpleNamespace(plugins={}), num_seceded=0)
 
     def secede() -> None:
         it.num_seceded += 1
@@ -55,7 +56,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_it_is_known_while_it_serves_and_gone_afterwards(task, monkeypatch, fails):
     monkeypatch.setattr(Agent, "fails", fails)
     if fails is None:
-        run_agent("mine", "agent-1", HERE, pickle.dumps("brief"))
+        assert run_agent("mine", "agent-1", HERE, pickle.dumps("brief")) is True, "it has told all"
     else:
         with pytest.raises(ZeroDivisionError):
             run_agent("mine", "agent-1", HERE, pickle.dumps("brief"))

@@ -31,7 +31,8 @@ class Scheduler:
         self.num_asked += 1
         assert message.get("timeout_s", 0.0) in (0.0, self.poll_s, mail_module.LAST_S)
         number = self.num_asked
-        answer = await getattr(self.requests, handler)(**{**message, "timeout_s": 0.0})
+        waits = {} if handler == "train_run_agent_ends" else {"timeout_s": 0.0}
+        answer = await getattr(self.requests, handler)(**{**message, **waits})
         if number in self._lost:
             raise RoleLostError("The connection broke.")
         return answer
@@ -141,3 +142,24 @@ def test_output_that_has_not_arrived_is_sent_in_the_end(story):
         return (await scheduler.requests.train_run_show(run="r", output=True))["output"]
 
     assert story(work) == [["worker", 0, 1, 3, b"the"]]
+
+
+def test_it_is_finished_when_the_scheduler_has_all_that_was_put(story):
+    async def work(scheduler: Scheduler, mail: Mail) -> list[Any]:
+        sending = asyncio.ensure_future(mail.send(lambda: None))
+        mail.put("a", within_s=0.0)
+        mail.put("b", within_s=60.0)
+        await mail.finish()
+        sending.cancel()
+        assert scheduler.requests.runs.by_id["r"].finished == {"g"}
+        return await scheduler.events()
+
+    assert story(work, 1) == ["a", "b"]
+
+
+def test_without_anything_it_is_finished_at_once(story):
+    async def work(scheduler: Scheduler, mail: Mail) -> set[str]:
+        await mail.finish()
+        return scheduler.requests.runs.by_id["r"].finished
+
+    assert story(work) == {"g"}
