@@ -131,7 +131,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(launch_module, "client_or_local", made.client)
     monkeypatch.setattr(launch_module, "default_workers", lambda client, on: 7)
     monkeypatch.setattr(launch_module, "Peer", Peer)
-    monkeypatch.setattr(launch_module, "Driver", lambda peer, job, data: (job, data))
+    monkeypatch.setattr(launch_module, "Driver", lambda peer, job, data, beside: (job, data))
     monkeypatch.setattr(launch_module, "RunData", lambda peer, columns, window, named: (columns, window, named))
     monkeypatch.setattr(launch_module, "Run", made.run)
     monkeypatch.setattr(launch_module, "remember", lambda cell, run: made.did.append("remember"))
