@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from dask_train.fitting.torch_module.values import summed_in
 # Between hosts so much is summed by itself; an array that is larger is not cut.
 SECTION_BYTES = 1 << 20
 # Steps after which it is decided whether sums begin early, and the part of a step that they take then at least.
-NUM_LOOKED_AT, MOST_OF_STEP = 6, 0.4
+NUM_LOOKED_AT, MOST_OF_STEP = 12, 0.4
 
 
 class _Group(NamedTuple):
@@ -167,9 +166,9 @@ class GradientSums:
             return
         assert self._early is not None
         assert self._replicas is not None
-        # The first step has trials in it.
-        step_s = statistics.median(later - earlier for earlier, later in itertools.pairwise(self._ends[1:]))
-        mine = np.array([[statistics.median(self._seconds[1:]), step_s, self._early.may_begin]])
+        # The shortest sum is what the network takes at least. While a run begins, others may keep the processors busy.
+        step_s = min(later - earlier for earlier, later in itertools.pairwise(self._ends))
+        mine = np.array([[min(self._seconds), step_s, self._early.may_begin]])
         (everyones,) = self._replicas.gather("seconds of sums", [mine])
         # A rank that the others wait for waits for the network alone.
         self._is_early = bool(everyones[:, 2].all() and everyones[:, 0].min() > MOST_OF_STEP * everyones[:, 1].max())
