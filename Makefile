@@ -198,7 +198,7 @@ minimum:  ## the lowest versions that pyproject.toml allows, in build/minimum: t
 	build/minimum/bin/python tests/bare_install.py
 	build/minimum/bin/python $(PIP_ONCE) --constraint requirements/minimum.txt \
 		'.[$(MINIMUM_EXTRAS)]' hypothesis ml_dtypes pandas pyarrow pytest pytest-timeout pytest-xdist
-	build/minimum/bin/python -m pytest --durations=20 --durations-min=1 -W ignore::DeprecationWarning -W ignore::UserWarning \
+	build/minimum/bin/python -m pytest -m "not nightly" --durations=20 --durations-min=1 -W ignore::DeprecationWarning -W ignore::UserWarning \
 		--numprocesses $(PROCESSES) --dist loadfile $(MINIMUM_TESTS)
 
 # A small part of the suite: all private parts that are used, and what rests on them most.

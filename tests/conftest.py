@@ -45,6 +45,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let tests that are for each night count as slow ones, which ``make test`` leaves out."""
+    if item.get_closest_marker("nightly") is not None:
+        item.add_marker("slow")
+
+
 @pytest.hookimpl(trylast=True)  # when it is known which tests are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let files that share a cluster come together, those that want it fresh before the others.

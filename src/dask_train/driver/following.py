@@ -11,19 +11,18 @@ from dask_train.printing import say
 from dask_train.run.resizing import ROLE
 from dask_train.run.state import Phase, RolePhase, RunState
 
-# Dask workers that come within this time of each other make one change; and those that leave, whose roles have a second
-# to end with a step.
+# How long the number of Dask workers has to stay before workers are added, and before they are taken away.
 COME_S, LEAVE_S = 1.0, 0.1
-# After this time a number is tried again for which there was no room, or whose workers were lost.
+# Seconds after which a change that failed is tried again.
 TRY_AGAIN_S = 30.0
-# So many places are not known yet; or they will not be any more, as the run is over.
+# Stands for an unknown number: nobody has asked yet, or the run is over.
 _UNKNOWN = -1
 
 
 async def follow(driver: Driver) -> None:
-    """Change the number of workers as that of the Dask workers changes which can carry one, until the run is over.
+    """Follow the number of Dask workers that can carry a worker, until the run is over or the user sets a number.
 
-    A run that starts again, or replaces a lost worker, does so first.
+    If the run starts again, or replaces a lost worker, it does so first.
     """
     count, tried_at = _UNKNOWN, float("-inf")
     while driver.follows is not None and await _trains(driver):
@@ -36,15 +35,15 @@ async def follow(driver: Driver) -> None:
             return
         if count != known:
             tried_at = float("-inf")
-        elif is_due and is_steady(driver.state) and (refusal := await _refusal(driver, wanted, count)):
+        elif is_due and is_steady(driver.state) and (refusal := await _changed(driver, wanted, count)):
             tried_at = driver.now()
-            # Else a Dask worker of those that join has left, and another number is tried.
+            # If the count has changed, a joining Dask worker has left: the new number is tried, without a notice.
             if await _num_places(driver, count, LEAVE_S) == count and refusal not in driver.history.notices:
                 driver.history.notice(refusal)
 
 
 def is_steady(state: RunState) -> bool:
-    """Return whether all workers train together, and none starts or leaves."""
+    """Return whether all workers of the present number train together."""
     phases = {state.roles[key].phase for key in state.plan.training_keys()}
     return state.phase is Phase.RUNNING and state.met and phases == {RolePhase.RUNNING}
 
@@ -55,8 +54,8 @@ async def _trains(driver: Driver) -> bool:
     return not driver.over and driver.follows is not None
 
 
-async def _refusal(driver: Driver, wanted: int, count: int) -> str:
-    """Change the number of workers; return why that can't be while the run trains, empty if it can."""
+async def _changed(driver: Driver, wanted: int, count: int) -> str:
+    """Change the number of workers; return why that failed if the run still trains, else an empty text."""
     try:
         async with driver.resizing:
             if driver.follows is None:  # the user has asked for a number meanwhile
@@ -71,7 +70,10 @@ async def _refusal(driver: Driver, wanted: int, count: int) -> str:
 
 
 async def _num_places(driver: Driver, known: int, timeout_s: float) -> int:
-    """Count the Dask workers that carry a worker of the run, or can; at once if they are not as many as ``known``."""
+    """Return how many Dask workers carry a worker of the run, or can.
+
+    It waits until the number differs from ``known``, at most for ``timeout_s``.
+    """
     state, host = driver.state, ""
     for key in state.plan.training_keys():
         host = host or driver.dispatch.host_of(state.roles[key].address)

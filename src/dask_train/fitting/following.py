@@ -13,14 +13,14 @@ from dask_train.training.settings import DEFAULT, RunSettings
 
 
 def with_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a fit, with ``workers`` as the least number and ``follows`` as both where two are given.
+    """Return the arguments of a fit; if ``workers`` is a pair, with its lower number, and the pair as ``follows``.
 
     Such a run replaces lost workers in place, also where ``recovery`` was left out.
 
     Raises
     ------
     ValueError
-        The two numbers are no bounds, or another argument does not go with them.
+        The two numbers are no valid bounds, or another argument does not go with them.
     """
     workers = given.get("workers")
     if not isinstance(workers, tuple | list):
@@ -43,7 +43,7 @@ def with_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def number_to_begin_with(run: RunSettings) -> int:
-    """Return how many workers a fit that follows begins with: as many as find room now within its bounds.
+    """Return how many workers a fit that follows begins with: those that find room now, within its bounds.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def number_to_begin_with(run: RunSettings) -> int:
 
 
 def check_most(run: RunSettings, rows: int) -> None:
-    """Check that each worker has a row of a global batch when a fit that follows has as many as it may.
+    """Check that each worker has a row of a global batch, even at the largest number of workers of a fit that follows.
 
     Raises
     ------

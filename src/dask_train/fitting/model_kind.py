@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dask_train.role.session import Session
 
 
-# Settings of all kinds that each trial may have of its own.
+# Settings that every kind lets a trial have of its own.
 _OF_EACH_TRIAL = ("batch_size", "epochs")
 
 
@@ -40,11 +40,12 @@ class FitCall:
     model, x, y
         As the user passed them.
     settings
-        Of the class that the kind of model has: :attr:`ModelKind.settings`.
+        An instance of :attr:`ModelKind.settings`.
     run
         Settings of the run.
     workers
-        Number of workers, 0 for this process. None: it is not known yet.
+        Number of workers, 0 for this process. None: it is not known yet. Of a run that follows the cluster first the
+        least number, and then the one that it begins with.
     """
 
     model: Any
@@ -130,7 +131,7 @@ class FitWork:
 
 
 def no_labels() -> np.ndarray:
-    """Stand for labels of rows that lie nowhere."""
+    """Raise: these rows have no labels that can be read."""
     raise AssertionError("the rows of this search lie nowhere")
 
 
@@ -171,10 +172,14 @@ class TrialSpec:
 
 
 class ModelKind(ABC):
-    """A kind of model that ``dt.fit`` and ``dt.search`` train; :data:`dask_train.fitting.kinds.KINDS` lists them.
+    """A kind of model that ``dt.fit`` and ``dt.search`` train.
 
-    Of a fit the methods are called in the order in which they stand here. All checks that need no cluster are in those
-    before :meth:`shared`.
+    :data:`dask_train.fitting.kinds.KINDS` lists all but Keras models, which are what no other kind claims.
+
+    A fit calls :meth:`workers`, :meth:`check`, :meth:`traits`, :meth:`framework`, :meth:`roles`, :meth:`scores` and
+    :meth:`check_best`; then :meth:`rows` and :meth:`prepared`; then, if no number of workers was asked for,
+    :meth:`one_per_dask_worker` and :meth:`shared`; and in the end :meth:`check_together` and :meth:`work`. Checks that
+    need no cluster belong into those up to :meth:`prepared`.
 
     Attributes
     ----------
@@ -202,7 +207,7 @@ class ModelKind(ABC):
         return workers
 
     def roles(self, call: FitCall) -> dict[str, int]:
-        """Return how many processes there are of each role."""
+        """Return how many processes there are of each role; 0 workers where their number is not known yet."""
         return {"worker": call.workers or 0}
 
     def check(self, call: FitCall) -> None:  # noqa: B027 - of most there is more to check, not of all
@@ -215,7 +220,7 @@ class ModelKind(ABC):
         """
 
     def traits(self, call: FitCall) -> Collection[str]:
-        """Return what is so of the model, in words of the table of refusals."""
+        """Return facts about the model that the table of refusals can name."""
         return ()
 
     def scores(self, call: FitCall) -> Collection[str] | None:
@@ -238,7 +243,9 @@ class ModelKind(ABC):
         return call.settings.features, call.settings.label
 
     def rows(self, call: FitCall) -> FitRows:
-        """Return the rows, which are described and not computed; cut for the workers where they have to be cut.
+        """Return the rows; cut for the workers where they have to be cut.
+
+        Most kinds only describe them here. Linear models compute their classes.
 
         Raises
         ------
@@ -262,7 +269,7 @@ class ModelKind(ABC):
         """
 
     def shared(self, call: FitCall, rows: FitRows, workers: int) -> tuple[FitRows, int]:
-        """Return rows that so many workers share, and how many workers there are to be, if no number was asked for."""
+        """If no number was asked for: return the rows for so many workers, and how many workers there are to be."""
         return rows, workers
 
     def one_per_dask_worker(self, call: FitCall) -> bool:

@@ -23,9 +23,6 @@ _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "restore_best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.restore_best,
     "in place": lambda call: call.in_place,
 }
-# Kinds by their names; what is refused if all of it is asked for, or is so of the model (:meth:`ModelKind.traits`); and
-# the error. It is formatted with the call, the name of the model's class, the last of those words, and its value; and
-# with the argument that asks to replace workers in place, and what to pass instead.
 _BESIDE = (
     "{word}={value!r} with workers=0, which trains in this process: {word} would need one of its own. Leave {word} "
     "out, or pass workers=1 or more."
@@ -39,6 +36,9 @@ _OWN_STEP = (
     "own, which may apply gradients more than once. {change}"
 )
 _IN_MEMORY = ", and data that is streamed is never all in memory. Leave either out."
+# Kinds by their names; what is refused if all of it is asked for, or is so of the model (:meth:`ModelKind.traits`); and
+# the error. It is formatted with the call, the name of the model's class, the last of those words, and its value if it
+# is a setting; and with the argument that asks to replace workers in place, and what to pass instead.
 REFUSED: tuple[tuple[str, str, str], ...] = (
     ("keras", "workers=0, ps", _BESIDE),
     ("keras", "workers=0, scorer", _BESIDE),

@@ -1,6 +1,7 @@
 """Start a fit: the steps that all kinds of model share, once and in one order.
 
-Whatever needs no cluster is refused before there is one: a local cluster is started last.
+Settings, model and rows are checked before a local cluster is started. A few checks come later: those that need the
+number of workers where the cluster decides it, and whether a place of checkpoints can be used.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _checked(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, An
 def _with_workers(kind: ModelKind, call: FitCall, rows: FitRows) -> tuple[FitCall, FitRows]:
     """Return a call whose number of workers is known, with the rows as these share them.
 
-    If no number was asked for, or bounds of it, the cluster tells it, and is started if there is none.
+    With bounds, or without a number, the cluster decides, and is started if there is none.
     """
     if call.run.follows is not None:
         run = replace(call.run, client=client_or_local(call.run.client, call.workers or 0))

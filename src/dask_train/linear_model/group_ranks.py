@@ -1,4 +1,4 @@
-"""The ranks of a fit in which a lost one is replaced in place, over the group that does so."""
+"""The ranks of a fit in which a lost one is replaced in place, which sum in a group that can do so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_train.linear_model.ranks import SessionRanks
 
 
 class GroupRanks(SessionRanks):
-    """The ranks of a run; see :class:`~dask_train.linear_model.ranks.Ranks`. Sums have the bits of a session's.
+    """The ranks of a run; see :class:`~dask_train.linear_model.ranks.Ranks`. On one host sums have a session's bits.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class GroupRanks(SessionRanks):
     parts : list
         Its partitions, as of :class:`~dask_train.linear_model.ranks.SessionRanks`.
     group
-        The ranks.
+        In which they sum.
     """
 
     def __init__(self, session: Any, parts: list[Any], group: ProcessGroup) -> None:
@@ -32,7 +32,7 @@ class GroupRanks(SessionRanks):
         self._channels: dict[tuple[tuple[tuple[int, ...], ...], str], SumBuffer] = {}
 
     def all_reduce(self, arrays: Any, op: str = "sum") -> Any:
-        """Arrays, combined over all ranks."""
+        """Return arrays that are combined over all ranks."""
         reduction = Reduction(op)
         return self._together(f"all_reduce(op={op!r})", arrays, lambda given: self._reduced(given, reduction))
 
@@ -52,7 +52,7 @@ class GroupRanks(SessionRanks):
     def _together(self, name: str, arrays: Any, make: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Any:
         given, link = taken(name, arrays), self._session._link
         call = f"{name} of {[(each.dtype.str, each.ndim) for each in given.arrays]}"
-        link.note(f"in {name}, waiting for the other ranks")  # to wait is no progress
+        link.note(f"in {name}, waiting for the other ranks")  # which does not count as progress
         found = self.steps.remembered(call, lambda: make(given.arrays))
         link.moved(f"past {name}")
         return given.given_back(found)
@@ -71,14 +71,14 @@ class GroupRanks(SessionRanks):
         found = []
         for each in given:
             (total,) = self._group.broadcast(self._channel([each]), [each], root)
-            # In place of a lost rank this is what that one gave: the others have continued with it.
+            # If this rank replaces the root, `total` is what the lost one has sent: the others have continued with it.
             if self._group.rank == root and total.tobytes() != each.tobytes():
                 self._session._link.start_all_again("what the first worker decided came out otherwise in its successor")
             found.append(total.copy())
         return found
 
     def _channel(self, arrays: list[np.ndarray]) -> SumBuffer:
-        """Return the same one for all calls with such arrays."""
+        """Return the same channel for all calls with such arrays."""
         shapes, dtype = tuple(each.shape for each in arrays), arrays[0].dtype.str
         if (shapes, dtype) not in self._channels:
             self._channels[shapes, dtype] = self._group.channel(shapes, dtype)

@@ -20,6 +20,7 @@ from dask_train.linear_model.ranks import Ranks
 from dask_train.report.progress import RunDisplay
 from dask_train.trainers.common.outcome import Outcome
 from dask_train.trainers.common.task import LoopTask
+from dask_train.training.in_process import is_zero, run_in_process
 from dask_train.training.launch import launch
 from dask_train.training.settings import RunInputs, RunSettings
 
@@ -92,7 +93,7 @@ class Posed:
         run
             Settings.
         workers
-            Number of role processes; None for one per Dask worker.
+            Number of role processes, 0 for this process; None for one per Dask worker.
         finish
             Makes the result of the run's.
         display
@@ -109,7 +110,8 @@ class Posed:
         DaskTrainError
             As :func:`dask_train.train` raises it.
         """
-        return launch(
+        begin: Any = run_in_process if is_zero(workers) else launch
+        return begin(
             self.role(),
             None if workers is None else {"worker": workers},
             self.inputs(workers),

@@ -1,4 +1,4 @@
-"""The end of agents with their Dask worker: it closes when they have told how their roles have ended."""
+"""The end of agents with their Dask worker, which stays open for a moment until they have ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from distributed import Worker
 from dask_train.cluster.worker_plugin import OwnPlugin
 from dask_train.worker.agent import registry
 
-# How long agents may take to end their roles, and to tell it; Dask's nanny waits 4 s for the whole end.
+# How long a Dask worker stays open for its agents. Dask's nanny waits 4 s for its whole end, so agents that need all of
+# their own limits (a second for roles to leave, two to tell of them) are cut off: then their roles count as lost.
 END_S = 2.5
 
 

@@ -308,7 +308,7 @@ def test_gradients_that_are_summed_during_the_backward_pass_are_those_of_one_pro
         def step(self, closure=None):
             from dask_train.fitting.torch_module import gradients
 
-            gradients.MOST_OF_STEP = self.most_of_step
+            gradients.LEAST_PART_OF_STEP = self.most_of_step
             super().step(closure)
             is_early = any(thread.name == "dask-train-sums" for thread in threading.enumerate())
             Path(self.folder, f"{socket.gethostname()} {os.getpid()}").write_text(str(is_early))

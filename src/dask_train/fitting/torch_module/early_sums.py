@@ -15,10 +15,11 @@ Call = Callable[[], None]
 
 
 class EarlySums:
-    """Sums sections of gradients as soon as all gradients of one are there, in the order of the sections.
+    """Sums gradients section by section, in order: each begins when it and all sections before it are complete.
 
-    A section is summed when its own gradients and those of all sections before are there. So all ranks make the same
-    calls in the same order, whenever their gradients are ready.
+    So all ranks make the same calls in the same order, no matter when their gradients are ready.
+    :class:`~dask_train.fitting.torch_module.gradients.GradientSums` decides whether sums begin early, and says why that
+    changes no bit.
 
     Parameters
     ----------
@@ -29,9 +30,9 @@ class EarlySums:
 
     Attributes
     ----------
-    may_begin
-        Whether the gradient of each parameter was made at once so far. Where a backward pass adds to it several times,
-        as reentrant checkpoints of activations do, the first time does not tell that it is there.
+    made_once
+        Whether each gradient was added to exactly once in each step so far. Reentrant checkpoints of activations add
+        to it several times, and what is added after the first time would come after the sum.
 
     Notes
     -----
@@ -45,7 +46,7 @@ class EarlySums:
     def __init__(self, sections: Sequence[Sequence[torch.nn.Parameter]], sum_section: Callable[[int], None]) -> None:
         self._sections, self._sum_section = [list(map(id, section)) for section in sections], sum_section
         self._section_of = {key: number for number, section in enumerate(self._sections) for key in section}
-        self.may_begin = True
+        self.made_once = True
         self._is_on = False
         self._missing: list[set[int]] = []
         self._made: set[int] = set()
@@ -55,11 +56,11 @@ class EarlySums:
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._note) for section in sections for parameter in section
         ]
-        # It waits for other ranks, which may never come; a process that ends does not wait for it.
+        # It may wait for a lost rank, so the end of the process must not wait for it.
         threading.Thread(target=_carry_out, args=(self._calls,), name="dask-train-sums", daemon=True).start()
 
     def begin(self, *, early: bool) -> None:
-        """Begin a step: its gradients are summed as they are made, or are only looked at."""
+        """Begin a step; ``early`` to sum gradients as they are made, else they are only looked at."""
         self._is_on = early
         self._missing = [set(section) for section in self._sections]
         self._made, self._sums = set(), []
@@ -70,7 +71,7 @@ class EarlySums:
         Raises
         ------
         StalledError
-            Another rank did not come in time.
+            Another rank did not come in time; or whatever else a sum has raised.
         """
         while len(self._sums) < len(self._sections):
             self._begin_next()
@@ -79,19 +80,19 @@ class EarlySums:
             summed.result()
 
     def stop(self) -> None:
-        """Look at gradients no more."""
+        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
 
     def _note(self, parameter: torch.nn.Parameter) -> None:
         key = id(parameter)
         if key in self._made:
-            self.may_begin = False
+            self.made_once = False
             if self._is_on and self._section_of[key] < len(self._sums):
                 raise ValueError(
-                    "A backward pass has added to a gradient once more after it was summed over the workers; those of "
-                    "the first steps made each gradient at once. Reentrant checkpoints do so: pass use_reentrant=False "
-                    "to torch.utils.checkpoint."
+                    "A backward pass has added to a gradient once more after it was summed over the workers; in the "
+                    "first steps each gradient was added to once. Reentrant checkpoints do so: pass "
+                    "use_reentrant=False to torch.utils.checkpoint."
                 )
         self._made.add(key)
         if self._is_on:

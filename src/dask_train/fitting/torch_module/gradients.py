@@ -19,7 +19,7 @@ from dask_train.fitting.torch_module.values import summed_in
 # Between hosts so much is summed by itself; an array that is larger is not cut.
 SECTION_BYTES = 1 << 20
 # Steps after which it is decided whether sums begin early, and the part of a step that they take then at least.
-NUM_LOOKED_AT, MOST_OF_STEP = 12, 0.4
+NUM_LOOKED_AT, LEAST_PART_OF_STEP = 12, 0.4
 
 
 class _Group(NamedTuple):
@@ -111,7 +111,9 @@ class GradientSums:
 
     @torch.no_grad()
     def sum(self, of_all: Sequence[torch.Tensor | None]) -> None:
-        """Set ``grad`` of each parameter to the sum of all workers' plus what each of them has ``of_all`` rows.
+        """Set ``grad`` of each parameter to the sum over all workers, plus its gradient in ``of_all``.
+
+        That is what all workers have alike, such as the derivative of a penalty.
 
         Gradients are summed where they are, so that no step asks for memory. A gradient that only other workers have
         counts as zeros here; one that no rank has stays None, so an optimizer skips its parameter.
@@ -168,10 +170,12 @@ class GradientSums:
         assert self._replicas is not None
         # The shortest sum is what the network takes at least. While a run begins, others may keep the processors busy.
         step_s = min(later - earlier for earlier, later in itertools.pairwise(self._ends))
-        mine = np.array([[min(self._seconds), step_s, self._early.may_begin]])
+        mine = np.array([[min(self._seconds), step_s, self._early.made_once]])
         (everyones,) = self._replicas.gather("seconds of sums", [mine])
-        # A rank that the others wait for waits for the network alone.
-        self._is_early = bool(everyones[:, 2].all() and everyones[:, 0].min() > MOST_OF_STEP * everyones[:, 1].max())
+        # The last rank to come waits for the network alone, so the minimum counts.
+        self._is_early = bool(
+            everyones[:, 2].all() and everyones[:, 0].min() > LEAST_PART_OF_STEP * everyones[:, 1].max()
+        )
         if not self._is_early:
             self._early.stop()
             self._early = None

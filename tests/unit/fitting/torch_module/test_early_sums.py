@@ -70,7 +70,7 @@ def own_loss(rank, module, x):
 def test_sums_have_the_same_bits_whenever_they_begin(hosts, on_each_rank, monkeypatch):
     found = {}
     for early, most in ((True, -1.0), (False, 1e9)):
-        monkeypatch.setattr(gradients, "MOST_OF_STEP", most)
+        monkeypatch.setattr(gradients, "LEAST_PART_OF_STEP", most)
         calls = []
         ranks = on_each_rank(summed(own_loss, calls), len(hosts), hosts)
         assert [is_early for _, is_early in ranks] == [early] * len(hosts)
@@ -86,7 +86,7 @@ def test_sums_have_the_same_bits_whenever_they_begin(hosts, on_each_rank, monkey
 
 def test_gradients_that_are_made_in_several_goes_are_summed_in_the_end(on_each_rank, monkeypatch):
     """Reentrant checkpoints run backward passes within the backward pass, and each adds to the gradient."""
-    monkeypatch.setattr(gradients, "MOST_OF_STEP", -1.0)
+    monkeypatch.setattr(gradients, "LEAST_PART_OF_STEP", -1.0)
 
     def part(rank, module, x):
         x.requires_grad_()
@@ -128,8 +128,8 @@ def test_gradients_are_only_looked_at_until_it_is_decided():
     sums = EarlySums([[parameter]], lambda _: pytest.fail("nothing is to be summed"))
     sums.begin(early=False)
     parameter.sum().backward()
-    assert sums.may_begin
+    assert sums.made_once
     parameter.sum().backward()
-    assert not sums.may_begin
+    assert not sums.made_once
     sums.stop()
     sums.begin(early=False)
