@@ -258,7 +258,7 @@ class ProcessGroup:
 
     @property
     def num_hosts(self) -> int:
-        """How many hosts the ranks are on."""
+        """Return how many hosts the ranks are on."""
         return len(self._groups)
 
     @property

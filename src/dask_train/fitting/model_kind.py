@@ -269,7 +269,7 @@ class ModelKind(ABC):
         """
 
     def shared(self, call: FitCall, rows: FitRows, workers: int) -> tuple[FitRows, int]:
-        """If no number was asked for: return the rows for so many workers, and how many workers there are to be."""
+        """Return the rows for so many workers, and how many there are to be; called if no number was asked for."""
         return rows, workers
 
     def one_per_dask_worker(self, call: FitCall) -> bool:

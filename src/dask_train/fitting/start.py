@@ -49,14 +49,7 @@ def start_fit(kind: ModelKind, model: Any, x: Any, y: Any, given: Mapping[str, A
 
     Returns
     -------
-    FitResult, or Run where ``wait`` is false; awaitables of them with an asynchronous client.
-
-    Raises
-    ------
-    ValueError, TypeError
-        An argument is invalid, or the data does not fit the model; nothing has been started.
-    PlacementError, LaunchError, RoleFailedError, RoleLostError, StalledError, DataError
-        How the run ended; see :func:`dask_train.train`.
+    What :func:`dask_train.fit` returns, which also lists what is raised.
     """
     call = _checked(kind, model, x, y, given)
     rows = kind.rows(call)

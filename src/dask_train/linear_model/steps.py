@@ -71,7 +71,7 @@ class SolverSteps:
         """Have ``tell`` called with step and loss before each sync point that others pass when they are told."""
 
     def catch_up(self) -> None:
-        """Pass the sync point behind which this rank begins, if it does and is told of later ones only."""
+        """Pass the sync point of the step that the lost rank had taken, if this rank has taken its place after one."""
 
     def enter(self) -> None:
         """Note that one which resumes makes none of the collective calls from here to the step at which it does."""

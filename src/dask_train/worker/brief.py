@@ -42,8 +42,8 @@ class Brief:
     letterbox
         Where roles leave large results; None for a run that has none, or whose client is on another host.
     leave_within_s
-        How long roles may take to end by themselves when the Dask worker leaves, in seconds; the driver is told how all
-        have ended. None: they are ended at once, and it is not told.
+        Seconds that roles have to end by themselves when the Dask worker leaves; then the agent reports their ends to
+        the driver. None: they are ended at once, without a report.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""Sums of gradients that begin while the backward pass still goes on: section by section, in a thread."""
+"""Sums of gradients during the backward pass: section by section, in a thread."""
 
 from __future__ import annotations
 

@@ -82,11 +82,12 @@ class GradientSums:
                 by_dtype.setdefault(summed_in(one.dtype), []).append(name)
         for dtype, names in by_dtype.items():
             self._groups.append(self._grouped(dtype, names, replicas))
+        self._sections = [(group, number) for group in self._groups for number in range(len(group.sections))]
         if replicas.num_hosts > 1 and self._groups and all(one.device.type == "cpu" for one in self._by_name.values()):
-            sections = [
-                [self._by_name[name] for name in section] for group in self._groups for section in group.sections
+            parameters_of = [
+                [self._by_name[name] for name in group.sections[number]] for group, number in self._sections
             ]
-            self._early = EarlySums(sections, self._sum_section)
+            self._early = EarlySums(parameters_of, self._sum_section)
 
     def _grouped(self, dtype: torch.dtype, names: Sequence[str], replicas: ProcessGroup) -> _Group:
         sections, size = [list[str]()], 0
@@ -152,12 +153,9 @@ class GradientSums:
     def _sum_section(self, number: int) -> None:
         """Sum one section, numbered through all groups."""
         assert self._replicas is not None
-        for group in self._groups:
-            if number < len(group.sections):
-                section = group.sections[number]
-                self._take(section, self._replicas.sum_section(group.channel, number, self._arrays(group, section)))
-                return
-            number -= len(group.sections)
+        group, own_number = self._sections[number]
+        section = group.sections[own_number]
+        self._take(section, self._replicas.sum_section(group.channel, own_number, self._arrays(group, section)))
 
     def _look(self, began: float) -> None:
         """Decide, after the first steps, whether sums begin early; all ranks alike."""
