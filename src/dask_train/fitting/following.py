@@ -20,7 +20,7 @@ def with_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        The two numbers are no valid bounds, or another argument does not go with them.
+        The two numbers are no valid bounds, or ``recovery`` does not go with them.
     """
     workers = given.get("workers")
     if not isinstance(workers, tuple | list):
@@ -32,13 +32,6 @@ def with_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
             f"workers={tuple(bounds)} needs recovery='in_place', and recovery={recovery!r} was passed: workers join "
             "and leave where lost ones are replaced. Leave recovery= out, or pass a single number of workers."
         )
-    for name in ("streaming", "ps", "scorer"):
-        if given.get(name):
-            raise ValueError(
-                f"workers={tuple(bounds)} is for workers that keep the rows in memory, sum in every step and validate "
-                f"themselves, and {name}={given[name]!r} was passed. Leave {name}= out, or pass a single number of "
-                "workers."
-            )
     return {**given, "workers": bounds.low, "recovery": policy, "follows": bounds}
 
 

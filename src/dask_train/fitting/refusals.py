@@ -22,6 +22,7 @@ _ASKED: dict[str, Callable[[FitCall], Any]] = {
     "best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.best is not None,
     "restore_best": lambda call: call.run.checkpoint is not None and call.run.checkpoint.restore_best,
     "in place": lambda call: call.in_place,
+    "follows": lambda call: call.run.follows is not None,
 }
 _BESIDE = (
     "{word}={value!r} with workers=0, which trains in this process: {word} would need one of its own. Leave {word} "
@@ -30,6 +31,10 @@ _BESIDE = (
 _AT_A_STEP = "{model} is fitted in one pass over the rows, so there is no step at which {word} could act. Leave it out."
 _ALONE = (
     "{in_place} is for workers that sum in every step and validate themselves, and {word}={value} was passed. {change}"
+)
+_FOLLOWS = (
+    "{in_place} is for workers that keep the rows in memory, sum in every step and validate themselves, and "
+    "{word}={value!r} was passed. Leave {word}= out, or pass a single number of workers."
 )
 _OWN_STEP = (
     "{in_place} needs Keras' own train_step and compute_metrics, and model {call.model.name!r} has a {word} of its "
@@ -42,6 +47,9 @@ _IN_MEMORY = ", and data that is streamed is never all in memory. Leave either o
 REFUSED: tuple[tuple[str, str, str], ...] = (
     ("keras", "workers=0, ps", _BESIDE),
     ("keras", "workers=0, scorer", _BESIDE),
+    ("keras torch", "follows, streaming", _FOLLOWS),
+    ("keras", "follows, ps", _FOLLOWS),
+    ("keras", "follows, scorer", _FOLLOWS),
     ("keras", "in place, ps", _ALONE),
     ("keras", "in place, scorer", _ALONE),
     ("keras", "in place, train_step", _OWN_STEP),
@@ -110,7 +118,7 @@ def check_refusals(kind: ModelKind, call: FitCall) -> None:
     for names, words, why in REFUSED:
         if kind.name in names.split() and asked.issuperset(words.split(", ")):
             word = words.rpartition(", ")[2]
-            value = getattr(call.settings, word, None)
+            value = getattr(call.settings, word, getattr(call.run, word, None))
             in_place, change = _in_place(call)
             named = {"model": type(call.model).__name__, "word": word, "value": value}
             raise ValueError(why.format(call=call, in_place=in_place, change=change, **named))

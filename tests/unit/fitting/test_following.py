@@ -44,12 +44,18 @@ def test_a_policy_of_ones_own_is_kept():
         ({"recovery": RecoveryPolicy()}, "needs recovery='in_place'"),
         ({"streaming": True}, "streaming=True was passed"),
         ({"ps": 1}, "ps=1 was passed. Leave ps= out"),
-        ({"scorer": 1}, "scorer=1 was passed"),
+        ({"scorer": 1, "validation_data": (np.zeros((8, 3)), np.zeros(8))}, "scorer=1 was passed"),
     ],
 )
 def test_what_does_not_go_with_them(settings, why):
+    import keras
+
+    import dask_train as dt
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
     with pytest.raises(ValueError, match=why):
-        with_bounds({"workers": (2, 8), **settings})
+        dt.fit(model, np.zeros((64, 3)), np.zeros(64), workers=(2, 8), **settings)
 
 
 def test_fit_refuses_them_before_anything_starts():
