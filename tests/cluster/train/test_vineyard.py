@@ -189,11 +189,12 @@ def test_leases_of_a_killed_dask_worker_end_with_the_next_opening(client, alone,
     assert len(leases(theirs)) == 1, "that of the dead is gone"
 
 
-def dies_once(block, folder, doomed, block_info=None):
-    """Kill the Dask worker, once each one that was there at first."""
-    mark = Path(folder, str(os.getpid()))
-    if block_info[0]["chunk-location"][0] >= 5 and str(os.getpid()) in doomed and not mark.exists():
-        mark.touch()
+def dies_at_its_third(block, folder, doomed):
+    """Kill the Dask worker, each one that was there at first, when it has put a block or two."""
+    calls = Path(folder, str(os.getpid()))
+    with calls.open("a") as file:
+        file.write(".")
+    if str(os.getpid()) in doomed and len(calls.read_text()) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return block
 
@@ -202,9 +203,11 @@ def dies_once(block, folder, doomed, block_info=None):
 def test_dask_workers_that_are_killed_while_they_put_cost_no_row(num_killed, client, alone, theirs, wait_for, tmp_path):
     wait_for(lambda: len(client.scheduler_info()["workers"]) == 2, "both Dask workers")
     doomed = [str(pid) for pid in client.run(os.getpid).values()][:num_killed]
-    rows = da.from_array(X, chunks=(100, 28, 28)).map_blocks(dies_once, str(tmp_path), doomed, dtype=X.dtype)
+    rows = da.from_array(X, chunks=(100, 28, 28)).map_blocks(dies_at_its_third, str(tmp_path), doomed, dtype=X.dtype)
+    before = theirs.status.memory_usage
     identifier = dt.publish_dataset(rows, name=f"killed {num_killed}", to="vineyard", socket=alone)
-    assert sorted(mark.name for mark in tmp_path.iterdir()) == sorted(doomed)
+    assert all((tmp_path / pid).read_text() == "..." for pid in doomed)
+    assert theirs.status.memory_usage == before + X.nbytes, "what the killed had put is deleted"
     np.testing.assert_array_equal(dt.from_vineyard(identifier, socket=alone).to_numpy(), X)
     wait_for(lambda: len(client.scheduler_info()["workers"]) == 2, "another Dask worker in its place")
 

@@ -59,6 +59,10 @@ class Daemons:
         except _AllGoneError as error:
             raise error.in_words() from None
 
+    async def as_of_now(self) -> Daemons:
+        """Return the daemons of the Dask workers that there are now; errors are those of :meth:`find`."""
+        return await Daemons.find(self._peer, self._socket)
+
     async def ask(self, instance: int | None, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a function of the socket returns in a task of a Dask worker on a daemon's host.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -147,7 +149,8 @@ async def published(
             change="Take another name, or give the name to the new one: override=True. The old object stays.",
         )
     what, form_of = f"data set {name!r}", BatchForm(peer, source)
-    parts = source.delayed_parts(PART, carried(putting.put, socket))
+    publication = uuid.uuid4().hex
+    parts = source.delayed_parts(PART, carried(putting.put, socket, publication))
     futures = submitted(peer.dask_end, parts, **preferring(list(daemons.numbers), await peer.workers()))
     made: dict[int, list[str]] = {}
     try:
@@ -165,8 +168,11 @@ async def published(
         partitions = [next(in_turn[part.instance]) for _, part in filled]
         num_rows = sum(part.num_rows for _, part in filled)
         joined: str = await daemons.ask(None, putting.join, form, partitions, num_rows, columns[0].row_shape, name)
+        kept = [*partitions, *(tensor for part in told for tensor in part.tensors)]
+        await _clear(daemons, publication, kept)
     except BaseException as error:
         await _delete(daemons, futures, made)
+        await _clear(daemons, publication, kept=())
         if isinstance(error, ValueError):
             raise DataError(f"{what}: {error}.") from error
         raise
@@ -203,6 +209,14 @@ async def _delete(daemons: Daemons, futures: Sequence[Future], made: Mapping[int
             ids.setdefault(part.instance, []).extend(part.tensors)
     for instance, gone in ids.items():
         await daemons.ask(instance, putting.delete, gone)
+
+
+async def _clear(daemons: Daemons, publication: str, kept: Sequence[str]) -> None:
+    """Delete what was put by Dask workers that were lost, from daemons whose hosts still have some."""
+    with suppress(DataError):  # there are none, or a daemon is gone
+        now = await daemons.as_of_now()
+        for instance in sorted(set(now.numbers.values())):
+            await now.ask(instance, putting.clear, publication, kept)
 
 
 async def _computed(futures: Sequence[Future], what: str) -> None:

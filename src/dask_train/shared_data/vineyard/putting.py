@@ -53,8 +53,45 @@ class Form:
     frames: str
 
 
-def put(socket: str | None, arrays: list[Any]) -> Put:
+# Key in the metadata of what tasks of a publication put: which one it was.
+PUBLICATION = "dask_train_publication_"
+# Most objects of a daemon that are looked through for those of a publication.
+MOST_OBJECTS = 1_000_000
+
+
+class _Marking:
+    """Vineyard's client, of which all that it makes carries the publication.
+
+    Parameters
+    ----------
+    client
+        Vineyard's own.
+    publication
+        Its name.
+    """
+
+    def __init__(self, client: Any, publication: str) -> None:
+        self._client, self._publication = client, publication
+
+    def create_metadata(self, meta: Any) -> Any:
+        meta[PUBLICATION] = self._publication
+        return self._client.create_metadata(meta)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def put(socket: str | None, publication: str, arrays: list[Any]) -> Put:
     """Put a partition's columns into the daemon on this host; one copy.
+
+    Parameters
+    ----------
+    socket
+        Of the daemon.
+    publication
+        By which :func:`clear` knows what was put; another one for each call of ``publish_dataset``.
+    arrays
+        The columns.
 
     Raises
     ------
@@ -64,13 +101,14 @@ def put(socket: str | None, arrays: list[Any]) -> Put:
     daemon = connected(socket)
     columns = tuple(column_of(array) for array in arrays)
     ids: list[str] = []
+    marking = _Marking(daemon.client, publication)
     if len(arrays[0]):
         try:
             with daemon.words("Putting a partition into Vineyard"):
                 from vineyard.core.builder import put as put_here  # Client.put may take another daemon's memory
 
                 for array in arrays:
-                    ids.append(repr(put_here(daemon.client, np.ascontiguousarray(array))).strip('"'))
+                    ids.append(repr(put_here(marking, np.ascontiguousarray(array))).strip('"'))
         except BaseException:
             delete(socket, ids)
             raise
@@ -158,6 +196,19 @@ def named(socket: str | None, name: str) -> str | None:
             return repr(found).strip('"') if daemon.client.exists(found) else None
         except vineyard.ObjectNotExistsException:
             return None
+
+
+def clear(socket: str | None, publication: str, kept: Sequence[str]) -> None:
+    """Delete what tasks of a publication have put, but what it keeps, as far as the daemon is there.
+
+    A Dask worker that is killed while it puts leaves objects whose ids nobody has.
+    """
+    with suppress(vineyard_error(), DataError):
+        daemon = connected(socket)
+        for meta in daemon.client.list_metadatas("vineyard::*", limit=MOST_OBJECTS, nobuffer=True):
+            if meta.get(PUBLICATION) == publication and repr(meta.id).strip('"') not in kept:
+                with suppress(vineyard_error()):  # a part of another one of these, and gone with it
+                    daemon.client.delete(meta.id)
 
 
 def delete(socket: str | None, ids: Sequence[str]) -> None:
