@@ -22,6 +22,7 @@ from dask_train.logging.log import Log
 from dask_train.masking import masked
 from dask_train.printing import say
 from dask_train.process.messages import (
+    STOPPED,
     Accounted,
     Ended,
     Failed,
@@ -316,6 +317,10 @@ class History:
     def frozen(self, keys: Sequence[Key]) -> tuple[Key, ...]:
         """Roles whose processes do not answer their agents."""
         return tuple(key for key in keys if (picture := self.pictures.get(key)) is not None and not picture.stacks)
+
+    def stopped(self, keys: Sequence[Key]) -> tuple[Key, ...]:
+        """Roles whose processes were stopped by a signal."""
+        return tuple(key for key in self.frozen(keys) if self.pictures[key].state == STOPPED)
 
     def stalled(self, keys: Sequence[Key], state: RunState) -> tuple[str, ...]:
         """Return which roles are to blame for a stall, as far as their pictures tell."""

@@ -289,8 +289,8 @@ class Driver(Course):
             addresses = {self.state.roles[key].address for key in silent}
             await self.peer.ask("train_run_silent", addresses=list(addresses), silent_s=self.job.plan.progress_s / 2)
         stalled = self.history.stalled(there, self.state)
-        frozen = self.history.frozen(there)
-        self.happened(events.Diagnosed(time=self.now(), stalled=stalled, silent=silent, frozen=frozen))
+        frozen, stopped = self.history.frozen(there), self.history.stopped(there)
+        self.happened(events.Diagnosed(time=self.now(), stalled=stalled, silent=silent, frozen=frozen, stopped=stopped))
 
     async def picture(self, keys: Sequence[commands.Key] | None = None) -> str:
         """Phases, last words and Python stacks of roles, all that are alive where ``keys`` is None, as text."""

@@ -237,6 +237,10 @@ class Accounted(Message):
     account: Sequence[Sequence[int]]
 
 
+# The state of a process that SIGSTOP has stopped, in words.
+STOPPED = "stopped by a signal (SIGSTOP or a debugger)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pictured(Message):
     """What the process does: its state for the kernel, its last word, since when, its stacks, what it printed last."""

@@ -16,7 +16,7 @@ from dask_train.data.account import read_account
 from dask_train.masking import masked
 from dask_train.process.child import STACKS_S, Child, Starting
 from dask_train.process.launch import Launch, Preload
-from dask_train.process.messages import Message, Pictured, Progress
+from dask_train.process.messages import STOPPED, Message, Pictured, Progress
 from dask_train.process.output import Output
 from dask_train.process.templates import GivenUpError
 from dask_train.transport.frames import MAX_DESCRIPTORS, FrameReader, descriptors_of, encode
@@ -30,7 +30,7 @@ _STATES = {
     "R": "running",
     "S": "sleeping",
     "D": "in uninterruptible sleep",
-    "T": "stopped by a signal (SIGSTOP or a debugger)",
+    "T": STOPPED,
     "t": "stopped by a debugger",
     "Z": "dead",
 }

@@ -11,6 +11,9 @@ from dask_train.run.state_update import StateUpdate
 
 # A role raises by itself when its peers don't come in time; after this time it counts as hung.
 RENDEZVOUS_MARGIN_S = 5.0
+# Workers that are stopped, and can be replaced in place, are looked for after this part of the deadline for progress:
+# those that wait for them give up after the whole.
+IN_PLACE_PART = 0.5
 
 
 def ticked(turn: StateUpdate, _: events.Ticked) -> None:
@@ -116,6 +119,13 @@ def _stalled(turn: StateUpdate) -> None:
     if turn.time - turn.last_progress() > turn.plan.progress_s:
         lost_roles.look(turn)
         return
+    if wait_in_place(turn):
+        training = [key for key in turn.plan.training_keys() if key in turn.roles]
+        if all(turn.roles[key].looked_into < turn.last_progress() for key in training):
+            for key in training:
+                turn.change(key, looked_into=turn.time)
+            lost_roles.look(turn)
+        return
     hanging = roles_that_hang(turn)
     # If no role has made progress of late, the whole run may hang, see above.
     latest = max((turn.roles[key].progressed for key in turn.plan.training_keys()), default=0.0)
@@ -124,6 +134,12 @@ def _stalled(turn: StateUpdate) -> None:
         for key in hanging:  # one that works for long, and answers, is inspected again after the same time
             turn.change(key, looked_into=turn.time)
         lost_roles.look(turn)
+
+
+def wait_in_place(turn: StateUpdate) -> bool:
+    """Return whether workers that can continue in place have waited for half of the deadline for progress."""
+    idle_s = turn.time - turn.last_progress()
+    return turn.plan.in_place and turn.met and idle_s > IN_PLACE_PART * turn.plan.progress_s
 
 
 def roles_that_hang(turn: StateUpdate) -> list[Key]:

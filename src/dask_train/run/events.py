@@ -186,12 +186,14 @@ class DriverFailed(Event):
 class Diagnosed(Event):
     """The picture of a stalled run has been collected.
 
-    ``silent`` are the roles whose agents do not answer; ``frozen`` those whose agents do, and whose processes do not.
+    ``silent`` are the roles whose agents do not answer; ``frozen`` those whose agents do, and whose processes do not;
+    ``stopped`` those of the frozen that a signal has stopped, which are busy with nothing.
     """
 
     stalled: tuple[str, ...]
     silent: tuple[tuple[str, int], ...] = ()
     frozen: tuple[tuple[str, int], ...] = ()
+    stopped: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

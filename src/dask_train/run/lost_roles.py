@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dask_train.run import events, resizing
-from dask_train.run.commands import DiagnoseRoles, Finish, Key, PlaceRoles, TellOfLoss, Verdict
+from dask_train.run.commands import DiagnoseRoles, Finish, Key, KillRole, PlaceRoles, TellOfLoss, Verdict
 from dask_train.run.recovery import Failure
 from dask_train.run.state import ALIVE, Phase, RolePhase, Suspicion, name_of
 from dask_train.run.state_update import StateUpdate
@@ -72,7 +72,7 @@ def resolve_suspicion(turn: StateUpdate, *, at_once: bool = False) -> None:
 def exited(turn: StateUpdate, event: events.RoleExited) -> None:
     """Note that a process is gone without a last word, unless it was asked to end."""
     if turn.roles[event.key].phase in ALIVE:
-        cause = f"{name_of(event.key)} is lost: {event.cause}"
+        cause = f"{name_of(event.key)} is lost: {turn.roles[event.key].fenced or event.cause}"
         _lose(turn, [event.key], cause, in_place=True, leaves=event.leaves)
 
 
@@ -111,6 +111,30 @@ def cut_off(turn: StateUpdate, keys: Sequence[Key]) -> None:
 def can_be_replaced(turn: StateUpdate, keys: Sequence[Key]) -> bool:
     """Return whether the run recovers from the loss of these roles by replacing them alone."""
     return turn.plan.recovery is not None and turn.plan.recovery.decide(_failure(turn, keys)) == "role"
+
+
+def can_start_again(turn: StateUpdate, keys: Sequence[Key], stopped: Sequence[Key]) -> bool:
+    """Return whether the run recovers from the loss of these roles, all of which are stopped, by starting all again.
+
+    What is only busy or hangs would do so again.
+    """
+    recovery = turn.plan.recovery
+    return recovery is not None and set(keys) <= set(stopped) and recovery.decide(_failure(turn, keys)) == "gang"
+
+
+def can_continue_without(turn: StateUpdate, keys: Sequence[Key]) -> bool:
+    """Return whether the other workers can continue in place if these are lost; there are some."""
+    recovery = turn.plan.recovery
+    return bool(keys) and recovery is not None and recovery.decide(_failure(turn, keys, in_place=True)) == "in_place"
+
+
+def fence(turn: StateUpdate, keys: Sequence[Key]) -> None:
+    """End stopped processes. They are lost when their agents say that they are gone, and write nothing any more."""
+    idle_s = turn.time - turn.last_progress()
+    for key in keys:
+        why = f"its process was stopped by a signal, and no role had made progress for {idle_s:.3g} s. It was ended."
+        turn.change(key, fenced=why)
+        turn.tell(KillRole, key)
 
 
 def give_up_frozen(turn: StateUpdate, keys: Sequence[Key], *, alone: bool = False) -> None:

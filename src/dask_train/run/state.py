@@ -113,6 +113,8 @@ class Role:
         Whether its data lies ready.
     since, progressed, looked_into
         When it came to this phase, when it last made progress, and when it was last looked into because it made none.
+    fenced
+        Why its process was ended, so that another one can take its place; empty if it was not.
     awaits_client
         Whether it waits for a value of the client's.
     meets_at, meets_size
@@ -129,6 +131,7 @@ class Role:
     since: float = 0.0
     progressed: float = 0.0
     looked_into: float = 0.0
+    fenced: str = ""
     awaits_client: bool = False
     meets_at: str = ""
     meets_size: int = 0

@@ -61,7 +61,7 @@ class StateUpdate:
     def place_anew(self, key: Key) -> None:
         """Let a role wait for room for its next attempt."""
         attempt = self.roles[key].attempt + 1
-        forgotten: dict[str, Any] = {"address": "", "peer": "", "pid": 0, "awaits_client": False}
+        forgotten: dict[str, Any] = {"address": "", "peer": "", "pid": 0, "awaits_client": False, "fenced": ""}
         self.move(key, RolePhase.PLACING, attempt=attempt, meets_at="", meets_size=0, **forgotten)
 
     def made_progress(self, key: Key) -> None:

@@ -235,9 +235,12 @@ def _diagnosed(turn: StateUpdate, event: events.Diagnosed) -> None:
     blamed = deadlines.roles_that_hang(turn) if others_move else list(turn.roles)
     silent = [key for key in event.silent if key in blamed and turn.roles[key].phase in ALIVE]
     frozen = [key for key in event.frozen if key in blamed and turn.roles[key].phase in ALIVE]
-    if silent:
+    stopped = [key for key in event.stopped if turn.roles[key].phase in ALIVE]
+    if not has_raised and deadlines.wait_in_place(turn) and lost_roles.can_continue_without(turn, stopped):
+        lost_roles.fence(turn, stopped)
+    elif silent:
         lost_roles.cut_off(turn, silent)
-    elif frozen and lost_roles.can_be_replaced(turn, frozen):
+    elif frozen and (lost_roles.can_be_replaced(turn, frozen) or lost_roles.can_start_again(turn, frozen, stopped)):
         lost_roles.give_up_frozen(turn, frozen, alone=others_move)
     elif frozen:  # also if another role has raised, which was waiting for it
         who = ", ".join(map(name_of, frozen)) if others_move else "No role"

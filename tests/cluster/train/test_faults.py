@@ -56,7 +56,7 @@ def test_a_stopped_rank_is_named_and_its_peer_is_shown_in_the_all_reduce(client,
             time.sleep(0.02)
 
     with dask.config.set({"train.progress.timeout": "2s"}):
-        run = dt.train(reduce, roles={"worker": 2}, framework="torch", wait=False)
+        run = dt.train(reduce, roles={"worker": 2}, framework="torch", recovery=None, wait=False)
         pid = until(run, 10)["worker", 1]["pid"]
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(dt.StalledError) as raised:

@@ -43,10 +43,12 @@ class Fate:
     losses
         ``(rank, point, count)``; a count is of all calls that a process has made. At the point ``"meeting"`` a process
         ends when it next meets the others, after so many steps.
+    by
+        The signal that ends it.
     """
 
-    def __init__(self, folder, *losses):
-        self.folder, self.losses, self.counts = Path(folder), losses, {}
+    def __init__(self, folder, *losses, by=signal.SIGKILL):
+        self.folder, self.losses, self.by, self.counts = Path(folder), losses, by, {}
         self.folder.mkdir(exist_ok=True)
 
     def at(self, point):
@@ -59,7 +61,7 @@ class Fate:
             if mark.exists():
                 continue
             if loss == (rank, point, self.counts[point]):
-                end(mark)
+                end(mark, self.by)
             if (*loss, "training") == (rank, "meeting", self.counts[point], point):
                 meeting.meet = lambda *_, mark=mark: end(mark)
 
@@ -74,9 +76,9 @@ class Fate:
         return len(list(self.folder.glob("lost*")))
 
 
-def end(mark):
+def end(mark, by=signal.SIGKILL):
     mark.touch()
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), by)
 
 
 class Fated(torch.nn.Module):
@@ -199,6 +201,23 @@ def test_several_lost_workers_are_replaced(client, tmp_path, undisturbed, losses
     assert fate.num_lost == len(losses)
     check_same(result, undisturbed)
     assert fate.processes == [1 + sum(rank == each for rank, *_ in losses) for each in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recovery", "processes"),
+    [("in_place", [1, 2, 1]), pytest.param("gang", [2, 2, 2], marks=pytest.mark.nightly)],
+)
+def test_a_worker_that_a_signal_has_stopped_is_ended_and_another_one_continues(
+    client, tmp_path, undisturbed, recovery, processes
+):
+    fate = Fate(tmp_path / "fate", (1, "training", 9), by=signal.SIGSTOP)
+    with dask.config.set({"train.progress.timeout": "30s"}):
+        result = fitted(client, fate, recovery=recovery)
+    assert fate.num_lost == 1
+    assert result.attempts[0].reason.startswith("worker 1 is lost: its process")
+    check_same(result, undisturbed, repeats=recovery == "gang")
+    assert fate.processes == processes
 
 
 @pytest.mark.slow

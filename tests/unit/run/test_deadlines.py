@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dask_train.run import events
@@ -372,6 +374,61 @@ def test_with_it_a_role_that_has_waited_for_it_in_vain(a_run):
         events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True
     ) == ["DiagnoseRoles worker/1"]
     assert run.happens(events.Diagnosed, **FROZEN) == ["KillRole worker/1#0@b", "PlaceRoles worker/1 worker/0"]
+
+
+STOPPED = {**FROZEN, "stopped": (("worker", 1),)}
+GANG = RecoveryPolicy(scope="gang")
+
+
+@pytest.mark.parametrize("settings", [{"recovery": GANG}, {"recovery": ROLE, "agree": True}])
+def test_where_a_stopped_role_can_not_be_replaced_alone_all_start_again(a_run, settings):
+    run = a_run(progress_s=120, **settings).running()
+    run.tick(121)
+    assert run.happens(events.Diagnosed, **STOPPED) == ["KillRole worker/1#0@b", "KillRole worker/0#0@a"]
+    run.exits("worker/0", "worker/1")
+    assert run.phase is Phase.PLACING
+    assert run.state.losses == (
+        "worker 1 is lost: its process does not answer, and for 120 s no role has made progress.",
+    )
+
+
+def test_also_if_another_one_has_raised_that_waited_for_it(a_run):
+    run = a_run(progress_s=120, recovery=GANG, agree=True).running()
+    run.happens(events.RoleFailed, "worker/0", error="StalledError: it waits", launching=False, unanswered=True)
+    run.happens(events.Diagnosed, **STOPPED)
+    run.exits("worker/1")
+    assert run.phase is Phase.PLACING
+
+
+IN_PLACE = {"recovery": RecoveryPolicy(scope="in_place"), "in_place": True, "progress_s": 120}
+
+
+def on_one_host(run):
+    run.running()
+    run.state = replace(run.state, met=True, on_one_host=True)
+    return run
+
+
+def test_a_stopped_worker_is_ended_and_then_replaced_in_place(a_run):
+    run = on_one_host(a_run(**IN_PLACE))
+    assert run.tick(59) == []
+    assert run.tick(2) == ["DiagnoseRoles worker/0 worker/1"]
+    assert run.tick(1) == []
+    assert run.happens(events.Diagnosed, **STOPPED) == ["KillRole worker/1#0@b"]
+    assert run.exits("worker/1") == ["TellOfLoss worker/0#0@a", "PlaceRoles worker/1"]
+    why = "its process was stopped by a signal, and no role had made progress for 62.1 s. It was ended."
+    assert run.state.losses == (f"worker 1 is lost: {why}",)
+    run.placed("worker/1")
+    assert not run.state.roles["worker", 1].fenced
+
+
+def test_one_that_only_works_for_long_is_left_alone(a_run):
+    run = on_one_host(a_run(**IN_PLACE))
+    run.tick(61)
+    assert run.happens(events.Diagnosed, **FROZEN) == []
+    assert run.tick(50) == [], "it is looked into once"
+    run.happens(events.Progressed, "worker/1")
+    assert run.tick(61) == ["DiagnoseRoles worker/0 worker/1"]
 
 
 @pytest.mark.parametrize(
