@@ -258,7 +258,9 @@ def check_fits(model: Any, data: FitData, what: str, step: str, *, in_place: boo
 
     texts = [column.is_text or np.dtype(column.dtype).kind in "SU" for column in data.columns]
     told = " and ".join(
-        f"rows of {'text' if is_text else np.dtype(column.dtype)} {column.row_shape or ('' if is_text else 'numbers')}"
+        f"rows of text {column.row_shape or ''}".strip()
+        if is_text
+        else f"rows of {np.dtype(column.dtype)} {column.row_shape or 'numbers'}"
         for column, is_text in zip(data.columns, texts, strict=True)
     )
     if any(texts) and not backend.takes_text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from dask_train.fitting.kinds import KINDS, is_keras_model, kind_of
 
 # How the notice begins.
 NOT_FINITE = "Weights are NaN or infinite"
+_FILLED = ", such as by frame.fillna(frame.mean(numeric_only=True).compute()), or leave such rows out: frame.dropna()."
 # Of the weights that are named, the rest is counted.
 _NUM_NAMED = 3
 
@@ -31,7 +32,18 @@ def told_of_weights(model: Any) -> str | None:
     return (
         f"{NOT_FINITE}: {', '.join(names[:_NUM_NAMED])}{more}. What the model predicts is of no use. "
         "Features with missing numbers lead there, and so does a learning rate that is too high. Fill missing numbers "
-        "in before training, such as by frame.fillna(frame.mean().compute())."
+        f"in before training{_FILLED}"
+    )
+
+
+def told_of_validation(history: Mapping[str, Sequence[Any]]) -> str | None:
+    """Return a notice where the validation's loss was never a number, although that of training was; else None."""
+    loss, of_validation = history.get("loss", ()), history.get("val_loss", ())
+    if not of_validation or not np.isnan(of_validation).all() or not np.isfinite(loss).all():
+        return None
+    return (
+        "The validation's loss is NaN in each epoch, and that of training is not. Features or targets of the "
+        f"validation data have missing numbers, so no score of them is of use. Fill them in{_FILLED}"
     )
 
 

@@ -32,6 +32,8 @@ _KERAS_MODELS = "dask_train.fitting.keras_models:KERAS_MODELS"
 # What errors call a class that users don't know by its name.
 _CALLED = {"dask_train.linear_model.estimating.LinearEstimator": "an estimator of dask_train.linear_model"}
 # Models that know themselves how long they are trained, and what they call it.
+# What Keras models are compiled with.
+_OF_COMPILE = {"loss", "metrics", "optimizer"}
 _IN_ROUNDS = "The number of rounds is the estimator's n_estimators."
 _HOW_LONG = {
     "dask_train.linear_model.estimating.LinearEstimator": "The number of steps is at most the estimator's max_iter.",
@@ -164,6 +166,8 @@ def _check_arguments(
         hint = nearest_argument(unknown[0], keywords)
         if "epochs" in unknown and kind in _HOW_LONG:
             hint = f" {_HOW_LONG[kind]}"
+        if is_keras_model(model) and (compiled := sorted(_OF_COMPILE & set(unknown))):
+            hint = f" Pass {_listed(compiled)} to the model's compile."
         raise TypeError(
             f"{verb} takes no {_listed(unknown)} for {what}.{hint} Besides the model and data "
             f"it takes {_listed([name for name in keywords if is_known(name)])}."

@@ -14,7 +14,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.account import BatchRange
 from dask_train.data.ledger import Ledger, LedgerLine, balance
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.finite import told_of_weights
+from dask_train.fitting.finite import told_of_validation, told_of_weights
 from dask_train.fitting.saved import save_model, saved
 from dask_train.fitting.schemas import note_schema, row_of_zeros
 from dask_train.input_errors import warn_at_the_call
@@ -45,8 +45,9 @@ class FitResult(RunAccount):
     all_reduce_s
         Seconds that the first worker has spent on sums with the others, and on waiting for them in these.
     waiting_s
-        The latter alone, for workers of its host: how much more even the workers could be. Both are 0 with parameter
-        servers, where workers do not wait for each other.
+        Seconds that the first worker has waited for the others of its host, in sums and in whatever else they do
+        together: how much more even the workers could be. Both are 0 with parameter servers, where workers do not wait
+        for each other.
     schema
         What the columns of the frame are that the model was fitted with; None of arrays. It travels with the model
         where :meth:`save` writes it.
@@ -123,9 +124,13 @@ class FitResult(RunAccount):
         numbers = [
             (name, score_text(value))
             for name, value in last.items()
-            if isinstance(value, int | float) and not (name.startswith("val_") and math.isnan(value))  # not validated
+            if isinstance(value, int | float) and not (math.isnan(value) and self._was_not_validated(name))
         ]
         return [("model", self._model_name()), ("epochs", epochs), *best, *numbers]
+
+    def _was_not_validated(self, name: str) -> bool:
+        """Return whether a score that is not a number may be so because the last epoch was not validated."""
+        return name.startswith("val_") and not all(math.isnan(value) for value in self.history[name])
 
     def _curves(self) -> charts.Curves:
         curves = charts.Curves()
@@ -185,7 +190,7 @@ def loop_result(result: Result, outcome: Outcome | None, model: Any, schema: Fra
     known.update(ledger=ledger_of_training(result.ledger, outcome))
     for message in outcome.warnings:
         warn_at_the_call(message)
-    if (not_finite := told_of_weights(model)) is not None:
+    if (not_finite := told_of_weights(model) or told_of_validation(outcome.history)) is not None:
         warn_at_the_call(not_finite)
         known["notices"] = [*known["notices"], not_finite]
     return FitResult(

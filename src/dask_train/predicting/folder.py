@@ -132,8 +132,8 @@ class Folder:
             else ""
         )
         raise ValueError(
-            f"{self.path} has predictions of something else ({'; '.join(each)}).{unnamed} Go on with what they are of, "
-            f"take another path, or pass {passed('overwrite', True)} to remove them."
+            f"{self.path} has predictions of something else ({'; '.join(each)}).{unnamed} Pass model and data as "
+            f"before, take another path, or pass {passed('overwrite', True)} to remove them."
         )
 
     def done(self, kind: str) -> dict[int, int]:

@@ -26,6 +26,9 @@ class FitDisplay(RunDisplay):
         Where training ends.
     """
 
+    # Workers share a batch: their parts of it are one step.
+    _counted = "steps"
+
     def __init__(self, progress: bool | None = None, *, epochs: int, **settings: Any) -> None:
         super().__init__(progress, **settings)
         self._epochs = epochs
@@ -63,12 +66,22 @@ class FitDisplay(RunDisplay):
         whole = 0 if told is None else self._epochs * told["num_steps"]
         return _done(told) / whole if told is not None and whole else None
 
-    def _left_s(self, told: Mapping[str, Any]) -> float | None:
-        """Seconds until the last epoch ends at the speed of the last seconds, without validation; None if unknown."""
+    def rates(self) -> tuple[float, float, float]:
+        """Return scores, steps and rows per second over the last seconds; 0 where a rate is unknown."""
+        scores, _, rows = super().rates()
+        return scores, self._steps_per_s(), rows
+
+    def _steps_per_s(self) -> float:
+        """Return the speed of the last seconds, without validation; 0 if it is unknown."""
         (since, first), (now, done) = (self._steps[0], self._steps[-1]) if self._steps else ((0.0, 0), (0.0, 0))
-        if done <= first or now <= since:
+        return (done - first) / (now - since) if done > first and now > since else 0.0
+
+    def _left_s(self, told: Mapping[str, Any]) -> float | None:
+        """Seconds until the last epoch ends; None if unknown."""
+        steps_per_s = self._steps_per_s()
+        if not steps_per_s:
             return None
-        return float((self._epochs * told["num_steps"] - done) * (now - since) / (done - first))
+        return float((self._epochs * told["num_steps"] - self._steps[-1][1]) / steps_per_s)
 
 
 class EpochLines:

@@ -94,6 +94,9 @@ class RunDisplay(Display):
         self._curves = Curves()
         super().__init__(progress, **settings)
 
+    # What the second of the rates counts.
+    _counted = "batches"
+
     def update(self, status: Mapping[str, Any]) -> None:
         """Show how the run is, unless that was done just now.
 
@@ -159,7 +162,7 @@ class RunDisplay(Display):
             alive = f"{status['num_alive']} of {len(roles)}"
             fields.append(LineField(3, f"{alive} roles", alive.replace(" of ", "/")))
         fields += self._score_fields()
-        for rank, rate, unit in zip((6, 5, 4), self.rates(), ("scores", "batches", "rows"), strict=True):
+        for rank, rate, unit in zip((6, 5, 4), self.rates(), ("scores", self._counted, "rows"), strict=True):
             if rate > 0:
                 fields.append(rate_field(rank, rate, unit))
         if (slowest := self._slowest.field()) is not None:

@@ -28,6 +28,8 @@ from dask_train.roles import AddressBook
 
 # Frames of ours at the top of a user's traceback, which say nothing to them.
 _OURS = str(Path(__file__).parent)
+# How many letters of an error travel; of longer ones the middle is left out.
+_MOST_LETTERS = 4000
 # Packages that are never sent as files.
 _INSTALLED = {
     *("dask_train", "jax", "keras", "lightgbm", "numpy", "pandas", "sklearn", "tensorflow", "tf_keras", "torch"),
@@ -157,10 +159,18 @@ def told(error: BaseException, hint: str = "") -> dict[str, Any]:
     except Exception:
         pickled = b""
     return {
-        "error": f"{type(error).__name__}: {str(error).rstrip('.')}.{hint}"[:4000],
+        "error": _shortened(f"{type(error).__name__}: {str(error).rstrip('.')}.{hint}"),
         "traceback": "".join(lines.format())[-20_000:],
         "exception": pickled,
     }
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle where it is long: Keras and TensorFlow say at its end what is wrong."""
+    if len(text) <= _MOST_LETTERS:
+        return text
+    first = _MOST_LETTERS // 4
+    return f"{text[:first]} [...] {text[first - _MOST_LETTERS :]}"
 
 
 def _missing(error: BaseException | None) -> str:

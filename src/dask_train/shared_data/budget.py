@@ -131,8 +131,8 @@ def tell_of_second_copies(persisted: Mapping[str, int | None]) -> None:
         if size is None or size:
             much = "is persisted" if size is None else f"is persisted ({format_bytes(size)})"
             say(
-                f"data[{role!r}] {much}, and its rows are copied into shared memory besides. "
-                "dask_train.persist in place of persist, of all arrays in one call, makes that the only copy."
+                f"data[{role!r}] {much}, and its rows are copied into shared memory besides. For arrays, "
+                "dask_train.persist in place of persist, of all in one call, makes that the only copy."
             )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dask_train.fitting.finite import told_of_weights
+from dask_train.fitting.finite import told_of_validation, told_of_weights
 
 
 def keras_model(dtype="float32"):
@@ -38,6 +38,20 @@ def test_torch(dtype, bad):
     with torch.no_grad():
         model[0].weight[1, 1] = bad
     assert told_of_weights(model).startswith("Weights are NaN or infinite: 0.weight. ")
+
+
+@pytest.mark.parametrize(
+    ("history", "is_told"),
+    [
+        ({"loss": [0.5, 0.4], "val_loss": [np.nan, np.nan]}, True),
+        ({"loss": [0.5, 0.4], "val_loss": [0.7, np.nan]}, False),  # the last epoch was not validated
+        ({"loss": [np.nan], "val_loss": [np.nan]}, False),  # weights tell
+        ({"loss": [0.5]}, False),
+        ({}, False),
+    ],
+)
+def test_a_validation_that_is_never_a_number(history, is_told):
+    assert ("The validation's loss is NaN" in str(told_of_validation(history))) is is_told
 
 
 def test_only_some_are_named():

@@ -61,6 +61,8 @@ def test_a_class_of_keras_is_of_keras_whatever_its_backend_makes_of_it():
 
     assert kind_of(a_fraction(), SERVED) == "fractions.Fraction"
     assert kind_of(Layer(1, 2), SERVED) is None
+    with pytest.raises(TypeError, match=r"takes no epoch=, loss= for .* Pass loss= to the model's compile\."):
+        fit(Layer(1, 2), epoch=2, loss="mse")
     served = {"torch.nn.Module": "a:b", "xgboost.XGBModel": "a:b", "onnx.Model": "a:b"}
     assert named(served) == ", or a torch.nn.Module, or an xgboost.XGBModel, or an onnx.Model"
 

@@ -40,7 +40,7 @@ def test_numbers_are_no_text(texts):
 
 @pytest.mark.parametrize("texts", [True, [True], {"a": True}, [False, True]])
 def test_text_for_a_model_of_numbers_is_refused_with_their_dtypes(texts):
-    with pytest.raises(TypeError, match=r"^Its inputs are float32, int64, not text$"):
+    with pytest.raises(TypeError, match=r"^Its inputs are float32, int64, not text; make codes"):
         check_text_inputs(of(a="int64", b="float32"), texts)
 
 
@@ -50,7 +50,7 @@ def test_text_for_an_input_of_text_is_taken():
 
 
 def test_of_several_inputs_the_one_that_takes_numbers_is_named():
-    with pytest.raises(TypeError, match=r"^Its input 'b' is float32, not text$"):
+    with pytest.raises(TypeError, match=r"^Its input 'b' is float32, not text; make codes"):
         check_text_inputs(of(a="string", b="float32"), {"a": True, "b": True})
 
 

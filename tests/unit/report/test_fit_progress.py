@@ -41,11 +41,13 @@ def test_epoch_step_time_left_and_metrics(display):
     for words in ("running", "3 of 3 roles", "epoch 2/4", "step 30/50", "4.0 s left", "loss 0.5", "accuracy 0.875"):
         assert words in line
     assert "val_loss 0.61" in line
+    assert "30 steps/s" in line, "what workers share is one step"
+    assert "batches/s" not in line
     assert "num_steps" not in line
     display.update(status(told(102.0, 1, 30, loss=0.5), phase="over"))
     assert "left" not in display.lines(200)[0], "nothing is to come"
     display.update(status(told(103.0, 1, loss=0.5)))
-    assert "step" not in display.lines(200)[0], "the epoch has ended"
+    assert "step 30/50" not in display.lines(200)[0], "the epoch has ended"
 
 
 def test_a_line_an_epoch_none_left_out():

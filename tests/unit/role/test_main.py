@@ -34,6 +34,13 @@ def test_what_the_framework_says_of_an_error_follows_it() -> None:
     assert told(ValueError("twice!"), "The group is up.")["error"] == "ValueError: twice!. The group is up."
 
 
+def test_of_a_long_error_the_middle_is_left_out() -> None:
+    text = told(ValueError("Layer 'd' failed. " + "x" * 9000 + " indices[1] = 3 is not in [0, 2)"))["error"]
+    assert len(text) < 4100
+    assert text.startswith("ValueError: Layer 'd' failed.")
+    assert text.endswith("indices[1] = 3 is not in [0, 2).")
+
+
 def test_large_arrays_of_a_result_are_left_with_the_client() -> None:
     result, letterbox = {"large": np.arange(LARGE_BYTES), "small": np.arange(4)}, Letterbox()
     word = last_word_of(result, letterbox.place)

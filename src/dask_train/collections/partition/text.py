@@ -14,7 +14,8 @@ def text_rows(at: str, values: Any) -> np.ndarray:
         if not isinstance(value, str | bytes):
             row = number * len(array) // array.size
             what = "missing" if str(value) in {"None", "nan", "<NA>"} else f"{value!r}, no text"
-            raise TypeError(f"Row {row} {at} is {what}. Drop such rows, or fill them: .fillna(''), .astype(str).")
+            change = "Drop such rows, or fill them: .fillna(''), .astype(str); or, of numbers, .astype(float)."
+            raise TypeError(f"Row {row} {at} is {what}. {change}")
     return array
 
 

@@ -166,10 +166,11 @@ def check_none_missing(what: str, column: Any, *, is_label: bool = False) -> Any
             f"ignores -1 pass the codes themselves, frame[{name!r}].cat.codes."
         )
     raise ValueError(
-        f"{missing:,} values of column {name!r} of {what} are missing, which is none of the categories of the model. "
-        f"As a code it would be -1, which an embedding takes for its last row. Leave such rows out, with "
-        f"frame.dropna(subset=[{name!r}]); or give missing values a category of their own where the model is fitted "
-        f"and later: frame.assign(**{{{name!r}: frame[{name!r}].cat.add_categories('missing').fillna('missing')}})."
+        f"{missing:,} values of column {name!r} of {what} are missing, which is none of the categories of the model; "
+        f"other partitions may have more. As a code it would be -1, which an embedding takes for its last row. Leave "
+        f"such rows out, with frame.dropna(subset=[{name!r}]); or give missing values a category of their own where "
+        f"the model is fitted and later: {{{name!r}: frame[{name!r}].fillna('missing')}} in frame.assign of text, and "
+        f"frame[{name!r}].cat.add_categories('missing').fillna('missing') of categories."
     )
 
 

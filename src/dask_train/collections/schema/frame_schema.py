@@ -23,6 +23,8 @@ from dask_train.stores import checked_options, reaching
 
 # Raised when files of later versions can't be read by earlier ones.
 FORMAT = 1
+# How many columns the text of a schema names.
+_NUM_NAMED = 6
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -210,7 +212,9 @@ class FrameSchema(Shown):
         rows = [(repr(one.name), one.kind, _told(one)) for one in self.columns]
         rows += [(repr(one.name), f"{one.kind}, target", _told(one)) for one in self.targets]
         table = CardTable(columns=("column", "kind", "values"), rows=rows, title="columns")
-        return Card(kind="FrameSchema", name=", ".join(repr(one.name) for one in self.columns[:6]), tables=[table])
+        more = ", ..." if len(self.columns) > _NUM_NAMED else ""
+        name = ", ".join(repr(one.name) for one in self.columns[:_NUM_NAMED]) + more
+        return Card(kind="FrameSchema", name=name, tables=[table])
 
 
 def _told(column: FrameColumn) -> str:
