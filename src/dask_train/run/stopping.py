@@ -42,8 +42,11 @@ class Patience(StopRule):
 
     Notes
     -----
-    Where several roles report the score, all reports count, in the order in which they arrive. NaN is never better;
-    unlike Keras, that holds for the first report too.
+    In ``dt.fit``, a report is an epoch, or a round of boosted trees, or a step of a linear model: the workers look at the
+    whole history when one has ended, also at what was before a resume, and stop there. With ``ps=`` or ``scorer=``, and
+    in ``dt.train``, the client looks at reports as they arrive, of all roles, and what trains stops some time later.
+
+    NaN is never better; unlike Keras, that holds for the first report too.
 
     References
     ----------
@@ -152,6 +155,22 @@ class Condition(StopRule):
         except (IndexError, KeyError):
             return ""
         return f"{getattr(self.function, '__name__', repr(self.function))}(scores) is true" if answer else ""
+
+
+def patience_in(rule: StopRule | None) -> tuple[Patience, ...]:
+    """Return the rules of patience of which each may end a run by itself."""
+    rules = rule.rules if isinstance(rule, AnyOf) else (rule,)
+    return tuple(each for each in rules if type(each) is Patience)
+
+
+def without_patience(rule: StopRule | None) -> StopRule | None:
+    """Return a rule without those that :func:`patience_in` gives; None if nothing is left."""
+    if type(rule) is Patience:
+        return None
+    if not isinstance(rule, AnyOf):
+        return rule
+    rest = tuple(each for each in rule.rules if type(each) is not Patience)
+    return AnyOf(rest) if rest else None
 
 
 def check_stop(stop: Any) -> StopRule | None:

@@ -150,7 +150,8 @@ class Worker(ABC):
                 self._fit(callbacks, validation, self.epochs.size(epoch) - batch, epochs=epoch + 1)
             callbacks.opens, callbacks.closes = False, True
         if callbacks.opens or not model.stop_training:
-            of_data, epochs = self.epochs.batches_of_data, self.task.epochs
+            of_data = self.epochs.batches_of_data
+            epochs = self.position.epoch if self.loop.stopped else self.task.epochs  # stopped before it was resumed
             self._fit(callbacks, validation, of_data, epochs, self.task.steps_per_epoch)
         else:  # stopped within such an epoch: what Keras' fit does at its end
             if model.optimizer is not None:
@@ -160,7 +161,8 @@ class Worker(ABC):
     def _begins_within_data(self) -> bool:
         """Whether the next batch is not the first of a turn through the data, as when it continues another's."""
         epoch, batch = self.position.epoch, self.loop.first_of_call
-        return epoch < self.task.epochs and (batch > 0 or not self.epochs.begins_turn(epoch))
+        is_within = batch > 0 or not self.epochs.begins_turn(epoch)
+        return epoch < self.task.epochs and is_within and not self.loop.stopped
 
     def batches(self) -> Any:
         """Return this worker's share of each batch from where training is, to be closed."""

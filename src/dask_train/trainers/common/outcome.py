@@ -40,6 +40,8 @@ class Outcome:
         Of an epoch.
     best_epoch
         Of which epoch the model is, where that of the best checkpoint was to be taken; None of the last.
+    stop_reason
+        Why the loop has ended training early; empty if it has not.
     all_reduce_s, waiting_s
         Seconds that this role has waited for others, and summed; and waited alone.
     """
@@ -58,3 +60,4 @@ class Outcome:
     arrays: list[np.ndarray] = field(default_factory=list, repr=False)
     callbacks: list[bytes] = field(default_factory=list, repr=False)
     best_epoch: int | None = None
+    stop_reason: str = ""

@@ -13,6 +13,7 @@ from dask_train.collectives.replaceable import State
 from dask_train.data.account import BatchRange
 from dask_train.errors import CheckpointError
 from dask_train.role.session import Session
+from dask_train.run.stop_rule import RunProgress
 from dask_train.trainers.common.agreement import Agreement
 from dask_train.trainers.common.checkpointer import Checkpointer
 from dask_train.trainers.common.comparing import check_same
@@ -21,7 +22,7 @@ from dask_train.trainers.common.fit_checkpoint import FitCheckpoint
 from dask_train.trainers.common.in_place import Borders, OwnState
 from dask_train.trainers.common.outcome import Outcome, Read
 from dask_train.trainers.common.rank_state import RankState
-from dask_train.trainers.common.score_names import check_stop_told, scores_of
+from dask_train.trainers.common.score_names import check_stop_told, score_name, scores_of
 from dask_train.trainers.common.task import LoopTask
 
 
@@ -102,6 +103,7 @@ class SyncedLoop(ABC):
         self._state = RankState()
         self.start = self.position = Position(task.initial_epoch)
         self.stopped = False
+        self._stop_reason = ""
         self.history: dict[str, list[Any]] = {}
         self._epochs_told: list[int] = []
         self._read: list[Read] = []
@@ -153,10 +155,12 @@ class SyncedLoop(ABC):
             kept.check_parts(state.names)
             self._check_size(kept)
             self._take_over(kept)
-        told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own)
+            self._stop_reason = "" if kept.batch else self._out_of_patience()
+        told = None if kept is None else (kept.epoch, kept.batch, kept.steps, kept.shared, kept.own, self._stop_reason)
         agreed = self._agreement.of_first(told)
         if agreed is not None:
-            epoch, batch, steps, shared, own = agreed
+            epoch, batch, steps, shared, own, self._stop_reason = agreed
+            self.stopped = bool(self._stop_reason)
             self.start = self.position = Position(epoch, batch, steps)
             self._saved_steps = steps
             state.restore_shared(shared, within_epoch=batch > 0)
@@ -293,6 +297,7 @@ class SyncedLoop(ABC):
             warnings=[warning for warning in (self._warning(), self._checkpointer.warning) if warning],
             num_steps=self.num_steps,
             best_epoch=None if best is None else best.epoch - 1,
+            stop_reason=self._stop_reason,
             all_reduce_s=self._agreement.all_reduce_s,
             waiting_s=self._agreement.waiting_s,
             applied=applied,
@@ -354,15 +359,26 @@ class SyncedLoop(ABC):
         """Report the scores of a whole epoch, or of what a kind of model has in place of epochs."""
         if self.leads:
             self._session.report(**{unit: number}, **more, **scores_of(scores))
-            check_stop_told(self._task.stop_names, self.history, unit)
+            awaited = {*self._task.stop_names, *(rule.monitor for rule in self._task.patience)}
+            check_stop_told(awaited, self.history, unit)
             self._checkpointer.scored(None, scores)
+            self._stop_reason = self._out_of_patience()
+
+    def _out_of_patience(self) -> str:
+        """Return why training ends, by the scores of all epochs so far; empty where it goes on; in the first rank."""
+        for rule in self._task.patience:
+            values = next((self.history[name] for name in self.history if score_name(name) == rule.monitor), [])
+            reports = [{rule.monitor: value} for value in values]
+            if reason := rule.met(reports, RunProgress(steps=0, seconds=0.0), since=max(0, len(reports) - 1)):
+                return reason
+        return ""
 
     def _pass_sync_point(self, *, epoch_ends: bool) -> bool:
         """Agree with the other ranks on what follows, and take a checkpoint where it is due."""
         save = stop = False
         if self.leads:
             save = self._checkpointer.due(self.position.steps, epoch_ends=epoch_ends)
-            stop = self._session.should_stop()
+            stop = self._session.should_stop() or bool(self._stop_reason)
             self._agreement.resizes = self._wants_other_size()
         save, self.stopped = self._agreement.flags(save, stop)
         if save or (self.stopped and not epoch_ends and self._task.checkpoint is not None):
