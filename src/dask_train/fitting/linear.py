@@ -13,11 +13,11 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from dask_train.collections.partition.form import resolved
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
 from dask_train.collections.schema.frame_schema import names_in, schema_of
 from dask_train.driver.result import Result, RunAccount
-from dask_train.fitting.data import FitData
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
 from dask_train.fitting.result import FitResult
@@ -25,6 +25,8 @@ from dask_train.fitting.settings import FitSettings, of_run, of_trial
 from dask_train.fitting.spec import VALIDATION
 from dask_train.frameworks.base import Framework
 from dask_train.input_errors import warn_at_the_call
+from dask_train.inputs.data import InputData
+from dask_train.inputs.names import check_apart
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
@@ -188,15 +190,11 @@ def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
         raise ValueError("Targets are given twice, as y and as label. Pass one of them.")
     if not named:
         return x, y, weight
-    labels = [] if label is None else [label] if isinstance(label, str) else list(label)
-    others = [*labels, *([weight] if isinstance(weight, str) else [])]
-    if features is None:
-        chosen = [name for name in x.columns if name not in others]
-    else:
-        chosen = [features] if isinstance(features, str) else list(features)
-    if missing := [name for name in [*chosen, *others] if name not in x.columns]:
-        raise ValueError(f"The frame has no column {missing[0]!r}; it has {', '.join(map(repr, x.columns[:20]))}.")
-    targets = y if label is None else x[label if isinstance(label, str) else labels]
+    others = [each for each in (label, weight if isinstance(weight, str) else None) if each is not None]
+    wanted = [features] if isinstance(features, str) else features
+    check_apart("x", list(names_in(label)), features)
+    (chosen, _), *found = resolved("x", list(x.columns), [wanted, *others])
+    targets = y if label is None else x[label if isinstance(label, str) else found[0][0]]
     return x[chosen], targets, x[weight] if isinstance(weight, str) else weight
 
 
@@ -242,7 +240,7 @@ def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple
     )
 
 
-def _places(what: str, data: FitData) -> tuple[int, ...]:
+def _places(what: str, data: InputData) -> tuple[int, ...]:
     """Return the numbers of the columns of features, targets and perhaps weights.
 
     Raises

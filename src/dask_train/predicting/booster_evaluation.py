@@ -16,10 +16,9 @@ from dask_train.cluster.clients import client_or_none
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.fitting.schemas import schema_for
 from dask_train.predicting.bags import as_rows
+from dask_train.predicting.inputs import as_collections, as_known
 from dask_train.predicting.model import predictor
 from dask_train.predicting.over_partitions import (
-    as_collections,
-    as_known,
     as_task,
     check_classes,
     joined,
@@ -110,9 +109,9 @@ def evaluate_booster(model: Any, x: Any, y: Any = None, **given: Any) -> dict[st
     named = _named(settings.metrics, weighs=sample_weight is not None)
     check_progress(progress_of(settings.verbose), waits=client is None or not client.asynchronous)
     found = predictor(model, method=None, meta=None, travels=client is not None)
-    x, features = as_known(x, sample_weight, features, label, known, finds_categories=found.finds_categories)
-    parts = parts_of(x, y, sample_weight, features, label)
     weight = sample_weight if isinstance(sample_weight, str) else None
+    x, features = as_known(x, features, known, others=[label, weight], finds_categories=found.finds_categories)
+    parts = parts_of(x, y, sample_weight, features, label)
     block = partial(predicted_block, Call.of_rows(1), features, label, weight)
     lazy = partial(_lazy, block, partial(_scores, named, _settings_of(named)), parts)
     if client is not None and client.asynchronous:

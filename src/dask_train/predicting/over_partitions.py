@@ -15,12 +15,12 @@ from dask_train.collections.bags import BagRows
 from dask_train.collections.blocks import delayed_blocks, with_whole_rows
 from dask_train.collections.frames import delayed_pieces, in_order, in_own_order
 from dask_train.collections.partition.form import chosen, is_frame
-from dask_train.collections.schema.conformer import Conformer, check_no_categories
-from dask_train.collections.schema.conforming import conformed, matched
+from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import OwnRows
-from dask_train.data.structure import leaves
-from dask_train.fitting.data import fit_data
+from dask_train.inputs.making import input_data
+from dask_train.inputs.names import of_names
+from dask_train.predicting.inputs import in_shared_memory, of_bag
 from dask_train.printing import SafeFile
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
@@ -45,20 +45,17 @@ def opened(x: Any, y: Any, sample_weight: Any, features: Any, label: Any) -> tup
     """
     if isinstance(x, BagRows):
         return _opened_bag(x, y, sample_weight, features, label)
-    segments = segments_in(x) if y is None else None
-    if segments is None:
+    if y is not None or segments_in(x) is None:
         return x, y, sample_weight, features, label
     like = Conformer(None, coded=False)
-    columns = fit_data("data", x, None, sample_weight, features=features, label=label, like=like).columns
-    places = columns.places().values()
-    if columns.labels is None or not all(place is None or isinstance(place, int) for place in places):
+    data = input_data("data", x, None, sample_weight, features=features, label=label, like=like)
+    places = data.columns.places().values()
+    if data.columns.labels is None or not all(place is None or isinstance(place, int) for place in places):
         raise ValueError(
             "To score an estimator, a data set has to be a matrix of features and a column of targets, and perhaps one "
             "of weights. Publish (X, y)."
         )
-    arrays = leaves(segments.arrays())
-    x, y, sample_weight = [None if place is None else arrays[place] for place in places]
-    return x, y, sample_weight, None, None
+    return *in_shared_memory(data), None, None
 
 
 def _opened_bag(x: BagRows, y: Any, sample_weight: Any, features: Any, label: Any) -> tuple[Any, Any, Any, Any, Any]:
@@ -70,9 +67,8 @@ def _opened_bag(x: BagRows, y: Any, sample_weight: Any, features: Any, label: An
     names = list(names_in(features)) or [name for name in x.frame.columns if name not in (label, sample_weight)]
     if label is None or not x.holds_arrays(names):
         return x.frame, y, sample_weight, features, label
-    picks = [features, label, *([] if sample_weight is None else [sample_weight])]
-    found = x.arrays(named("x"), x.frame, picks)
-    return found[0], found[1], None if sample_weight is None else found[2], None, None
+    like = Conformer(None, coded=False)
+    return *of_bag(x, of_names(named("x"), x.frame, features, label, sample_weight, like)), None, None
 
 
 def check_classes(x: Any, known: FrameSchema | None) -> None:
@@ -85,46 +81,6 @@ def check_classes(x: Any, known: FrameSchema | None) -> None:
     """
     if isinstance(x, OwnRows):
         Conformer(known).classes("x", x.classes)
-
-
-def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return inputs and targets, those of files as Dask arrays.
-
-    Raises
-    ------
-    ValueError
-        There are targets besides.
-    """
-    if not isinstance(x, OwnRows):
-        return x, y
-    if y is not None:
-        raise ValueError(f"x is a {type(x).__name__}, which has its labels. Leave y out.")
-    rows = x.to_dask()
-    return rows if isinstance(rows, tuple) else (rows, None)
-
-
-def as_known(
-    x: Any, sample_weight: Any, features: Any, label: Any, schema: FrameSchema | None, *, finds_categories: bool
-) -> tuple[Any, Any]:
-    """Return a frame with its columns as the model knows them, and the features in its order; other data as it is.
-
-    Parameters
-    ----------
-    finds_categories
-        Whether a model without a schema finds categories by value.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The model was fitted with other columns or categories.
-    """
-    others = [label, sample_weight if isinstance(sample_weight, str) else None]
-    if schema is None and not finds_categories:
-        check_no_categories(named("x"), x, features, others)
-    if schema is None or not is_frame(x):
-        return x, features
-    features, pairs = matched(named("x"), schema, features, [name for name in x.columns if name not in others])
-    return conformed(named("x"), x, pairs, coded=False), features
 
 
 def parts_of(
