@@ -13,8 +13,7 @@ from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.collections.source import OwnRows
 from dask_train.fitting.spec import VALIDATION
 from dask_train.inputs.data import InputData, check_some_rows
-from dask_train.inputs.making import input_data
-from dask_train.inputs.names import names_columns
+from dask_train.inputs.making import input_data, names_columns
 from dask_train.training.settings import RunInputs
 
 

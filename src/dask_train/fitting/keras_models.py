@@ -19,7 +19,7 @@ from dask_train.fitting.spec import FitTask, InPlace
 from dask_train.fitting.stop_checks import scores_of_model
 from dask_train.frameworks.keras.adapter import KerasFramework
 from dask_train.frameworks.registry import find_framework
-from dask_train.inputs.names import columns_for
+from dask_train.inputs.making import columns_for
 from dask_train.trainers.common.fit_checkpoint import MODEL
 
 

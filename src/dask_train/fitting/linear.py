@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,12 @@ from dask_train.collections.schema.frame_schema import names_in, schema_of
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.logged import params_of_estimator
 from dask_train.fitting.model_kind import FitCall, FitRows, FitWork, ModelKind, TrialRows, TrialSpec
-from dask_train.fitting.result import FitResult
+from dask_train.fitting.result import FitResult, result_of, warn_not_fitted
 from dask_train.fitting.settings import FitSettings, of_run, of_trial
 from dask_train.fitting.spec import VALIDATION
 from dask_train.frameworks.base import Framework
-from dask_train.input_errors import warn_at_the_call
 from dask_train.inputs.data import InputData
-from dask_train.inputs.names import check_apart
+from dask_train.inputs.making import check_apart
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
@@ -223,20 +222,16 @@ def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
 def _fitted(result: Result, model: LinearEstimator, posed: Posed, targets: tuple[FrameColumn, ...]) -> LinearResult:
     schema = model.schema_
     outcome = posed.taken(result)
-    known = {each.name: getattr(result, each.name) for each in fields(RunAccount)}
     if outcome is None:
-        warn_at_the_call(
-            f"{type(model).__name__} has not been fitted: the run was stopped ({result.stop_reason}) before its first "
-            "worker could return. Raise train.stop.timeout where a step takes longer, or resume from a checkpoint."
-        )
-    return LinearResult(
+        warn_not_fitted(model, result, "step")
+    return result_of(
+        LinearResult,
+        result,
+        outcome,
         model=model,
-        history={} if outcome is None else outcome.history,
-        epoch=[] if outcome is None else outcome.epoch,
         all_reduce_s=np.nan,
         waiting_s=np.nan,
         schema=None if schema is None else replace(schema, targets=targets),
-        **known,
     )
 
 

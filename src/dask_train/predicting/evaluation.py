@@ -26,8 +26,7 @@ from dask_train.fitting.schemas import schema_for
 from dask_train.fitting.torch_module.settings import ModuleEvaluation
 from dask_train.input_errors import raises_at_the_call
 from dask_train.inputs.data import InputData
-from dask_train.inputs.making import input_data
-from dask_train.inputs.names import columns_for, names_columns
+from dask_train.inputs.making import columns_for, input_data, names_columns
 from dask_train.predicting.bags import as_rows
 from dask_train.predicting.inputs import as_collections, as_known
 from dask_train.predicting.model import predictor

@@ -18,8 +18,7 @@ from dask_train.data.columns import TEXT, Column, Columns
 from dask_train.data.structure import leaves
 from dask_train.data.text import may_be_text
 from dask_train.inputs.data import InputData
-from dask_train.inputs.making import input_data
-from dask_train.inputs.names import of_names
+from dask_train.inputs.making import input_data, of_names
 from dask_train.shared_data.segments import SharedSegments, is_data_set
 from dask_train.spelling import named
 

@@ -18,8 +18,7 @@ from dask_train.collections.partition.form import chosen, is_frame
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import OwnRows
-from dask_train.inputs.making import input_data
-from dask_train.inputs.names import of_names
+from dask_train.inputs.making import input_data, of_names
 from dask_train.predicting.inputs import in_shared_memory, of_bag
 from dask_train.printing import SafeFile
 from dask_train.report.formats import score_text, seconds_text

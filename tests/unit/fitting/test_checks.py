@@ -20,8 +20,7 @@ import dask_train as dt
 from dask_train.collections.partition.part import part
 from dask_train.fitting import checks as fit_checks
 from dask_train.fitting.refusals import check_served
-from dask_train.inputs.making import input_data
-from dask_train.inputs.names import Several, columns_for
+from dask_train.inputs.making import Several, columns_for, input_data
 
 X, Y = np.zeros((40, 4), "f4"), np.zeros(40, "i8")
 

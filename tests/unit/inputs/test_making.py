@@ -15,8 +15,7 @@ from dask import dataframe as dd
 from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema
 from dask_train.data.columns import Column, Columns
-from dask_train.inputs.making import input_data
-from dask_train.inputs.names import Several, columns_for, names_columns
+from dask_train.inputs.making import Several, columns_for, input_data, names_columns
 from dask_train.shared_data.segments import SharedSegments
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "y": [0, 1], "w": [1.0, 0.5]})
