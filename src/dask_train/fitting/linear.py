@@ -16,6 +16,7 @@ import numpy as np
 from dask_train.collections.partition.form import resolved
 from dask_train.collections.schema.category import CategoryColumn
 from dask_train.collections.schema.column import FrameColumn
+from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import names_in, schema_of
 from dask_train.driver.result import Result, RunAccount
 from dask_train.fitting.logged import params_of_estimator
@@ -25,13 +26,14 @@ from dask_train.fitting.settings import FitSettings, of_run, of_trial
 from dask_train.fitting.spec import VALIDATION
 from dask_train.frameworks.base import Framework
 from dask_train.inputs.data import InputData
-from dask_train.inputs.making import check_apart
+from dask_train.inputs.making import check_apart, input_data
+from dask_train.inputs.published import in_shared_memory
 from dask_train.linear_model.estimating import LinearEstimator
 from dask_train.linear_model.posed import Posed
 from dask_train.linear_model.rank_role import FOUND, Linear, LinearInPlace, LinearRole
 from dask_train.linear_model.validating import ScoredRows
 from dask_train.report.account import MetricCurves
-from dask_train.shared_data.published import PublishedDataset
+from dask_train.shared_data.segments import is_data_set
 from dask_train.trainers.common.task import LoopTask
 from dask_train.trainers.settings import ModelSettings
 
@@ -76,11 +78,12 @@ class LinearResult(FitResult):
 class LinearModels(ModelKind):
     """Estimators of :mod:`dask_train.linear_model`, which are fitted in place.
 
-    ``x`` and ``y`` are as of the estimator's own ``fit``; or a frame, with ``label`` and perhaps ``features``.
-    ``workers`` is by default that of the estimator. ``stop`` looks at ``loss``, what is minimised, which is reported
-    after each step. A checkpoint is kept as ``checkpoint`` says, by default one per minute, and where the fit ends or
-    is stopped. What resumes takes the very steps that are left, with as many workers that have the same rows to the
-    last bit. ``max_iter`` and ``workers`` may be others, but ``admm`` needs the number of workers that it began with.
+    ``x`` and ``y`` are as of the estimator's own ``fit``; or ``x`` is a frame, with ``label`` and perhaps ``features``,
+    or a data set of ``dt.get_dataset`` that was published as ``(X, y)``. ``workers`` is by default that of the
+    estimator. ``stop`` looks at ``loss``, what is minimised, which is reported after each step. A checkpoint is kept as
+    ``checkpoint`` says, by default one per minute, and where the fit ends or is stopped. What resumes takes the very
+    steps that are left, with as many workers that have the same rows to the last bit. ``max_iter`` and ``workers`` may
+    be others, but ``admm`` needs the number of workers that it began with.
     """
 
     name = "linear"
@@ -165,19 +168,19 @@ class LinearModels(ModelKind):
 
 
 def _rows(x: Any, y: Any, settings: ModelSettings) -> tuple[Any, Any, Any]:
-    """Return features, targets and weights, cut from a frame where columns are named.
+    """Return features, targets and weights; cut from a frame where columns are named, or of a published data set.
 
     Raises
     ------
     TypeError, ValueError
-        They are named otherwise than as columns of a frame, or there are no targets.
+        They are named otherwise than as columns of a frame or data set, or there are no targets.
     """
     features, label, weight = settings.features, settings.label, settings.sample_weight
-    if isinstance(x, PublishedDataset):
-        raise TypeError(
-            "x is a published data set, which linear models do not take yet. Pass the arrays of dt.persist, or the "
-            "collection that was published."
-        )
+    if is_data_set(x):
+        columns: dict[str, Any] = {"features": features, "label": label}
+        data = input_data("x", x, y, weight, **columns, like=Conformer(None, coded=False))
+        _places("x", data)
+        return in_shared_memory(data)
     named = [each for each in (features, label, weight if isinstance(weight, str) else None) if each is not None]
     if named and not hasattr(x, "iloc") and not hasattr(x, "map_partitions"):
         raise ValueError(f"features, label or sample_weight name columns, and x is a {type(x).__name__}, not a frame.")
@@ -213,7 +216,7 @@ def _configuration(model: LinearEstimator, posed: Posed) -> dict[str, Any]:
 
 def _targets(x: Any, label: Any) -> tuple[FrameColumn, ...]:
     """Return the columns of a frame that are targets as they are, by which an evaluation finds them."""
-    if label is None:
+    if label is None or is_data_set(x):
         return ()
     found = schema_of("x", x, list(names_in(label)), ()).columns
     return () if any(isinstance(each, CategoryColumn) for each in found) else found

@@ -71,6 +71,13 @@ def of_named_segments(
     return _lying(what, x, segments, Columns(features=placed[0], labels=placed[1], weights=placed[2]), like)
 
 
+def in_shared_memory(data: InputData) -> tuple[Any, Any, Any]:
+    """Return features, targets and weights of a published data set, as Dask arrays whose blocks are its segments."""
+    segments = data.source("data")
+    assert isinstance(segments, SharedSegments)
+    return data.columns.pack(leaves(segments.arrays()))
+
+
 def _lying(what: str, x: Any, segments: SharedSegments, columns: Columns, like: Conformer) -> InputData:
     """Return a data set with the schema of its frames, once it is seen that the model knows these codes."""
     frames, schema = segments.frames, None

@@ -15,11 +15,11 @@ from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import OwnRows
 from dask_train.compat.dask import meta_of
 from dask_train.data.columns import TEXT, Column, Columns
-from dask_train.data.structure import leaves
 from dask_train.data.text import may_be_text
 from dask_train.inputs.data import InputData
 from dask_train.inputs.making import input_data, of_names
-from dask_train.shared_data.segments import SharedSegments, is_data_set
+from dask_train.inputs.published import in_shared_memory
+from dask_train.shared_data.segments import is_data_set
 from dask_train.spelling import named
 
 
@@ -96,13 +96,6 @@ def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
         raise ValueError(f"x is a {type(x).__name__}, which has its labels. Leave y out.")
     rows = x.to_dask()
     return rows if isinstance(rows, tuple) else (rows, None)
-
-
-def in_shared_memory(data: InputData) -> tuple[Any, Any, Any]:
-    """Return features, targets and weights of a published data set, as Dask arrays whose blocks are its segments."""
-    segments = data.source("data")
-    assert isinstance(segments, SharedSegments)
-    return data.columns.pack(leaves(segments.arrays()))
 
 
 def of_bag(bag: BagRows, data: InputData) -> tuple[Any, Any, Any]:

@@ -19,7 +19,8 @@ from dask_train.collections.schema.conformer import Conformer
 from dask_train.collections.schema.frame_schema import FrameSchema, names_in
 from dask_train.collections.source import OwnRows
 from dask_train.inputs.making import input_data, of_names
-from dask_train.predicting.inputs import in_shared_memory, of_bag
+from dask_train.inputs.published import in_shared_memory
+from dask_train.predicting.inputs import of_bag
 from dask_train.printing import SafeFile
 from dask_train.report.formats import score_text, seconds_text
 from dask_train.report.parts_progress import PartsDisplay
