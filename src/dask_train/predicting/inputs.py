@@ -82,6 +82,18 @@ def rows_to_predict(
     return _of_arrays(what, x, any_text=as_frames, takes_text=takes_text)
 
 
+def check_classes(x: Any, known: FrameSchema | None) -> None:
+    """Check that labels of files mean what the model has learnt.
+
+    Raises
+    ------
+    ValueError
+        They number other classes.
+    """
+    if isinstance(x, OwnRows):
+        Conformer(known).classes("x", x.classes)
+
+
 def as_collections(x: Any, y: Any) -> tuple[Any, Any]:
     """Return inputs and targets, those of files as Dask arrays.
 
